@@ -1,0 +1,71 @@
+"""The errors of accelbind: one tree, the asker's fault apart from the world's.
+
+AccelbindError
+├── AskerError             what was asked can't be done as it is; asking again changes nothing
+│   ├── InvalidName        a resource name, interface id or AFU id that is not one
+│   ├── InvalidQuantity    a quantity that Kubernetes would not read, or not as a count
+│   ├── InvalidMapping     an AcceleratorFunction or FpgaRegion that can't be used
+│   ├── InvalidReview      an AdmissionReview that can't be answered with a review
+│   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
+│   └── NotAllowed         a container may not have what it is about to be given
+└── WorldError             what was asked is fine, the world is not; asking again may help
+    ├── HardwareError      a card, a port or their files
+    ├── KubeletError       the kubelet, its sockets, its checkpoint
+    ├── ClusterError       the API server
+    └── CertificateError   keys and certificates
+
+Each boundary translates once: AdmissionReview status in `webhook`, gRPC code in `plugin`, exit
+code in `accelbind`. The text of an error is a sentence for a person: what is wrong, and what to do.
+"""
+
+
+class AccelbindError(Exception):
+    """Root of every error that accelbind raises on purpose."""
+
+
+class AskerError(AccelbindError):
+    """What was asked can't be done as it is."""
+
+
+class InvalidName(AskerError):
+    """A resource name, interface id or AFU id that is not one."""
+
+
+class InvalidQuantity(AskerError):
+    """A quantity that Kubernetes would not read, or not as a whole number of units."""
+
+
+class InvalidMapping(AskerError):
+    """An AcceleratorFunction or FpgaRegion that can't be used."""
+
+
+class InvalidReview(AskerError):
+    """An AdmissionReview that can't be read well enough to answer with a review."""
+
+
+class InvalidSettings(AskerError):
+    """Flags, environment variables or a settings file that don't fit."""
+
+
+class NotAllowed(AskerError):
+    """A container may not have what it is about to be given."""
+
+
+class WorldError(AccelbindError):
+    """What was asked is fine, the world is not."""
+
+
+class HardwareError(WorldError):
+    """A card, a port, or the files that describe them."""
+
+
+class KubeletError(WorldError):
+    """The kubelet, its sockets or its checkpoint."""
+
+
+class ClusterError(WorldError):
+    """The API server."""
+
+
+class CertificateError(WorldError):
+    """Keys and certificates."""
