@@ -1,0 +1,62 @@
+"""Fixtures of all rooms, and the rule that nothing is skipped where REQUIRE_ALL=1."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import SHARED_IS_ABSENT, Processes
+
+
+def _must_not_skip(reason: str) -> bool:
+    return os.environ.get("REQUIRE_ALL") == "1" and SHARED_IS_ABSENT not in reason
+
+
+def _reason_of(longrepr: object) -> str:
+    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under REQUIRE_ALL=1 a skipped test is a failed one, whoever skipped it."""
+    report = yield
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and _must_not_skip(_reason_of(report.longrepr)):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: REQUIRE_ALL=1, but {_reason_of(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips as a whole."""
+    report = yield
+    if report.skipped and _must_not_skip(_reason_of(report.longrepr)):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: REQUIRE_ALL=1, but {_reason_of(report.longrepr)}"
+    return report
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A folder of the test's own with a path short enough for unix sockets (107 characters)."""
+    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Starts real processes; kills them after the test and fails if one left children behind."""
+    started = Processes(tmp_path)
+    yield started
+    problems = list(started.close())
+    if problems:
+        pytest.fail("\n".join(problems))

@@ -1,0 +1,319 @@
+"""What the tests of all rooms share: waiting, requirements, short folders, real processes.
+
+Nothing here sleeps for a fixed time: `eventually` looks until a deadline, and a test that waits for
+a process waits for something that the process does.
+"""
+
+import contextlib
+import inspect
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from asyncio import sleep as async_sleep
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self, TypeVar, cast, overload
+
+import pytest
+
+T = TypeVar("T")
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
+NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
+
+
+def shared_dir() -> Path | None:
+    """The folder of shared material beside the clone, or None where there is none."""
+    folder = Path(os.environ.get("ACCELBIND_SHARED", REPOSITORY.parent / "shared"))
+    return folder if (folder / "facts").is_dir() else None
+
+
+def require_shared(*parts: str) -> Path:
+    """A file or folder of the shared material; skips the test where it is absent."""
+    folder = shared_dir()
+    if folder is None or not folder.joinpath(*parts).exists():
+        pytest.skip(SHARED_IS_ABSENT)
+    return folder.joinpath(*parts)
+
+
+def require(tool: str) -> str:
+    """The path of a program, or a skip that names it (a failure where REQUIRE_ALL=1)."""
+    found = shutil.which(tool)
+    if found is None:
+        pytest.skip(f"{tool} is not installed")
+    return found
+
+
+def eventually(
+    predicate: Callable[[], T], timeout: float = 10, interval: float = 0.02, what: str = ""
+) -> T:
+    """Calls `predicate` until it gives something true, and returns that.
+
+    An AssertionError inside counts as "not yet", so a predicate may be a block of assertions that
+    ends with `return True`. Fails with the last of them, or with the last value.
+
+    Args:
+        predicate: what to look at; called at least once.
+        timeout: seconds until the test fails.
+        interval: seconds between two looks.
+        what: what is waited for, for the message.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        value, problem = _look(predicate)
+        if value:
+            return cast("T", value)
+        if time.monotonic() > deadline:
+            _give_up(what, timeout, value, problem)
+        time.sleep(interval)
+
+
+@overload
+async def eventually_async(
+    predicate: Callable[[], Awaitable[T]],
+    timeout: float = ...,  # noqa: ASYNC109 - as below
+    interval: float = ...,
+    what: str = ...,
+) -> T: ...
+
+
+@overload
+async def eventually_async(
+    predicate: Callable[[], T],
+    timeout: float = ...,  # noqa: ASYNC109 - as below
+    interval: float = ...,
+    what: str = ...,
+) -> T: ...
+
+
+async def eventually_async(
+    predicate: Callable[[], T | Awaitable[T]],
+    timeout: float = 10,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
+    interval: float = 0.02,
+    what: str = "",
+) -> T:
+    """As `eventually`, without holding up the event loop; `predicate` may be a coroutine."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value, problem = _look(predicate)
+        if inspect.isawaitable(value):
+            try:
+                value = await value
+            except AssertionError as error:
+                value, problem = None, error
+        if value:
+            return cast("T", value)
+        if time.monotonic() > deadline:
+            _give_up(what, timeout, value, problem)
+        await async_sleep(interval)
+
+
+def _look(predicate: Callable[[], object]) -> tuple[object, AssertionError | None]:
+    try:
+        return predicate(), None
+    except AssertionError as error:
+        return None, error
+
+
+def _give_up(what: str, timeout: float, value: object, problem: AssertionError | None) -> None:
+    raise AssertionError(
+        f"{what or 'the condition'} did not come true within {timeout} s (last: {value!r})"
+    ) from problem
+
+
+class Process:
+    """A real process in a process group of its own, with its output in a file.
+
+    Use it as a context manager, or through the `processes` fixture, which kills what a test left
+    and fails if the group outlives its leader.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str | Path],
+        *,
+        folder: Path,
+        name: str = "process",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            arguments: the command line.
+            folder: where its output goes, as `<name>.out` and `<name>.err`.
+            name: what to call it in messages.
+            env: added to the environment, which is ours without what would configure accelbind.
+            cwd: where it runs (the repository unless told).
+        """
+        self.name = name
+        self.out_path = folder / f"{name}.out"
+        self.err_path = folder / f"{name}.err"
+        with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
+            self.popen = subprocess.Popen(
+                [str(argument) for argument in arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=clean_environment() | dict(env or {}),
+                cwd=cwd or REPOSITORY,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its group's too."""
+        return self.popen.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.popen.poll() is None
+
+    @property
+    def stdout(self) -> str:
+        """What it has written to stdout so far."""
+        return self.out_path.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it has written to stderr so far."""
+        return self.err_path.read_text(errors="replace")
+
+    def ports(self, path: Path, timeout: float = 20) -> dict[str, int]:
+        """The ports that it chose, once it has written them to its ports file."""
+
+        def read() -> dict[str, int] | None:
+            self.assert_running()
+            if not path.exists():
+                return None
+            return {str(key): int(value) for key, value in json.loads(path.read_text()).items()}
+
+        return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
+
+    def wait_for_output(self, text: str, timeout: float = 20) -> str:
+        """Waits until `text` stands in its output, and gives the line it stands in."""
+
+        def line() -> str | None:
+            found = [line for line in (self.stderr + self.stdout).splitlines() if text in line]
+            if not found:
+                self.assert_running()
+            return found[0] if found else None
+
+        return cast("str", self._wait_for(line, timeout, f"{text!r} in the output of {self}"))
+
+    def _wait_for(self, look: Callable[[], object], timeout: float, what: str) -> object:
+        deadline = time.monotonic() + timeout
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} did not come within {timeout} s\n{self.transcript()}")
+            time.sleep(0.01)
+        return found
+
+    def assert_running(self) -> None:
+        """Fails, with what it wrote, if it has ended."""
+        if not self.running:
+            pytest.fail(f"{self} ended with {self.popen.returncode}\n{self.transcript()}")
+
+    def wait(self, timeout: float = 20) -> int:
+        """Waits for its end and gives its exit code (negative: the signal that ended it)."""
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{self} did not end within {timeout} s\n{self.transcript()}")
+
+    def terminate(self, timeout: float = 20) -> int:
+        """Asks it to end (SIGTERM) and gives its exit code."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def kill(self) -> None:
+        """Ends it and its whole group at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.popen.wait(10)
+
+    def leftovers(self) -> list[int]:
+        """Processes of its group that still run after it has ended."""
+        return [] if self.running else group_members(self.pid)
+
+    def transcript(self) -> str:
+        """All it wrote, for a failure message."""
+        return f"--- {self.name} stdout\n{self.stdout}\n--- {self.name} stderr\n{self.stderr}"
+
+    def __repr__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
+
+
+def group_members(group: int) -> list[int]:
+    """The processes of a process group that are alive (zombies don't count)."""
+    members = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _parent, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                members.append(int(stat.parent.name))
+    return members
+
+
+def clean_environment() -> dict[str, str]:
+    """Our environment without what would configure accelbind or Kubernetes clients."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(NOT_INHERITED)}
+
+
+def python_module(module: str, *arguments: str | Path) -> list[str]:
+    """The command line of a module under this Python."""
+    return [sys.executable, "-m", module, *(str(argument) for argument in arguments)]
+
+
+def accelbind_command(*arguments: str | Path) -> list[str]:
+    """The command line of `accelbind …` under this Python."""
+    return python_module("accelbind", *arguments)
+
+
+class Processes:
+    """Starts processes for one test and ends them with it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Takes the folder in which their outputs are kept."""
+        self._folder = folder
+        self._started: list[Process] = []
+
+    def start(
+        self,
+        arguments: Sequence[str | Path],
+        *,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Process:
+        """Starts a command line; the name is made unique within the test."""
+        unique = f"{name or 'process'}-{len(self._started)}"
+        process = Process(arguments, folder=self._folder, name=unique, env=env, cwd=cwd)
+        self._started.append(process)
+        return process
+
+    def accelbind(
+        self, *arguments: str | Path, name: str = "", env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Starts `accelbind …`."""
+        name = name or str(arguments[0])
+        return self.start(accelbind_command(*arguments), name=name, env=env)
+
+    def close(self) -> Iterator[str]:
+        """Kills all of them; yields a sentence for each that had left children behind."""
+        for process in reversed(self._started):
+            left = process.leftovers()
+            process.kill()
+            if left:
+                yield f"{process} ended but left {left} running\n{process.transcript()}"

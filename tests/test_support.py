@@ -1,0 +1,168 @@
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import (
+    REPOSITORY,
+    Process,
+    Processes,
+    clean_environment,
+    eventually,
+    eventually_async,
+    group_members,
+)
+
+pytest_plugins = ["pytester"]
+
+
+def test_eventually_gives_the_first_true_value() -> None:
+    values = iter([0, "", None, 7])
+    assert eventually(lambda: next(values)) == 7
+
+
+def test_eventually_counts_a_failed_assertion_as_not_yet() -> None:
+    seen: list[int] = []
+
+    def look() -> bool:
+        seen.append(1)
+        assert len(seen) > 2, "too few"
+        return True
+
+    assert eventually(look)
+
+
+def test_eventually_fails_with_what_was_waited_for() -> None:
+    with pytest.raises(AssertionError, match=r"the moon did not come true within 0.05 s \(last: 0"):
+        eventually(lambda: 0, timeout=0.05, what="the moon")
+
+
+def test_eventually_async_takes_functions_and_coroutines() -> None:
+    async def coroutine() -> str:
+        return "from a coroutine"
+
+    async def scenario() -> tuple[str, str]:
+        plain = await eventually_async(lambda: "plain")
+        return plain, await eventually_async(coroutine)
+
+    assert asyncio.run(scenario()) == ("plain", "from a coroutine")
+
+
+def test_eventually_async_fails_with_what_was_waited_for() -> None:
+    async def never() -> bool:
+        raise AssertionError("not there")
+
+    with pytest.raises(AssertionError, match="the sun did not come true"):
+        asyncio.run(eventually_async(never, timeout=0.05, what="the sun"))
+
+
+def test_a_process_gives_ports_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
+    ports = tmp_path / "ports.json"
+    script = (
+        "import json, pathlib, signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        f"pathlib.Path({str(ports)!r}).write_text(json.dumps({{'metrics': 4711}}))\n"
+        "print('ready to serve', flush=True)\n"
+        "signal.pause()\n"
+    )
+    process = processes.start([sys.executable, "-c", script], name="example")
+    assert process.ports(ports) == {"metrics": 4711}
+    assert process.wait_for_output("ready") == "ready to serve"
+    assert process.terminate() == 3
+    assert not process.running
+
+
+def test_a_process_that_ends_early_fails_the_wait_with_its_output(tmp_path: Path) -> None:
+    with (
+        Process([sys.executable, "-c", "print('oh dear')"], folder=tmp_path) as process,
+        pytest.raises(pytest.fail.Exception, match=r"ended with 0(.|\n)*oh dear"),
+    ):
+        process.ports(tmp_path / "never")
+
+
+def test_children_that_outlive_their_leader_are_named_and_killed(tmp_path: Path) -> None:
+    started = Processes(tmp_path)
+    script = "import subprocess; subprocess.Popen(['sleep', '60'])"
+    process = started.start([sys.executable, "-c", script])
+    process.wait()
+    assert "left" in "".join(started.close())
+    eventually(lambda: not group_members(process.pid))
+
+
+def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
+    process = Process([sys.executable, "-c", "import signal; signal.pause()"], folder=tmp_path)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert group_members(process.pid) == []
+
+
+def test_settings_of_the_developer_do_not_reach_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_MODE", "region")
+    monkeypatch.setenv("KUBECONFIG", "/home/me/.kube/config")
+    assert not {"ACCELBIND_MODE", "KUBECONFIG"} & clean_environment().keys()
+    assert "PATH" in clean_environment()
+
+
+SKIPPING = """
+import pytest
+
+def test_needs_a_program():
+    pytest.skip("docker is not installed")
+
+def test_needs_shared():
+    pytest.skip("the shared material (../shared) is not beside this clone")
+
+@pytest.mark.skipif(True, reason="never here")
+def test_marked():
+    pass
+
+@pytest.mark.xfail(reason="known")
+def test_expected():
+    assert False
+
+def test_fine():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("require_all", "expected"),
+    [
+        ("0", {"passed": 1, "skipped": 3, "xfailed": 1}),
+        ("1", {"passed": 1, "skipped": 1, "xfailed": 1, "failed": 1, "errors": 1}),
+    ],
+)
+def test_a_skip_fails_where_everything_is_required(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    require_all: str,
+    expected: dict[str, int],
+) -> None:
+    monkeypatch.setenv("REQUIRE_ALL", require_all)
+    monkeypatch.setenv("PYTHONPATH", os.fspath(REPOSITORY))
+    pytester.makeconftest((REPOSITORY / "tests" / "conftest.py").read_text())
+    pytester.makepyfile(test_example=SKIPPING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.parseoutcomes() == expected
+
+
+def test_a_module_that_skips_fails_where_everything_is_required(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUIRE_ALL", "1")
+    monkeypatch.setenv("PYTHONPATH", os.fspath(REPOSITORY))
+    pytester.makeconftest((REPOSITORY / "tests" / "conftest.py").read_text())
+    pytester.makepyfile(
+        test_example='import pytest\npytest.skip("no docker", allow_module_level=True)\n'
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*REQUIRE_ALL=1, but*no docker*"])
+
+
+def test_a_short_dir_leaves_room_for_socket_names(short_dir: Path) -> None:
+    deepest = short_dir / "node-region" / "device-plugins" / ("x" * 40 + ".sock")
+    assert len(os.fspath(deepest)) < 100
