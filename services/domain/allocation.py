@@ -1,0 +1,109 @@
+"""What one container gets for the devices that the kubelet chose for it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from services.domain.devices import Device, PluginMode
+from services.domain.errors import NotAllowed
+
+_NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
+
+_UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
+"""The b<>com plugin's README says the first, its code sets the second; workloads read either."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMount:
+    """A device node of the host in a container.
+
+    Args:
+        container_path: Where the container sees it, always `/dev/…`.
+        host_path: Where the host has it.
+        permissions: What the container may do, of `r`, `w` and `m`.
+    """
+
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocation:
+    """The answer to one container's request.
+
+    Args:
+        envs: Environment variables.
+        devices: Device nodes, each once.
+        annotations: Annotations for the container runtime.
+        cdi_devices: Fully qualified CDI device names.
+    """
+
+    envs: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[NodeMount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+def allocate(
+    devices: Mapping[str, Device], ids: Sequence[str], *, mode: PluginMode, host_root: str = "/"
+) -> ContainerAllocation:
+    """What a container gets for the devices it was allocated.
+
+    Health plays no part: the kubelet has chosen, and a refusal here would fail the pod for good.
+
+    Args:
+        devices: The resource's devices by id.
+        ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
+        mode: The node's mode.
+        host_root: Folder below which the host's `dev/` is, as the host sees it.
+
+    Raises:
+        NotAllowed: An id is not one of the resource's.
+    """
+    wanted = list(dict.fromkeys(ids))
+    unknown = [each for each in wanted if each not in devices]
+    if unknown:
+        raise NotAllowed(_no_such_device(unknown, devices))
+    chosen = [devices[each] for each in wanted]
+    names = {node.name: node.permissions for device in chosen for node in device.nodes}
+    before = host_root.rstrip("/")
+    return ContainerAllocation(
+        envs=_variables(chosen, mode),
+        devices=tuple(
+            NodeMount(f"/dev/{name}", f"{before}/dev/{name}", permissions)
+            for name, permissions in names.items()
+        ),
+    )
+
+
+def resource_variable(resource: str) -> str:
+    """The variable that tells a container the PCI addresses behind a resource.
+
+    The resource is in its name because of two variables of one name, set for two resources of a
+    container, the kubelet keeps one.
+
+    Args:
+        resource: Resource name, with or without its domain.
+    """
+    name = resource.rpartition("/")[2].upper()
+    return f"ACCELBIND_{_NOT_IN_A_VARIABLE.sub('_', name)}"
+
+
+def _variables(chosen: Sequence[Device], mode: PluginMode) -> dict[str, str]:
+    if mode in (PluginMode.UNITS, PluginMode.BDF):
+        listed = ",".join(device.id for device in chosen)
+        return dict.fromkeys(_UNIT_VARIABLES, listed)
+    addresses: dict[str, dict[str, None]] = {}
+    for device in chosen:
+        of_resource = addresses.setdefault(resource_variable(device.resource), {})
+        of_resource.update(dict.fromkeys(device.pci_addresses))
+    return {variable: ",".join(listed) for variable, listed in addresses.items()}
+
+
+def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:
+    asked = ", ".join(repr(each) for each in unknown)
+    if not devices:
+        return f"no device {asked}: the resource has no devices now"
+    resource = next(iter(devices.values())).resource
+    return f"no device {asked}: {resource} has {', '.join(devices)}"

@@ -1,0 +1,184 @@
+"""Verdicts on what the files of a card say: ids, error registers, event flags, device nodes.
+
+Pure: `services.hardware` reads, this module judges. A verdict is a value and, where something is
+wrong, a `Problem` with a stable reason:
+
+========================  ==================================================================
+``<id>-missing``          the file isn't there (`<id>` is ``afu-id`` or ``interface-id``)
+``<id>-unreadable``       it can't be read, or isn't a file
+``<id>-empty``            nothing but blanks or NULs
+``<id>-all-f``            the driver's word for crashed firmware
+``<id>-invalid``          not 32 hex digits
+``node-missing``          no device node below ``/dev``
+``node-unreadable``       it can't be looked at
+``node-not-a-device``     something else stands in its place
+``no-fme``                no engine: neither on the card nor on its physical function
+``port-errors`` …         a register that isn't zero; see `REGISTERS_OF_PORT`, `REGISTERS_OF_FME`
+``<register>-unreadable``  the card doesn't answer when that register is read
+========================  ==================================================================
+
+A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
+to read tells nothing about the card's health, so it is a remark (`Remark`) and no more; but an I/O
+error means that the card doesn't answer, and that is not healthy.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from services.domain.devices import Problem
+
+ID_DIGITS = 32
+"""Hex digits of an interface id or AFU id as hardware reports them."""
+
+_ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
+_ALL_F = re.compile(r"f+")
+_HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,64})")
+
+
+class Failure(Enum):
+    """Why a file could not be read."""
+
+    MISSING = auto()
+    """It isn't there."""
+    UNREADABLE = auto()
+    """No permission, or not a regular file."""
+    DEAD = auto()
+    """The kernel reports an I/O error: the device doesn't answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading one attribute gave.
+
+    Args:
+        text: Its content without the blanks, newlines and NULs around it.
+        failure: None if it could be read.
+        detail: For a failure, what the system said.
+    """
+
+    text: str = ""
+    failure: Failure | None = None
+    detail: str = ""
+
+
+class NodeState(Enum):
+    """What stands at the place of a device node."""
+
+    PRESENT = auto()
+    MISSING = auto()
+    UNREADABLE = auto()
+    NOT_A_DEVICE = auto()
+
+
+def canonical_id(text: str) -> str:
+    """An id as it is compared: lower case, without dashes and surrounding blanks."""
+    return text.strip().lower().replace("-", "")
+
+
+def judge_id(what: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
+    """The id that a file holds.
+
+    Args:
+        what: `afu-id` or `interface-id`, the stem of the reason.
+        owner: Port or engine, for the message.
+        reading: What the file said.
+
+    Returns:
+        The canonical id, or an empty string and what is wrong with it.
+    """
+    name = what.replace("-", "_")
+    if reading.failure is Failure.MISSING:
+        return "", Problem(f"{what}-missing", f"{owner} has no {name}")
+    if reading.failure is not None:
+        return "", Problem(
+            f"{what}-unreadable", f"{name} of {owner} can't be read: {reading.detail}"
+        )
+    text = canonical_id(reading.text)
+    if not text:
+        return "", Problem(f"{what}-empty", f"{name} of {owner} is empty")
+    if _ALL_F.fullmatch(text):
+        return "", Problem(
+            f"{what}-all-f", f"{name} of {owner} is all f: the card's firmware has crashed"
+        )
+    if not _ID.fullmatch(text):
+        shown = reading.text[:48]
+        return "", Problem(
+            f"{what}-invalid", f"{name} of {owner} is not {ID_DIGITS} hex digits: {shown!r}"
+        )
+    return text, None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a register says.
+
+    Args:
+        value: Its value, None where there is none to be had.
+        problem: Set if it makes its owner unhealthy.
+        remark: Set if it is worth saying but makes nothing unhealthy.
+    """
+
+    value: int | None = None
+    problem: Problem | None = None
+    remark: Problem | None = None
+
+
+def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verdict:
+    """What an error register or an event flag says; both are hex text, zero is good.
+
+    Args:
+        reason: Reason code if it isn't zero, and stem of the code if it can't be read.
+        file: The register's file, below its owner's folder, for the message.
+        owner: Port or engine, for the message.
+        reading: What the file said.
+    """
+    unreadable = f"{reason}-unreadable"
+    match reading.failure:
+        case Failure.MISSING:
+            return Verdict()
+        case Failure.DEAD:
+            text = f"{file} of {owner} can't be read: {reading.detail}"
+            return Verdict(problem=Problem(unreadable, text))
+        case Failure.UNREADABLE:
+            text = f"{file} of {owner} can't be read: {reading.detail}"
+            return Verdict(remark=Problem(unreadable, text))
+        case None:
+            pass
+    found = _HEX.fullmatch(reading.text)
+    if found is None:
+        text = f"{file} of {owner} is no hex number: {reading.text[:48]!r}"
+        return Verdict(remark=Problem(unreadable, text))
+    value = int(found[1], 16)
+    if value == 0:
+        return Verdict(value)
+    return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+
+
+def judge_node(node: str, state: NodeState) -> Problem | None:
+    """Whether a device node can be handed out.
+
+    Args:
+        node: File name below `/dev`.
+        state: What stands there.
+    """
+    match state:
+        case NodeState.PRESENT:
+            return None
+        case NodeState.MISSING:
+            return Problem("node-missing", f"there is no /dev/{node}")
+        case NodeState.UNREADABLE:
+            return Problem("node-unreadable", f"/dev/{node} can't be looked at")
+        case NodeState.NOT_A_DEVICE:
+            return Problem("node-not-a-device", f"/dev/{node} is not a character device")
+
+
+def no_fme(owner: str, physfn: str | None) -> Problem:
+    """The problem of a port whose card has no engine.
+
+    Args:
+        owner: The port.
+        physfn: Address of the physical function if the card is on a virtual one.
+    """
+    where = f"its physical function {physfn}" if physfn else "its card"
+    return Problem("no-fme", f"{owner} can't be programmed or named: {where} has no FME")

@@ -1,0 +1,355 @@
+"""From cards to what the kubelet is offered: a tree of resources and their devices.
+
+`build_tree` is a function of what a scan found, the node's mode and a memory of what was offered
+before. The memory is why a port whose ids turn bad stays, unhealthy, under the resource it had: the
+kubelet then stops using it, and the people who look for it find it. It is a value (`Tree.memory`)
+that the caller hands to the next `build_tree`, and knows a device by its id and its place (the PCI
+address), so that another card that comes to have the same name does not inherit.
+
+Ports on virtual functions belong to the engine of their physical function. Whatever is wrong with
+an engine is wrong with each of its ports, in every mode; whatever is wrong with a port is wrong
+with the region it is part of. A device that never had a resource isn't offered but listed
+(`Tree.unplaced`) with its reasons.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from services.domain.devices import (
+    Card,
+    Device,
+    DeviceNode,
+    Fme,
+    Inventory,
+    PluginMode,
+    Port,
+    Problem,
+)
+from services.domain.health import no_fme
+from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+
+DEFAULT_UNITS = 40
+"""Units of a node in mode `units` unless told."""
+
+_EMPTY: Mapping[tuple[str, str], Device] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was offered last, by device id and place.
+
+    Args:
+        mode: The mode it is about: devices of one mode mean nothing to another.
+        devices: Every device that had a resource.
+    """
+
+    mode: PluginMode
+    devices: Mapping[tuple[str, str], Device] = field(default=_EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What a node offers.
+
+    Args:
+        resources: Devices by id, by full resource name; no resource is empty.
+        unplaced: What was found and can't be offered, each with its reasons and no resource.
+        memory: What the next `build_tree` needs to know of this one.
+    """
+
+    resources: Mapping[str, Mapping[str, Device]]
+    unplaced: tuple[Device, ...]
+    memory: Memory
+
+    def devices(self) -> Iterator[Device]:
+        """Every device offered, resource by resource."""
+        for devices in self.resources.values():
+            yield from devices.values()
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDiff:
+    """What changed between two trees, as full resource names, sorted.
+
+    Args:
+        added: Resources that had no device.
+        changed: Resources whose devices, their health or their NUMA node differ.
+        removed: Resources that have no device any more.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+def empty_tree(mode: PluginMode) -> Tree:
+    """The tree of a node on which nothing has been found yet."""
+    return Tree({}, (), Memory(mode))
+
+
+def build_tree(
+    inventory: Inventory,
+    mode: PluginMode,
+    *,
+    units: int = DEFAULT_UNITS,
+    previous: Memory | None = None,
+) -> Tree:
+    """The resources and devices that a node offers.
+
+    Args:
+        inventory: What a scan found; not looked at in mode `units`.
+        mode: The node's mode.
+        units: How many units there are in mode `units`.
+        previous: Memory of the last tree, if there was one.
+    """
+    if mode is PluginMode.UNITS:
+        return _assemble(mode, _units(units))
+    known = previous.devices if previous is not None and previous.mode is mode else _EMPTY
+    node = _Node.of(inventory.cards)
+    readable = [card for card in inventory.cards if card.failure is None]
+    found = [made for card in readable for made in _MAKERS[mode](card, node)]
+    placed = [(place, _remember(device, place, known)) for place, device in found]
+    for card in inventory.cards:
+        placed.extend(_carry_over(card, mode, known))
+    return _assemble(mode, placed)
+
+
+def diff(old: Tree, new: Tree) -> TreeDiff:
+    """What the kubelet has to be told to get from one tree to another, by resource.
+
+    Reasons and nodes are not part of it: the kubelet isn't told them. A caller that answers
+    `Allocate` takes the devices from the new tree in any case.
+    """
+    before, after = old.resources, new.resources
+    return TreeDiff(
+        added=tuple(sorted(after.keys() - before.keys())),
+        changed=tuple(
+            sorted(
+                resource
+                for resource in after.keys() & before.keys()
+                if _advertised(after[resource]) != _advertised(before[resource])
+            )
+        ),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )
+
+
+def _advertised(devices: Mapping[str, Device]) -> dict[str, tuple[bool, int | None]]:
+    return {key: (device.healthy, device.numa_node) for key, device in devices.items()}
+
+
+# One node's cards, and which ports belong to which engine ----------------------------------------
+
+_Placed = tuple[str, Device]
+"""A device and its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """The cards of a node, related to each other through their PCI addresses."""
+
+    engines: Mapping[str, Card]
+    virtual: Mapping[str, tuple[Card, ...]]
+
+    @classmethod
+    def of(cls, cards: Iterable[Card]) -> "_Node":
+        engines: dict[str, Card] = {}
+        virtual: dict[str, tuple[Card, ...]] = {}
+        for card in cards:
+            if card.fme is not None and card.address:
+                engines.setdefault(card.address, card)
+            elif card.fme is None and card.pci is not None and card.pci.physfn:
+                physfn = card.pci.physfn
+                virtual[physfn] = (*virtual.get(physfn, ()), card)
+        return cls(engines, virtual)
+
+    def physical(self, card: Card) -> Card:
+        """The card that has the engine: itself, or the one on its physical function."""
+        if card.fme is None and card.pci is not None and card.pci.physfn:
+            return self.engines.get(card.pci.physfn, card)
+        return card
+
+    def members(self, card: Card) -> tuple[Card, ...]:
+        """A card and the virtual functions split from it."""
+        return (card, *self.virtual.get(card.address, ())) if card.address else (card,)
+
+
+def _place(card: Card) -> str:
+    return card.address or card.name
+
+
+def _port_reasons(port: Port, card: Card, fme: Fme | None) -> tuple[Problem, ...]:
+    if fme is not None:
+        return port.problems + fme.problems
+    physfn = card.pci.physfn if card.pci else None
+    return (*port.problems, no_fme(port.name, physfn))
+
+
+def _addresses(ports: Iterable[Port]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(port.pci.address for port in ports if port.pci))
+
+
+def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str) -> Device:
+    """The device that is one port."""
+    physical = node.physical(card)
+    reasons = _port_reasons(port, card, physical.fme)
+    return Device(
+        id=key,
+        resource=resource,
+        healthy=not reasons,
+        reasons=reasons,
+        nodes=(DeviceNode(port.node),),
+        numa_node=port.pci.numa_node if port.pci else None,
+        pci_addresses=_addresses([port]),
+        card=physical.name,
+        interface_id=physical.fme.interface_id if physical.fme else "",
+        afu_ids=(port.afu_id,),
+    )
+
+
+# One maker a mode --------------------------------------------------------------------------------
+
+
+def _functions(card: Card, node: _Node) -> Iterator[_Placed]:
+    """Mode `af`: a device a port, its resource named for the function in it."""
+    fme = node.physical(card).fme
+    for port in card.ports:
+        resource = ""
+        if fme is not None and fme.interface_id and port.afu_id:
+            resource = f"{DOMAIN}/{function_name(fme.interface_id, port.afu_id)}"
+        yield _place(card), _port_device(card, port, node, key=port.name, resource=resource)
+
+
+def _bdf_units(card: Card, node: _Node) -> Iterator[_Placed]:
+    """Mode `bdf`: a device a port, named by its PCI function.
+
+    A second port of one function gets its number in the card behind the address.
+    """
+    for index, port in enumerate(card.ports):
+        if port.pci is None:
+            device = _port_device(card, port, node, key=port.name, resource="")
+            text = f"{port.name} is on no PCI function that could name it"
+            yield _place(card), _unhealthy(device, Problem("no-pci-address", text))
+            continue
+        key = port.pci.address.removeprefix("0000:")
+        if index:
+            key = f"{key}-{index if port.number is None else port.number}"
+        yield _place(card), _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+
+
+def _regions(card: Card, node: _Node) -> Iterator[_Placed]:
+    """Mode `region`: a device an engine, with the nodes of its ports."""
+    yield from _region(card, node, with_engine=False)
+
+
+def _own_regions(card: Card, node: _Node) -> Iterator[_Placed]:
+    """Mode `regiondevel`: as `region`, with the engine's own node.
+
+    A port that has no `afu_id` file yet is as good as any: the workload programs it.
+    """
+    yield from _region(card, node, with_engine=True)
+
+
+def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[_Placed]:
+    if card.fme is None:
+        if node.physical(card) is card:
+            for port in card.ports:
+                yield _place(card), _port_device(card, port, node, key=port.name, resource="")
+        return
+    fme, members = card.fme, node.members(card)
+    ports = [port for member in members for port in member.ports]
+    failures = [member.failure for member in members if member.failure is not None]
+    if not ports and not failures:
+        return
+    port_problems = [problem for port in ports for problem in port.problems]
+    if with_engine:
+        port_problems = [each for each in port_problems if each.reason != "afu-id-missing"]
+    reasons = (*fme.problems, *port_problems, *failures)
+    nodes = [DeviceNode(port.node) for port in ports]
+    addresses = _addresses(ports)
+    if with_engine:
+        nodes.append(DeviceNode(fme.node))
+        addresses = tuple(dict.fromkeys((*addresses, card.address))) if card.pci else addresses
+    interface = fme.interface_id
+    yield (
+        _place(card),
+        Device(
+            id=fme.name,
+            resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
+            healthy=not reasons,
+            reasons=reasons,
+            nodes=tuple(nodes),
+            numa_node=card.pci.numa_node if card.pci else None,
+            pci_addresses=addresses,
+            card=card.name,
+            interface_id=interface,
+            afu_ids=tuple(port.afu_id for port in ports),
+        ),
+    )
+
+
+def _units(count: int) -> Iterator[_Placed]:
+    """Mode `units`: identical units that are always there."""
+    for number in range(count):
+        yield "", Device(id=str(number), resource=UNIT_RESOURCE, healthy=True)
+
+
+_MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[_Placed]]] = {
+    PluginMode.AF: _functions,
+    PluginMode.REGION: _regions,
+    PluginMode.REGIONDEVEL: _own_regions,
+    PluginMode.BDF: _bdf_units,
+}
+
+
+# What was, and what is kept of it ----------------------------------------------------------------
+
+
+def _unhealthy(device: Device, *problems: Problem) -> Device:
+    return replace(device, healthy=False, reasons=(*device.reasons, *problems))
+
+
+def _remember(device: Device, place: str, known: Mapping[tuple[str, str], Device]) -> Device:
+    """A device that has no resource now, under the one it had."""
+    last = known.get((device.id, place))
+    if device.resource or last is None:
+        return device
+    return replace(device, resource=last.resource)
+
+
+def _carry_over(
+    card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
+) -> Iterator[_Placed]:
+    """The devices that a card had while it could be read, or while it had an engine."""
+    problem = card.failure
+    if problem is None and card.fme is None and mode in (PluginMode.REGION, PluginMode.REGIONDEVEL):
+        problem = no_fme(card.name, None)
+    if problem is None:
+        return
+    place = _place(card)
+    for (_, where), device in known.items():
+        if where == place:
+            yield place, replace(device, healthy=False, reasons=(problem,))
+
+
+def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> Tree:
+    resources: dict[str, dict[str, Device]] = {}
+    unplaced: list[Device] = []
+    memory: dict[tuple[str, str], Device] = {}
+    seen: set[str] = set()
+    for place, device in placed:
+        if not device.resource:
+            unplaced.append(device)
+        elif device.id in seen:
+            text = f"{device.id} on {device.card or place} has the name of another device"
+            problem = Problem("duplicate-name", text)
+            unplaced.append(replace(_unhealthy(device, problem), resource=""))
+        else:
+            seen.add(device.id)
+            resources.setdefault(device.resource, {})[device.id] = device
+            memory[device.id, place] = device
+    return Tree(resources, tuple(unplaced), Memory(mode, memory))
