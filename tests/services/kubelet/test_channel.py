@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.domain.errors import KubeletError
+from services.kubelet import channel
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+
+
+def path_of_length(length: int) -> Path:
+    return Path("/" + "d" * (length - 8) + "/a.sock")
+
+
+def test_a_path_of_107_bytes_is_the_longest_that_is_accepted() -> None:
+    assert channel.address(path_of_length(107)).startswith("unix:/ddd")
+    with pytest.raises(KubeletError, match="108 bytes are too long"):
+        channel.address(path_of_length(108))
+
+
+def test_the_length_of_a_path_counts_bytes_and_not_characters() -> None:
+    with pytest.raises(KubeletError, match="bytes are too long"):
+        channel.address(Path("/" + "é" * 60))
+
+
+def test_a_relative_path_is_refused() -> None:
+    with pytest.raises(KubeletError, match="must be absolute"):
+        channel.address(Path("a.sock"))
+
+
+def test_the_sockets_stand_where_the_kubelet_looks() -> None:
+    kubelet = Path("/var/lib/kubelet")
+    assert str(channel.registration_socket(kubelet)) == (
+        "/var/lib/kubelet/device-plugins/kubelet.sock"
+    )
+    assert str(channel.pod_resources_socket(kubelet)) == (
+        "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )
+    assert str(channel.checkpoint_file(kubelet)) == (
+        "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+    )
+
+
+class Kubelet(rpc.RegistrationServicer):
+    async def Register(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.RegisterRequest,
+        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],
+    ) -> pb.Empty:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{request.endpoint} will not do")
+
+
+async def call(folder: Path) -> grpc.aio.AioRpcError:
+    server = grpc.aio.server()
+    rpc.add_RegistrationServicer_to_server(Kubelet(), server)
+    channel.listen(server, folder / "k.sock")
+    await server.start()
+    try:
+        async with channel.dial(folder / "k.sock") as dialled:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await rpc.RegistrationStub(dialled).Register(
+                    pb.RegisterRequest(endpoint="e"), timeout=5
+                )
+    finally:
+        await server.stop(0)
+    return raised.value
+
+
+@pytest.mark.anyio
+async def test_a_call_reaches_a_socket_whose_path_needs_quoting(short_dir: Path) -> None:
+    folder = short_dir / "a %é#?"
+    folder.mkdir()
+    error = await call(folder)
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "e will not do",
+    )
+
+
+@pytest.mark.anyio
+async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
+    server = grpc.aio.server()
+    with pytest.raises(KubeletError, match="is not a folder"):
+        channel.listen(server, short_dir / "gone" / "k.sock")
