@@ -1,0 +1,330 @@
+"""Mappings: what the logical names of a namespace stand for.
+
+Two kinds of custom resources of ``fpga.intel.com/v2`` give names: an AcceleratorFunction to a
+function (of an interface id, in a mode), an FpgaRegion to a region that its workload programs
+itself. An object's name is the name that pods of its namespace ask for. Mappings are a
+namespace's access control: what isn't mapped in it, its pods can't have.
+
+`parse` reads one object; `build_namespace` and `build_index` decide which of many can serve.
+What can't is kept with the reason, so that a pod that asks for it is told. An index never
+changes: `MappingIndex.with_namespace` returns a new one that shares all other namespaces.
+"""
+
+import collections.abc
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from services.domain import names
+from services.domain.errors import InvalidMapping, InvalidName
+from services.domain.text import plain, quote
+
+API_VERSION = f"{names.DOMAIN}/v2"
+ACCELERATOR_FUNCTION = "AcceleratorFunction"
+FPGA_REGION = "FpgaRegion"
+KINDS = (ACCELERATOR_FUNCTION, FPGA_REGION)
+
+
+class Mode(StrEnum):
+    """The mode that a node must run to serve a mapping."""
+
+    AF = "af"
+    REGION = "region"
+    REGIONDEVEL = "regiondevel"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One name of a namespace and what it stands for; ids are canonical.
+
+    Attributes:
+        kind: ``AcceleratorFunction`` or ``FpgaRegion``.
+        namespace: the namespace whose pods may use it.
+        name: the logical name; pods ask for ``fpga.intel.com/<name>``.
+        interface_id: the interface that the region must have.
+        afu_id: the function, None for an FpgaRegion.
+        mode: which mode a node must run to serve it.
+        resource: the physical resource name, without its domain.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    interface_id: str
+    afu_id: str | None
+    mode: Mode
+    resource: str
+
+    @property
+    def label(self) -> str:
+        """How people call the object: ``AcceleratorFunction default/nlb0``."""
+        return _label(self.kind, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An object that can't serve, and why: a sentence that names it."""
+
+    kind: str
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMappings:
+    """What one namespace maps.
+
+    Attributes:
+        namespace: its name.
+        by_name: each logical name and its mapping.
+        by_resource: each physical name and the mappings that resolve to it.
+        pairs: (interface id, AFU id) of each function of mode region: what a container of this
+            namespace may have programmed.
+        rejected: each name with an object that can't serve, and the reason. A name that is in
+            `by_name` as well is served all the same.
+    """
+
+    namespace: str
+    by_name: collections.abc.Mapping[str, Mapping] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    by_resource: collections.abc.Mapping[str, tuple[Mapping, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    pairs: frozenset[tuple[str, str]] = frozenset()
+    rejected: collections.abc.Mapping[str, str] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def modes_of(self, resource: str) -> frozenset[Mode]:
+        """Return the modes in which the mappings to a physical name are served."""
+        return frozenset(mapping.mode for mapping in self.by_resource.get(resource, ()))
+
+
+class MappingIndex:
+    """The mappings of all namespaces at one moment; it never changes."""
+
+    __slots__ = ("_by_namespace", "_count")
+
+    def __init__(self, by_namespace: collections.abc.Mapping[str, NamespaceMappings]) -> None:
+        """Take the mappings of each namespace; the caller keeps no hand on them."""
+        self._by_namespace = dict(by_namespace)
+        self._count = sum(map(len, self._by_namespace.values()))
+
+    def namespace(self, name: str) -> NamespaceMappings:
+        """Return what a namespace maps; a namespace that nobody knows maps nothing."""
+        known = self._by_namespace.get(name)
+        return NamespaceMappings(name) if known is None else known
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that have a mapping, or one that can't serve."""
+        return tuple(self._by_namespace)
+
+    def with_namespace(self, mappings: NamespaceMappings) -> "MappingIndex":
+        """Return an index that differs in one namespace and shares all others.
+
+        A namespace without any mapping, good or rejected, is left out.
+        """
+        updated = dict(self._by_namespace)
+        updated.pop(mappings.namespace, None)
+        if mappings.by_name or mappings.rejected:
+            updated[mappings.namespace] = mappings
+        return MappingIndex(updated)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"MappingIndex({self._count} mappings in {len(self._by_namespace)} namespaces)"
+
+
+EMPTY_INDEX = MappingIndex({})
+
+
+def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
+    """Read one custom resource, as decoded from JSON or YAML.
+
+    Args:
+        obj: the object: ``{"apiVersion": "fpga.intel.com/v2", "kind": …, "metadata": …, …}``.
+        default_namespace: the namespace of an object that names none, as with kubectl.
+
+    Raises:
+        InvalidMapping: it can't serve; the text names the object and what is wrong with it.
+    """
+    kind, namespace, name = _identify(obj, default_namespace)
+    label = _label(kind, namespace, name)
+    if not names.is_name_part(name):
+        raise InvalidMapping(
+            f"{label}: no pod could ask for a resource of this name: after the domain, Kubernetes "
+            "allows at most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
+        )
+    if names.is_physical(name):
+        raise InvalidMapping(f"{label}: this name has the form of a physical one; choose another")
+    spec = _member(obj, "spec")
+    if not isinstance(spec, dict):
+        raise InvalidMapping(f"{label}: spec is missing, or is no object")
+    try:
+        if kind == ACCELERATOR_FUNCTION:
+            return _function(label, namespace, name, spec)
+        return _region(label, namespace, name, spec)
+    except InvalidName as error:
+        raise InvalidMapping(f"{label}: {error}") from error
+
+
+def reject(obj: object, reason: str, *, default_namespace: str = "default") -> Rejected | None:
+    """Return the record of an object that `parse` refused, None if it can't even be named."""
+    try:
+        kind, namespace, name = _identify(obj, default_namespace)
+    except InvalidMapping:
+        return None
+    return Rejected(kind, namespace, name, reason)
+
+
+def build_namespace(
+    namespace: str, mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()
+) -> NamespaceMappings:
+    """Decide which mappings of one namespace serve, and keep the reasons of the others.
+
+    Of two objects of one kind and name the first serves. An AcceleratorFunction and an
+    FpgaRegion of one name cancel each other out: nobody can tell which one a pod means.
+    """
+    by_kind: dict[str, dict[str, Mapping]] = {kind: {} for kind in KINDS}
+    reasons: dict[str, str] = {}
+    for mapping in mappings:
+        first = by_kind[mapping.kind].setdefault(mapping.name, mapping)
+        if first is not mapping:
+            reasons[mapping.name] = f"{mapping.label} is there more than once; the first one counts"
+    for refused in rejected:
+        reasons.setdefault(refused.name, refused.reason)
+    functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
+    for name in functions.keys() & regions.keys():
+        reasons[name] = (
+            f"{functions[name].label} and {regions[name].label} have one name, "
+            "so neither can be used: rename one of them"
+        )
+        del functions[name], regions[name]
+    return _index_namespace(namespace, functions | regions, reasons)
+
+
+def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) -> MappingIndex:
+    """Return the index of all mappings, by namespace; see `build_namespace`."""
+    served: dict[str, list[Mapping]] = {}
+    refused: dict[str, list[Rejected]] = {}
+    for mapping in mappings:
+        served.setdefault(mapping.namespace, []).append(mapping)
+    for entry in rejected:
+        refused.setdefault(entry.namespace, []).append(entry)
+    return MappingIndex(
+        {
+            namespace: build_namespace(
+                namespace, served.get(namespace, ()), refused.get(namespace, ())
+            )
+            for namespace in {**served, **refused}
+        }
+    )
+
+
+def _index_namespace(
+    namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
+) -> NamespaceMappings:
+    by_resource: dict[str, tuple[Mapping, ...]] = {}
+    gathered: dict[str, list[Mapping]] = {}
+    for mapping in by_name.values():
+        gathered.setdefault(mapping.resource, []).append(mapping)
+    for resource, several in gathered.items():
+        by_resource[resource] = tuple(several)
+    pairs = frozenset(
+        (mapping.interface_id, mapping.afu_id)
+        for mapping in by_name.values()
+        if mapping.mode is Mode.REGION and mapping.afu_id is not None
+    )
+    return NamespaceMappings(
+        namespace,
+        MappingProxyType(by_name),
+        MappingProxyType(by_resource),
+        pairs,
+        MappingProxyType(reasons),
+    )
+
+
+def _label(kind: str, namespace: str, name: str) -> str:
+    return f"{kind} {plain(namespace)}/{plain(name)}"
+
+
+def _member(obj: object, key: str) -> object:
+    return obj.get(key) if isinstance(obj, dict) else None
+
+
+def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
+    """Return kind, namespace and name of an object; the strings are shared among objects."""
+    if not isinstance(obj, dict):
+        raise InvalidMapping(f"a mapping must be an object, not {type(obj).__name__}")
+    kind = obj.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidMapping(f"kind must be {' or '.join(KINDS)}, not {_value(kind)}")
+    if obj.get("apiVersion") != API_VERSION:
+        raise InvalidMapping(
+            f"{kind}: apiVersion must be {API_VERSION}, not {_value(obj.get('apiVersion'))}"
+        )
+    metadata = obj.get("metadata")
+    name = _member(metadata, "name")
+    if not isinstance(name, str) or not name:
+        raise InvalidMapping(f"{kind}: metadata.name is missing, or is no text")
+    namespace = _member(metadata, "namespace")
+    if namespace is None or namespace == "":
+        namespace = default_namespace
+    if not isinstance(namespace, str):
+        raise InvalidMapping(f"{kind} {plain(name)}: metadata.namespace must be a text")
+    return sys.intern(kind), sys.intern(namespace), name
+
+
+def _function(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:
+    interface_id = _id(label, spec, "interfaceId", names.INTERFACE_LENGTHS)
+    afu_id = _id(label, spec, "afuId", names.AFU_LENGTHS)
+    mode = spec.get("mode")
+    if mode not in (Mode.AF, Mode.REGION):
+        raise InvalidMapping(f"{label}: spec.mode must be af or region, not {_value(mode)}")
+    if mode == Mode.AF:
+        resource = names.function_name(interface_id, afu_id)
+    else:
+        resource = names.region_name(interface_id)
+    return Mapping(
+        ACCELERATOR_FUNCTION,
+        namespace,
+        name,
+        interface_id,
+        afu_id,
+        Mode(mode),
+        sys.intern(resource),
+    )
+
+
+def _region(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:
+    interface_id = _id(label, spec, "interfaceId", names.INTERFACE_LENGTHS)
+    resource = sys.intern(names.region_name(interface_id))
+    return Mapping(FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource)
+
+
+def _id(label: str, spec: dict[str, object], key: str, lengths: range) -> str:
+    """Return an id of the spec in canonical form, shared among the mappings that have it."""
+    value = spec.get(key)
+    if isinstance(value, (int, float)):
+        raise InvalidMapping(
+            f"{label}: spec.{key} must be a text, but was read as a number; put it into quotes"
+        )
+    if not isinstance(value, str):
+        raise InvalidMapping(f"{label}: spec.{key} is missing, or is no text")
+    return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return quote(value, 40)
+    return "missing" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,51 @@
+"""Small helpers for sentences that carry text from outside: quoted, clipped, one line.
+
+Whatever a pod, a mapping or a file says may be long, hold control characters or be built to
+mislead a reader. Nothing of it goes into a message except through these functions.
+"""
+
+from collections.abc import Iterable, Sequence
+
+ELLIPSIS = "…"
+
+
+def clip(text: str, limit: int) -> str:
+    """Return `text` if it has at most `limit` characters, else its beginning and an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
+
+
+def plain(text: str, limit: int = 80) -> str:
+    """Return `text` on one line, unprintable characters escaped, clipped to `limit` characters."""
+    short = clip(text, limit)
+    if short.isprintable():
+        return short
+    escaped = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in short)
+    return clip(escaped, limit)
+
+
+def quote(text: str, limit: int = 80) -> str:
+    """Return `text` in double quotes, on one line, clipped to `limit` characters."""
+    return f'"{plain(text, limit)}"'
+
+
+def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
+    """Join words as a person would: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``.
+
+    Args:
+        items: the words, at least one.
+        more: how many there are beside those in `items`.
+        last: the word before the last item.
+    """
+    words = [*items, f"{more} more"] if more else list(items)
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def numbered(sentences: Iterable[str], *, limit: int) -> str:
+    """Join sentences into one text of at most `limit` characters; several get numbers."""
+    parts = list(sentences)
+    if len(parts) == 1:
+        return clip(parts[0], limit)
+    text = " ".join(f"({n}) {part}" for n, part in enumerate(parts, 1))
+    return clip(f"{len(parts)} problems: {text}", limit)
