@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from services.domain.devices import Problem
+from services.domain.names import canonical_id
 
 ID_DIGITS = 32
 """Hex digits of an interface id or AFU id as hardware reports them."""
@@ -71,42 +72,33 @@ class NodeState(Enum):
     NOT_A_DEVICE = auto()
 
 
-def canonical_id(text: str) -> str:
-    """An id as it is compared: lower case, without dashes and surrounding blanks."""
-    return text.strip().lower().replace("-", "")
-
-
-def judge_id(what: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
+def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
     """The id that a file holds.
 
     Args:
         what: `afu-id` or `interface-id`, the stem of the reason.
+        file: The file's name, for the message.
         owner: Port or engine, for the message.
         reading: What the file said.
 
     Returns:
         The canonical id, or an empty string and what is wrong with it.
     """
-    name = what.replace("-", "_")
     if reading.failure is Failure.MISSING:
-        return "", Problem(f"{what}-missing", f"{owner} has no {name}")
+        return "", Problem(f"{what}-missing", f"{owner} has no {file}")
     if reading.failure is not None:
-        return "", Problem(
-            f"{what}-unreadable", f"{name} of {owner} can't be read: {reading.detail}"
-        )
-    text = canonical_id(reading.text)
-    if not text:
-        return "", Problem(f"{what}-empty", f"{name} of {owner} is empty")
-    if _ALL_F.fullmatch(text):
-        return "", Problem(
-            f"{what}-all-f", f"{name} of {owner} is all f: the card's firmware has crashed"
-        )
-    if not _ID.fullmatch(text):
-        shown = reading.text[:48]
-        return "", Problem(
-            f"{what}-invalid", f"{name} of {owner} is not {ID_DIGITS} hex digits: {shown!r}"
-        )
-    return text, None
+        text = f"{file} of {owner} can't be read: {reading.detail}"
+        return "", Problem(f"{what}-unreadable", text)
+    found = canonical_id(reading.text)
+    if not found:
+        return "", Problem(f"{what}-empty", f"{file} of {owner} is empty")
+    if _ALL_F.fullmatch(found):
+        text = f"{file} of {owner} is all f: the card's firmware has crashed"
+        return "", Problem(f"{what}-all-f", text)
+    if not _ID.fullmatch(found):
+        text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
+        return "", Problem(f"{what}-invalid", text)
+    return found, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +139,17 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
             pass
     found = _HEX.fullmatch(reading.text)
     if found is None:
-        text = f"{file} of {owner} is no hex number: {reading.text[:48]!r}"
+        text = f"{file} of {owner} is no hex number: {_shown(reading)}"
         return Verdict(remark=Problem(unreadable, text))
     value = int(found[1], 16)
     if value == 0:
         return Verdict(value)
     return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+
+
+def _shown(reading: Reading) -> str:
+    """What a file said, short enough for a message."""
+    return repr(reading.text[:48])
 
 
 def judge_node(node: str, state: NodeState) -> Problem | None:

@@ -14,7 +14,6 @@ with the region it is part of. A device that never had a resource isn't offered 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from services.domain.devices import (
     Card,
@@ -32,8 +31,6 @@ from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_n
 DEFAULT_UNITS = 40
 """Units of a node in mode `units` unless told."""
 
-_EMPTY: Mapping[tuple[str, str], Device] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -45,7 +42,7 @@ class Memory:
     """
 
     mode: PluginMode
-    devices: Mapping[tuple[str, str], Device] = field(default=_EMPTY)
+    devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ def build_tree(
     """
     if mode is PluginMode.UNITS:
         return _assemble(mode, _units(units))
-    known = previous.devices if previous is not None and previous.mode is mode else _EMPTY
+    known = previous.devices if previous is not None and previous.mode is mode else {}
     node = _Node.of(inventory.cards)
     readable = [card for card in inventory.cards if card.failure is None]
     found = [made for card in readable for made in _MAKERS[mode](card, node)]

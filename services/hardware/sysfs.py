@@ -1,0 +1,173 @@
+"""Reading sysfs under an injected root: bounded, never blocking, never outside of the root.
+
+The root is `/` on a host, `/host` in a container that has the host's file system there, or the
+folder of an unpacked snapshot. Links are followed as if the root were the whole file system: an
+absolute target starts at the root (also one that spells the root out) and `..` stops there, so
+that a link can't lead a reader out.
+
+Nothing here raises for what a card's files may be: a missing, unreadable, endless or binary file,
+a folder or FIFO in a file's place, a link to nowhere or to itself are all answers.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from services.domain.health import Failure, NodeState, Reading
+
+MAX_ATTRIBUTE = 4096
+"""Bytes that are read of one attribute: a driver gives one page at most."""
+
+MAX_LINKS = 40
+"""Links that are followed on one path, as in the kernel."""
+
+_PADDING = b"\0 \t\r\n\v\f"
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO})
+_MISSING = Reading(failure=Failure.MISSING, detail="no such file")
+
+
+class Sysfs:
+    """The files of one scan.
+
+    It remembers which folders are folders and not links, so that following a path costs one
+    look a folder and scan. Make a new one for each scan.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+    """
+
+    def __init__(self, root: Path) -> None:
+        resolved = os.path.realpath(root)
+        self._root = "" if resolved == "/" else resolved
+        self._folders: set[str] = {""}
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the root is this system's own, so that device nodes must be devices."""
+        return not self._root
+
+    def resolve(self, path: str) -> str | None:
+        """Where a path ends when every link on it has been followed.
+
+        Args:
+            path: Path below the root, with or without a leading `/`.
+
+        Returns:
+            The path below the root, starting with `/`, or None if it leads nowhere.
+        """
+        here, links = "", 0
+        todo = path.split("/")[::-1]
+        while todo:
+            name = todo.pop()
+            if name in ("", "."):
+                continue
+            if name == "..":
+                here = here.rpartition("/")[0]
+                continue
+            there = f"{here}/{name}"
+            if there in self._folders:
+                here = there
+                continue
+            try:
+                target = os.readlink(self._root + there)  # noqa: PTH115 - plain paths, for speed
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    return None
+                if todo:
+                    self._folders.add(there)
+                here = there
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                return None
+            if target.startswith("/"):
+                here = ""
+                target = target.removeprefix(self._root)
+            todo.extend(target.split("/")[::-1])
+        return here or "/"
+
+    def read(self, path: str) -> Reading:
+        """The content of an attribute.
+
+        Args:
+            path: Path below the root, starting with `/`; links in its folders are followed by
+                the system, so they must have been resolved before.
+        """
+        try:
+            return self._read(path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return self._read_linked(path)
+            return _failed(error)
+
+    def _read(self, path: str) -> Reading:
+        descriptor = os.open(self._root + path, _FLAGS)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return Reading(failure=Failure.UNREADABLE, detail="not a regular file")
+            content = os.read(descriptor, MAX_ATTRIBUTE)
+        finally:
+            os.close(descriptor)
+        return Reading(content.strip(_PADDING).decode("ascii", "replace"))
+
+    def _read_linked(self, path: str) -> Reading:
+        resolved = self.resolve(path)
+        if resolved is None:
+            return Reading(failure=Failure.MISSING, detail="a link that leads nowhere")
+        try:
+            return self._read(resolved)
+        except OSError as error:
+            return _failed(error)
+
+    def text(self, path: str) -> str:
+        """The content of an attribute, empty if it can't be read."""
+        return self.read(path).text
+
+    def link(self, path: str) -> str:
+        """A link's target as written, wherever that leads; empty if it is no link."""
+        try:
+            return os.readlink(self._root + path)  # noqa: PTH115 - plain paths, for speed
+        except OSError:
+            return ""
+
+    def exists(self, path: str) -> bool:
+        """Whether something stands there, if only a link to nowhere."""
+        return os.path.lexists(self._root + path)
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder, unsorted.
+
+        Raises:
+            OSError: It can't be listed.
+        """
+        return os.listdir(self._root + path)  # noqa: PTH208 - names are all that is needed, fast
+
+    def node(self, name: str) -> NodeState:
+        """What stands at the place of a device node.
+
+        Args:
+            name: File name below `/dev`.
+        """
+        path = f"/dev/{name}"
+        try:
+            mode = os.lstat(self._root + path).st_mode
+            if stat.S_ISLNK(mode):
+                resolved = self.resolve(path)
+                if resolved is None:
+                    return NodeState.MISSING
+                mode = os.lstat(self._root + resolved).st_mode
+        except OSError as error:
+            return NodeState.MISSING if error.errno in _GONE else NodeState.UNREADABLE
+        if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not self.is_host):
+            return NodeState.PRESENT
+        return NodeState.NOT_A_DEVICE
+
+
+def _failed(error: OSError) -> Reading:
+    if error.errno in _GONE:
+        return _MISSING
+    kind = Failure.UNREADABLE if error.errno in _FORBIDDEN else Failure.DEAD
+    return Reading(failure=kind, detail=error.strerror or str(error))
