@@ -1,0 +1,230 @@
+"""The front door: the commands, and the one place where errors become exit codes.
+
+A command is a module of this package that is imported when it is asked for, not before: `accelbind
+--help` and shell completion stay quick, and a process holds only what its command needs. Each is a
+Typer app or a plain function, named in `COMMANDS`; it raises what it raises, and `main` translates.
+
+Exit codes: 0 done · 1 the world stands in the way, or the answer is no (a refusal) · 2 the request
+itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own · 130 interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+from accelbind import __version__
+from services.domain.errors import AccelbindError, AskerError
+
+Private: TypeAlias = Any
+"""A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
+
+EXIT_WORLD = 1
+EXIT_ASKER = 2
+EXIT_OURS = 70
+
+RUN = "Run"
+LOOK = "Look"
+SET_UP = "Set up"
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command lives, and what the overview says of it without importing it."""
+
+    module: str
+    attribute: str
+    summary: str
+    panel: str
+
+
+COMMANDS = {
+    "webhook": LazyCommand(
+        "accelbind.webhook", "webhook", "Serve the admission webhook over TLS.", RUN
+    ),
+    "plugin": LazyCommand(
+        "accelbind.plugin", "plugin", "Serve this node's cards to its kubelet.", RUN
+    ),
+    "demo": LazyCommand(
+        "accelbind.demo.command",
+        "demo",
+        "See the whole suite at work on this machine: no cluster, no card.",
+        RUN,
+    ),
+    "explain": LazyCommand(
+        "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
+    ),
+    "names": LazyCommand(
+        "accelbind.names", "app", "Translate between ids and resource names.", LOOK
+    ),
+    "certs": LazyCommand("accelbind.certs", "app", "Issue the webhook's certificates.", SET_UP),
+}
+
+
+class LazyGroup(TyperGroup):
+    """The top level: lists its commands from `COMMANDS`, and imports the one that is run."""
+
+    def list_commands(self, ctx: Private) -> list[str]:  # noqa: ARG002 - Typer's signature
+        """The commands in the order in which they are declared."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Private, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - the same
+        """What help and completion show of a command: its name and summary."""
+        command = COMMANDS.get(cmd_name)
+        if command is None:
+            return None
+        return TyperCommand(cmd_name, help=command.summary, rich_help_panel=command.panel)
+
+    def resolve_command(self, ctx: Private, args: list[str]) -> Private:
+        """The real command, imported now."""
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # for suggestions
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, load(name) if found and name else found, rest
+
+
+def load(name: str) -> Private:
+    """Imports a command and makes it one that Typer can run."""
+    where = COMMANDS[name]
+    target = getattr(import_module(where.module), where.attribute)
+    if isinstance(target, typer.Typer):
+        command: Private = get_command(target)
+        completion = {"install_completion", "show_completion"}  # they belong to the top level
+        command.params = [param for param in command.params if param.name not in completion]
+    else:
+        holder = typer.Typer()
+        holder.command(name)(target)
+        holder.callback()(lambda: None)
+        command = get_group(holder).commands[name]
+    command.name = name
+    return command
+
+
+@dataclass(slots=True)
+class Options:
+    """What the options before the command say."""
+
+    debug: bool = False
+
+
+app = typer.Typer(
+    name="accelbind",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it so
+    if wanted:
+        typer.echo(f"accelbind {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def accelbind(
+    context: typer.Context,
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Accelerators by name on Kubernetes.
+
+    A pod asks for [bold]fpga.intel.com/my-function: 1[/bold]; the webhook makes
+    it schedulable, and the plugin gives the container its device.
+
+    See it work on this machine:  [bold]accelbind demo[/bold]
+    Try a pod against mappings:   [bold]accelbind explain -f pod.yaml --mappings DIR[/bold]
+    """
+    context.ensure_object(Options).debug = debug
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and gives its exit code.
+
+    Args:
+        arguments: what follows `accelbind` (the process's own arguments if None).
+    """
+    options = Options()
+    try:
+        code = _run(arguments, options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go_of(sys.stdout)
+        return EXIT_WORLD
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if options.debug:
+            raise
+        return _report(error)
+    return code
+
+
+def _run(arguments: Sequence[str] | None, options: Options) -> int:
+    result = get_command(app).main(
+        args=None if arguments is None else list(arguments),
+        prog_name="accelbind",
+        standalone_mode=False,
+        obj=options,
+    )
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """One line on stderr for an error, and its exit code."""
+    if isinstance(error, typer.TyperException):
+        return _report_usage(error)
+    if isinstance(error, typer.Abort):
+        return _say("error: aborted", EXIT_WORLD)
+    if isinstance(error, AccelbindError):
+        code = EXIT_ASKER if isinstance(error, AskerError) else EXIT_WORLD
+        return _say(f"error: {error}", code)
+    if isinstance(error, OSError):
+        return _say(f"error: {_describe(error)}", EXIT_WORLD)
+    return _say(
+        f"error: accelbind has made a mistake: {type(error).__name__}: {error}"
+        " (--debug before the command shows where)",
+        EXIT_OURS,
+    )
+
+
+def _report_usage(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if not message:  # no command was given: the help has been printed instead
+        return EXIT_ASKER
+    hint = f" (see: {context.command_path} --help)" if context is not None else ""
+    return _say(f"error: {message.rstrip('.')}{hint}", EXIT_ASKER)
+
+
+def _describe(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _say(message: str, code: int) -> int:
+    typer.secho(" ".join(message.split()), err=True, fg="red" if sys.stderr.isatty() else None)
+    return code
+
+
+def _let_go_of(stream: Any) -> None:  # noqa: ANN401 - a text stream of any kind
+    """Keeps the interpreter from flushing, at exit, into a pipe that nobody reads."""
+    import os  # noqa: PLC0415 - needed only when a pipe breaks
+
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
