@@ -1,0 +1,228 @@
+import errno
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import typer
+
+from accelbind import __version__, cli
+from services.domain.errors import HardwareError, InvalidName
+from tests.support import REPOSITORY, accelbind_command, clean_environment
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        accelbind_command(*arguments),
+        cwd=REPOSITORY,
+        env=clean_environment() | {"TERM": "dumb"} | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module that stands for a command; tests give it the function `it`."""
+    module = types.ModuleType("tests_example_command")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    example = cli.LazyCommand(module.__name__, "it", "An example.", cli.LOOK)
+    monkeypatch.setitem(cli.COMMANDS, "example", example)
+    return module
+
+
+def raising(error: BaseException) -> object:
+    def it() -> None:
+        """Fails."""
+        raise error
+
+    return it
+
+
+def test_the_overview_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert [name for name in cli.COMMANDS if f" {name} " not in done.stdout] == []
+
+
+def test_every_command_loads_and_explains_itself_with_an_example() -> None:
+    lacking = []
+    for name in cli.COMMANDS:
+        done = run(name, "--help")
+        assert done.returncode == 0, done.stderr
+        shown = done.stdout
+        if name in {"certs", "names"}:  # groups: their commands carry the examples
+            continue
+        if f"accelbind {name}" not in shown.partition("Usage:")[2].partition("\n")[2]:
+            lacking.append(name)
+    assert lacking == []
+
+
+def test_no_command_shows_the_overview() -> None:
+    done = run()
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "Usage: accelbind" in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version").stdout == f"accelbind {__version__}\n"
+
+
+HEAVY = ("grpc", "fastapi", "uvicorn", "lightkube", "cryptography", "pydantic", "rich", "msgspec")
+
+
+def test_starting_up_imports_no_command_and_nothing_heavy() -> None:
+    script = (
+        "import sys; from accelbind import cli; cli.main(['--version']);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_gets_the_nearest_one() -> None:
+    done = run("cerst")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: No such command 'cerst'. Did you mean 'certs'? (see: accelbind --help)\n"
+    )
+
+
+def test_a_wrong_option_is_one_line_with_where_to_look() -> None:
+    done = run("certs", "issue", "--dri", "x")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: No such option: --dri")
+    assert done.stderr.endswith("(see: accelbind certs issue --help)\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (InvalidName("no such\nname"), 2, "error: no such name\n"),
+        (HardwareError("the card is gone"), 1, "error: the card is gone\n"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "/x: Permission denied\n"),
+        (OSError("odd"), 1, "error: odd\n"),
+        (typer.Abort(), 1, "error: aborted\n"),
+        (KeyError("oops"), 70, "a mistake: KeyError: 'oops' (--debug before the command"),
+    ],
+)
+def test_errors_become_one_line_and_an_exit_code(
+    command: types.ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+    line: str,
+) -> None:
+    command.it = raising(error)  # type: ignore[attr-defined]
+    assert cli.main(["example"]) == code
+    shown = capsys.readouterr()
+    assert line in shown.err
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+
+
+def test_debug_lets_the_traceback_through(command: types.ModuleType) -> None:
+    command.it = raising(InvalidName("no such name"))  # type: ignore[attr-defined]
+    with pytest.raises(InvalidName):
+        cli.main(["--debug", "example"])
+
+
+def test_an_interrupt_ends_quietly(
+    command: types.ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.it = raising(KeyboardInterrupt())  # type: ignore[attr-defined]
+    assert cli.main(["example"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_command_sets_its_exit_code(command: types.ModuleType) -> None:
+    command.it = raising(typer.Exit(3))  # type: ignore[attr-defined]
+    assert cli.main(["example"]) == 3
+
+
+def test_a_typer_app_is_a_command_too(
+    command: types.ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.Typer()
+
+    @app.callback()
+    def group() -> None:
+        """A group."""
+
+    @app.command()
+    def say(word: str) -> None:
+        typer.echo(word)
+
+    command.it = app  # type: ignore[attr-defined]
+
+    assert cli.main(["example", "say", "hello"]) == 0
+    assert capsys.readouterr().out == "hello\n"
+    assert cli.main(["example", "--help"]) == 0
+    assert "completion" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_that_goes_away_is_no_traceback(lines: int) -> None:
+    script = (
+        "import sys, typer; from accelbind import cli\n"
+        "import types; m = types.ModuleType('m'); sys.modules['m'] = m\n"
+        f"m.it = lambda: [typer.echo('line') for _ in range({lines})] and None\n"
+        "cli.COMMANDS['example'] = cli.LazyCommand('m', 'it', '', '')\n"
+        "sys.exit(cli.main(['example']))"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_completion_knows_commands_and_options() -> None:
+    def complete(words: str) -> str:
+        asked = {"_ACCELBIND_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        return run(env=asked | {"COMP_CWORD": str(len(words.split(" ")) - 1)}).stdout
+
+    assert complete("accelbind ce").split() == ["certs"]
+    assert "--days" in complete("accelbind certs issue --d").split()
+
+
+def test_certificates_are_issued_and_shown(tmp_path: Path) -> None:
+    done = run("certs", "issue", "--dir", str(tmp_path), "--name", "hook.svc", "--name", "::1")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ca.crt",
+        "ca.key",
+        "tls.crt",
+        "tls.key",
+    ]
+    assert "(new, valid until" in done.stdout
+    assert "for hook.svc, ::1" in done.stdout
+    again = run("certs", "issue", "--dir", str(tmp_path), "--name", "hook.svc")
+    assert "(kept, valid until" in again.stdout
+    assert again.stdout.splitlines()[-1] == done.stdout.splitlines()[-1]
+
+
+def test_a_wrong_certificate_name_is_the_askers_fault(tmp_path: Path) -> None:
+    done = run("certs", "issue", "--dir", str(tmp_path / "x"), "--name", "no name")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: 'no name' is neither a DNS name")
+
+
+def test_a_folder_that_cannot_be_used_is_the_worlds_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("certs", "issue", "--dir", str(tmp_path / "file"), "--name", "hook.svc")
+    assert done.returncode == 1
+    assert done.stderr == f"error: {tmp_path / 'file'} can't be used: File exists\n"

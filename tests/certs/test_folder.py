@@ -1,0 +1,267 @@
+import multiprocessing
+import os
+import ssl
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certs.folder import IssuedPaths, issue
+from services.domain.errors import CertificateError, InvalidSettings
+from tests.support import REPOSITORY, require
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FILES = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def handshake(issued: IssuedPaths, hostname: str, *, ca: Path | None = None) -> str | None:
+    """A whole TLS handshake in memory; gives the protocol's version."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(issued.certificate, issued.key)
+    client = ssl.create_default_context(cafile=os.fspath(ca or issued.ca_certificate))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=hostname)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    waiting = {"client": ours, "server": theirs}
+    while waiting:
+        for name, side in list(waiting.items()):
+            try:
+                side.do_handshake()
+                del waiting[name]
+            except ssl.SSLWantReadError:
+                pass
+    return ours.version()
+
+
+@pytest.mark.parametrize("hostname", ["hook.svc", "127.0.0.1", "::1", "a.hooks.svc"])
+def test_clients_that_trust_the_ca_accept_every_name(tmp_path: Path, hostname: str) -> None:
+    issued = issue(tmp_path, ["hook.svc", "127.0.0.1", "::1", "*.hooks.svc"])
+    assert handshake(issued, hostname) == "TLSv1.3"
+
+
+def test_clients_refuse_another_name_and_another_ca(tmp_path: Path) -> None:
+    issued = issue(tmp_path / "one", ["hook.svc"])
+    other = issue(tmp_path / "other", ["hook.svc"])
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        handshake(issued, "elsewhere.svc")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(issued, "hook.svc", ca=other.ca_certificate)
+
+
+def test_openssl_agrees_strictly(tmp_path: Path) -> None:
+    openssl = require("openssl")
+    issued = issue(tmp_path, ["hook.svc"])
+    how = ["-x509_strict", "-purpose", "sslserver", "-verify_hostname", "hook.svc"]
+    done = subprocess.run(
+        [openssl, "verify", *how, "-CAfile", issued.ca_certificate, issued.certificate],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, f"{issued.certificate}: OK")
+
+
+def test_the_folder_is_made_and_holds_four_files(tmp_path: Path) -> None:
+    issued = issue(tmp_path / "a" / "b", ["hook.svc"])
+    assert set(contents(tmp_path / "a" / "b")) == FILES
+    assert issued.new_authority
+    assert issued.names == ("hook.svc",)
+
+
+def test_only_the_owner_reads_the_keys_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        issued = issue(tmp_path, ["hook.svc"])
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
+    assert issued.key.exists()
+
+
+def test_a_second_certificate_comes_from_the_same_ca(tmp_path: Path) -> None:
+    first = issue(tmp_path, ["hook.svc"])
+    old = contents(tmp_path)
+    second = issue(tmp_path, ["hook.svc", "hook"], days=30)
+    new = contents(tmp_path)
+    assert (first.new_authority, second.new_authority) == (True, False)
+    assert (old["ca.crt"], old["ca.key"]) == (new["ca.crt"], new["ca.key"])
+    assert old["tls.key"] != new["tls.key"]
+    assert handshake(second, "hook") == "TLSv1.3"
+
+
+def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"])
+    key = (tmp_path / "ca.key").read_bytes()
+    (tmp_path / "ca.crt").unlink()
+    again = issue(tmp_path, ["hook.svc"])
+    assert again.new_authority
+    assert (tmp_path / "ca.key").read_bytes() == key
+    assert handshake(again, "hook.svc") == "TLSv1.3"
+
+
+def test_a_ca_without_its_key_is_refused(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"])
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(CertificateError, match=r"its key .* is not: bring the key back"):
+        issue(tmp_path, ["hook.svc"])
+
+
+def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"], ca_days=10, now=NOW)
+    with pytest.raises(CertificateError, match=r"ca\.crt: the CA has expired .* move ca\.crt"):
+        issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
+
+
+def test_a_ca_with_the_wrong_key_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    issue(tmp_path / "one", ["hook.svc"])
+    issue(tmp_path / "other", ["hook.svc"])
+    (tmp_path / "one" / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
+    before = contents(tmp_path / "one")
+    with pytest.raises(CertificateError, match="does not belong"):
+        issue(tmp_path / "one", ["hook.svc"])
+    assert contents(tmp_path / "one") == before
+
+
+def _rsa_key() -> bytes:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("ca.crt", b"", "does not hold a PEM certificate"),
+        ("ca.crt", b"\xff" * 100, "does not hold a PEM certificate"),
+        ("ca.key", b"", "does not hold a plain PEM key"),
+        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "plain PEM"),
+        ("ca.key", b"x" * 70_000, "larger than any"),
+        ("ca.crt", b"x" * 70_000, "larger than any"),
+    ],
+)
+def test_a_file_that_is_not_what_its_name_says_is_named(
+    tmp_path: Path, file: str, content: bytes, message: str
+) -> None:
+    issue(tmp_path, ["hook.svc"])
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(CertificateError, match=message) as caught:
+        issue(tmp_path, ["hook.svc"])
+    assert str(tmp_path / file) in str(caught.value)
+
+
+def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.key").write_bytes(_rsa_key())
+    with pytest.raises(CertificateError, match="not hold an elliptic curve key"):
+        issue(tmp_path, ["hook.svc"])
+
+
+def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
+    issued = issue(tmp_path, ["hook.svc"])
+    key = serialization.load_pem_private_key(issued.ca_key.read_bytes(), None)
+    issued.ca_key.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(CertificateError, match="plain PEM key"):
+        issue(tmp_path, ["hook.svc"])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"])
+    (tmp_path / "ca.crt").unlink()
+    (tmp_path / "ca.crt").mkdir()
+    with pytest.raises(CertificateError, match=r"ca\.crt can't be read: Is a directory"):
+        issue(tmp_path, ["hook.svc"])
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CertificateError, match="file can't be used: File exists"):
+        issue(tmp_path / "file", ["hook.svc"])
+
+
+def test_a_target_that_cannot_be_replaced_leaves_no_rubbish(tmp_path: Path) -> None:
+    (tmp_path / "tls.key").mkdir()
+    with pytest.raises(CertificateError, match="can't be written"):
+        issue(tmp_path, ["hook.svc"])
+    assert not list(tmp_path.glob(".*.new"))
+
+
+@pytest.mark.parametrize("days", [0, -1, 36501])
+def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path, days: int) -> None:
+    with pytest.raises(InvalidSettings, match=f"--days must be .* not {days}"):
+        issue(tmp_path, ["hook.svc"], days=days)
+    with pytest.raises(InvalidSettings, match=f"--ca-days must be .* not {days}"):
+        issue(tmp_path, ["hook.svc"], ca_days=days)
+    assert contents(tmp_path) == {}
+
+
+def test_a_wrong_name_touches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings):
+        issue(tmp_path / "new", ["not a name"])
+    assert not (tmp_path / "new").exists()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from certs.folder import issue
+from services.domain.errors import CertificateError
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    issue(Path(sys.argv[1]), ["hook.svc"])
+except CertificateError as error:
+    sys.exit(f"refused: {error}")
+"""
+
+
+@pytest.mark.parametrize("room", [0, 100, 300])
+def test_no_room_for_the_new_files_leaves_the_old_ones_whole(tmp_path: Path, room: int) -> None:
+    issue(tmp_path, ["hook.svc"])
+    before = contents(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path, str(room)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "can't be written: File too large" in done.stderr
+    assert contents(tmp_path) == before
+
+
+def _issue_there(folder: Path, number: int) -> None:
+    issue(folder, [f"hook-{number}.svc"])
+
+
+def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=_issue_there, args=(tmp_path, n)) for n in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 6
+    assert set(contents(tmp_path)) == FILES
+    authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
+    serving = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())
+    key = serialization.load_pem_private_key((tmp_path / "tls.key").read_bytes(), None)
+    serving.verify_directly_issued_by(authority)
+    assert serving.public_key() == key.public_key()
