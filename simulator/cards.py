@@ -1,0 +1,401 @@
+"""Synthetic FPGA cards: a `sys` and a `dev` folder as either driver makes them, and their troubles.
+
+A `Rack` is a folder with any number of cards in it, which can be changed while others read it:
+cards come and go, get another function, are split into virtual functions, and show any `Fault`. A
+file changes in one step, as in sysfs: it is made beside the tree and renamed into it.
+
+Device nodes are regular files, which readers accept under any root but `/`; a process that may make
+device nodes can ask for those. Run as a program it lays out cards and ends:
+
+    python -m simulator.cards --root DIR --opae 2 --dfl 4 --ports 2
+"""
+
+import argparse
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.card_faults import DAMAGE, Fault
+from simulator.card_files import (
+    Function,
+    SyntheticPort,
+    entry_files,
+    function_files,
+)
+
+A10_INTERFACE = "ce48969398f05f33946d560708be108a"
+"""Interface id of an Arria 10 card, as existing mappings name it."""
+
+D5005_INTERFACE = "bfac4d851ee856fe8c95865ce1bbaa2d"
+"""Interface id of a D5005 card."""
+
+NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
+"""AFU id of the native loopback that the drivers' makers ship."""
+
+NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
+"""AFU id of another native loopback."""
+
+_STAGING = ".staging"
+
+
+@dataclass(frozen=True, slots=True)
+class CardSpec:
+    """A card to lay out.
+
+    Args:
+        driver: `opae` or `dfl`.
+        interface_id: Written as it is: any case, any dashes.
+        afu_ids: The function in each port; the last one also for the ports beyond.
+        ports: How many ports it has, at least one a function.
+        numa_node: Its NUMA node, -1 for unknown, None for no such file.
+        address: PCI address; the next free one if empty.
+        faults: What is wrong with it from the start, at its first port.
+    """
+
+    driver: str = "dfl"
+    interface_id: str = A10_INTERFACE
+    afu_ids: tuple[str, ...] = (NLB0,)
+    ports: int = 1
+    numa_node: int | None = 0
+    address: str = ""
+    faults: tuple[Fault, ...] = ()
+
+
+class Rack:
+    """A folder of synthetic cards.
+
+    Args:
+        root: Where to put `sys` and `dev`; made if it isn't there.
+        devices: Whether to make character devices instead of regular files, which needs
+            CAP_MKNOD.
+    """
+
+    def __init__(self, root: Path, *, devices: bool = False) -> None:
+        self.root = root
+        self._devices = devices
+        self._functions: dict[str, Function] = {}
+        self._steps = itertools.count()
+        self._taken: dict[tuple[str, str], set[int]] = {}
+        for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+
+    # Cards ---------------------------------------------------------------------------------------
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """PCI addresses of its cards, in the order they came."""
+        return tuple(self._functions)
+
+    def add_card(self, spec: CardSpec) -> str:
+        """Puts a card in; returns its PCI address."""
+        address = spec.address or self._free_address()
+        if address in self._functions:
+            raise ValueError(f"{address} is taken")
+        function = self._function(
+            address, spec.driver, spec.interface_id, spec.numa_node, engine=True
+        )
+        count = max(spec.ports, len(spec.afu_ids))
+        for number in range(count):
+            afu_id = spec.afu_ids[min(number, len(spec.afu_ids) - 1)]
+            self._add_port(function, number, afu_id)
+        self._lay_out(function)
+        for fault in spec.faults:
+            self.break_(address, fault)
+        return address
+
+    def remove_card(self, address: str) -> None:
+        """Takes a card out, with what was split from it."""
+        for virtual in list(self._functions[address].virtual):
+            self.remove_card(virtual)
+        function = self._functions.pop(address)
+        for link, _ in _links(function):
+            if not link.startswith(function.folder):
+                self._discard(self.root / "sys" / link)
+        for name in self._node_names(function):
+            self._discard(self.root / "dev" / name)
+        self._discard(self.root / "sys" / function.folder)
+        self._give_back(function)
+        if function.physfn is not None:
+            physical = self._functions[function.physfn]
+            physical.virtual.remove(address)
+            self._rewrite_function_file(physical, "sriov_numvfs")
+
+    def move_to_vf(self, address: str, port: int = 0) -> str:
+        """Splits a port of a card off to a virtual function; returns that one's address."""
+        physical = self._functions[address]
+        moved = physical.ports.pop(port)
+        self._discard(self._entry(physical) / physical.port_name(moved))
+        self._discard(self.root / "dev" / physical.port_name(moved))
+        base, _, number = address.rpartition(".")
+        virtual_address = f"{base}.{int(number) + 1 + len(physical.virtual)}"
+        virtual = self._function(
+            virtual_address,
+            physical.driver,
+            physical.interface_id,
+            physical.numa_node,
+            engine=False,
+        )
+        virtual.physfn = address
+        virtual.ports.append(moved)
+        link = self.root / "sys" / physical.folder / f"virtfn{len(physical.virtual)}"
+        physical.virtual.append(virtual_address)
+        self._lay_out(virtual)
+        link.symlink_to(f"../{virtual_address}")
+        self._rewrite_function_file(physical, "sriov_numvfs")
+        return virtual_address
+
+    # What is in a card ---------------------------------------------------------------------------
+
+    def fme(self, address: str) -> str | None:
+        """Name of a card's engine."""
+        return self._functions[address].fme_name
+
+    def ports(self, address: str) -> tuple[str, ...]:
+        """Names of a card's ports."""
+        function = self._functions[address]
+        return tuple(function.port_name(port) for port in function.ports)
+
+    def set_afu(self, address: str, afu_id: str, port: int = 0) -> None:
+        """Puts another function into a port."""
+        function = self._functions[address]
+        function.ports[port].afu_id = afu_id
+        self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
+
+    def set_interface(self, address: str, interface_id: str) -> None:
+        """Gives a card another interface id, as a new base image does."""
+        function = self._functions[address]
+        function.interface_id = interface_id
+        if function.interface_file is not None:
+            self._write(self._entry(function) / function.interface_file, f"{interface_id}\n")
+
+    # Faults --------------------------------------------------------------------------------------
+
+    def break_(self, address: str, fault: Fault, port: int = 0) -> None:
+        """Switches a fault on.
+
+        Args:
+            address: The card.
+            fault: What to break.
+            port: Which of its ports, by position, for a fault of a port.
+        """
+        damage = DAMAGE[fault]
+        self._swap(self.root / damage.path.format(**self._names(address, port)), damage.ruin)
+
+    def heal(self, address: str, fault: Fault, port: int = 0) -> None:
+        """Switches a fault off: what stood there before is there again."""
+        path = DAMAGE[fault].path.format(**self._names(address, port))
+        self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
+
+    def _names(self, address: str, port: int) -> dict[str, str]:
+        return self._functions[address].names(port)
+
+    def _restore(self, address: str, path: str, staged: Path) -> None:
+        """Makes a file, link, node or folder as it was laid out."""
+        function = self._functions[address]
+        links = {f"sys/{link}": target for link, target in _links(function)}
+        files = {
+            **{f"sys/{function.folder}/{name}": text for name, text in function_files(function)},
+            **{f"sys/{function.entry_folder}/{name}": text for name, text in entry_files(function)},
+        }
+        if path.startswith("dev/"):
+            self._make_node(staged)
+        elif path in links:
+            staged.symlink_to(links[path])
+        elif path in files:
+            _write_text(staged, files[path])
+        else:
+            inside = f"{path}/"
+            _fill(
+                staged,
+                (
+                    (name.removeprefix(inside), text)
+                    for name, text in files.items()
+                    if name.startswith(inside)
+                ),
+            )
+
+    # Laying out ----------------------------------------------------------------------------------
+
+    def _function(
+        self,
+        address: str,
+        driver: str,
+        interface_id: str,
+        numa_node: int | None,
+        *,
+        engine: bool,
+    ) -> Function:
+        function = Function(
+            address=address,
+            driver=driver,
+            entry=self._take(driver, "entry"),
+            interface_id=interface_id,
+            numa_node=numa_node,
+            fme=self._take(driver, "fme") if engine else None,
+            inner=self._take(driver, "entry") if engine and driver == "dfl" else None,
+        )
+        self._functions[address] = function
+        return function
+
+    def _add_port(self, function: Function, number: int, afu_id: str) -> None:
+        serial = self._take(function.driver, "port")
+        function.ports.append(SyntheticPort(number, serial, afu_id))
+
+    def _take(self, driver: str, kind: str) -> int:
+        """The lowest free number, as the kernel gives them."""
+        taken = self._taken.setdefault((driver, kind), set())
+        number = next(each for each in range(len(taken) + 1) if each not in taken)
+        taken.add(number)
+        return number
+
+    def _give_back(self, function: Function) -> None:
+        entries, engines, ports = (
+            self._taken[function.driver, kind] for kind in ("entry", "fme", "port")
+        )
+        entries -= {function.entry, function.inner}
+        engines -= {function.fme}
+        ports -= {port.serial for port in function.ports}
+
+    def _free_address(self) -> str:
+        for index in range(1 << 20):
+            address = f"{index // 240:04x}:{index % 240 + 5:02x}:00.0"
+            if address not in self._functions:
+                return address
+        raise ValueError("the rack is full")
+
+    def _lay_out(self, function: Function) -> None:
+        """Makes a function beside the tree, moves it in, and only then lists it."""
+        sys = self.root / "sys"
+        staged = self._staged()
+        _fill(staged, function_files(function))
+        entry = staged / function.class_folder / function.entry_name
+        _fill(entry, entry_files(function))
+        for name in self._node_names(function):
+            self._swap(self.root / "dev" / name, self._make_node)
+        home = sys / function.folder
+        home.parent.mkdir(parents=True, exist_ok=True)
+        staged.rename(home)
+        for link, target in _links(function):
+            path = sys / link
+            path.parent.mkdir(exist_ok=True)
+            path.symlink_to(target)
+
+    def _node_names(self, function: Function) -> Iterator[str]:
+        if function.fme_name is not None:
+            yield function.fme_name
+        yield from map(function.port_name, function.ports)
+
+    def _make_node(self, path: Path) -> None:
+        if self._devices:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        else:
+            path.touch()
+
+    # Files ---------------------------------------------------------------------------------------
+
+    def _entry(self, function: Function) -> Path:
+        return self.root / "sys" / function.entry_folder
+
+    def _port(self, function: Function, port: int) -> Path:
+        return self._entry(function) / function.port_name(function.ports[port])
+
+    def _rewrite_function_file(self, function: Function, name: str) -> None:
+        content = dict(function_files(function))[name]
+        self._write(self.root / "sys" / function.folder / name, content)
+
+    def _staged(self) -> Path:
+        """A path beside the tree where nothing is."""
+        return self.root / _STAGING / f"{os.getpid()}-{next(self._steps)}"
+
+    def _write(self, path: Path, content: str) -> None:
+        self._swap(path, lambda staged: _write_text(staged, content))
+
+    def _swap(self, path: Path, make: Callable[[Path], None]) -> None:
+        """Puts what `make` makes in a path's place, in one step where that is a file or a link."""
+        staged = self._staged()
+        make(staged)
+        made = os.path.lexists(staged)
+        if not made or staged.is_dir() or (path.is_dir() and not path.is_symlink()):
+            self._discard(path)
+        if made:
+            staged.rename(path)
+
+    def _discard(self, path: Path) -> None:
+        if path.is_dir() and not path.is_symlink():
+            gone = self._staged()
+            path.rename(gone)
+            shutil.rmtree(gone)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def lay_out(root: Path, cards: Sequence[CardSpec], *, devices: bool = False) -> Rack:
+    """Lays out cards under a root and returns the rack to change them with."""
+    rack = Rack(root, devices=devices)
+    for spec in cards:
+        rack.add_card(spec)
+    return rack
+
+
+def _links(function: Function) -> Iterator[tuple[str, str]]:
+    """The links that make a function what it is, below `sys`, the class entry last."""
+    entry, name = function.entry_folder, function.entry_name
+    folder = f"class/{function.class_folder}"
+    yield f"{entry}/device", f"../../../{function.address}"
+    yield f"{entry}/subsystem", f"../../../../../{folder}"
+    if function.physfn is not None:
+        yield f"{function.folder}/physfn", f"../{function.physfn}"
+    yield f"bus/pci/devices/{function.address}", f"../../../{function.folder}"
+    inner = function.inner_folder
+    if inner is not None:
+        yield f"{entry}/{inner}/device", "../../../dfl-fme-region.0"
+        yield f"{folder}/region{function.inner}", f"../../{entry}/{inner}"
+    yield f"{folder}/{name}", f"../../{entry}"
+
+
+def _write_text(path: Path, content: str) -> None:
+    path.write_text(content, encoding="ascii")
+
+
+def _fill(folder: Path, files: Iterator[tuple[str, str]]) -> None:
+    """Writes files below a folder that isn't there yet."""
+    made: set[str] = set()
+    for name, content in files:
+        before = name.rpartition("/")[0]
+        if before not in made:
+            (folder / before).mkdir(parents=True, exist_ok=True)
+            made.add(before)
+        _write_text(folder / name, content)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Lays out the cards that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.cards", description="Lay out synthetic FPGA cards."
+    )
+    parser.add_argument("--root", type=Path, required=True, help="folder for sys and dev")
+    parser.add_argument("--opae", type=int, default=0, help="cards under the out-of-tree driver")
+    parser.add_argument("--dfl", type=int, default=0, help="cards under the in-tree driver")
+    parser.add_argument("--ports", type=int, default=1, help="ports a card")
+    parser.add_argument("--interface", default=A10_INTERFACE, help="interface id")
+    parser.add_argument("--afu", action="append", help="AFU id, once a port")
+    parser.add_argument("--fault", action="append", type=Fault, choices=list(Fault), default=[])
+    asked = parser.parse_args(arguments)
+    spec = {
+        "interface_id": asked.interface,
+        "afu_ids": tuple(asked.afu or [NLB0]),
+        "ports": asked.ports,
+        "faults": tuple(asked.fault),
+    }
+    cards = [CardSpec("opae", **spec)] * asked.opae + [CardSpec("dfl", **spec)] * asked.dfl
+    rack = lay_out(asked.root, cards)
+    for address in rack.addresses:
+        print(address, *rack.ports(address))  # noqa: T201 - what the program is asked for
+
+
+if __name__ == "__main__":
+    main()
