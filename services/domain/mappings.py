@@ -35,6 +35,9 @@ class Mode(StrEnum):
     REGIONDEVEL = "regiondevel"
 
 
+_AF_ONLY = frozenset({Mode.AF})
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """One name of a namespace and what it stands for; ids are canonical.
@@ -85,6 +88,8 @@ class NamespaceMappings:
             namespace may have programmed.
         rejected: each name with an object that can't serve, and the reason. A name that is in
             `by_name` as well is served all the same.
+        region_modes: each region's physical name and the modes of the mappings to it; see
+            `modes_of`.
     """
 
     namespace: str
@@ -98,13 +103,18 @@ class NamespaceMappings:
     rejected: collections.abc.Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    region_modes: collections.abc.Mapping[str, frozenset[Mode]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     def __len__(self) -> int:
         return len(self.by_name)
 
     def modes_of(self, resource: str) -> frozenset[Mode]:
         """Return the modes in which the mappings to a physical name are served."""
-        return frozenset(mapping.mode for mapping in self.by_resource.get(resource, ()))
+        if resource in self.region_modes:
+            return self.region_modes[resource]
+        return _AF_ONLY if resource in self.by_resource else frozenset()
 
 
 class MappingIndex:
@@ -234,23 +244,22 @@ def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) 
 def _index_namespace(
     namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
 ) -> NamespaceMappings:
-    by_resource: dict[str, tuple[Mapping, ...]] = {}
     gathered: dict[str, list[Mapping]] = {}
+    modes: dict[str, frozenset[Mode]] = {}
+    pairs: set[tuple[str, str]] = set()
     for mapping in by_name.values():
         gathered.setdefault(mapping.resource, []).append(mapping)
-    for resource, several in gathered.items():
-        by_resource[resource] = tuple(several)
-    pairs = frozenset(
-        (mapping.interface_id, mapping.afu_id)
-        for mapping in by_name.values()
-        if mapping.mode is Mode.REGION and mapping.afu_id is not None
-    )
+        if mapping.mode is not Mode.AF:
+            modes[mapping.resource] = modes.get(mapping.resource, frozenset()) | {mapping.mode}
+        if mapping.mode is Mode.REGION and mapping.afu_id is not None:
+            pairs.add((mapping.interface_id, mapping.afu_id))
     return NamespaceMappings(
         namespace,
-        MappingProxyType(by_name),
-        MappingProxyType(by_resource),
-        pairs,
-        MappingProxyType(reasons),
+        by_name=MappingProxyType(by_name),
+        by_resource=MappingProxyType({key: tuple(found) for key, found in gathered.items()}),
+        pairs=frozenset(pairs),
+        rejected=MappingProxyType(reasons),
+        region_modes=MappingProxyType(modes),
     )
 
 
@@ -288,22 +297,15 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
 def _function(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:
     interface_id = _id(label, spec, "interfaceId", names.INTERFACE_LENGTHS)
     afu_id = _id(label, spec, "afuId", names.AFU_LENGTHS)
-    mode = spec.get("mode")
-    if mode not in (Mode.AF, Mode.REGION):
-        raise InvalidMapping(f"{label}: spec.mode must be af or region, not {_value(mode)}")
-    if mode == Mode.AF:
-        resource = names.function_name(interface_id, afu_id)
-    else:
-        resource = names.region_name(interface_id)
-    return Mapping(
-        ACCELERATOR_FUNCTION,
-        namespace,
-        name,
-        interface_id,
-        afu_id,
-        Mode(mode),
-        sys.intern(resource),
-    )
+    match spec.get("mode"):
+        case Mode.AF.value:
+            mode, resource = Mode.AF, names.function_name(interface_id, afu_id)
+        case Mode.REGION.value:
+            mode, resource = Mode.REGION, names.region_name(interface_id)
+        case other:
+            raise InvalidMapping(f"{label}: spec.mode must be af or region, not {_value(other)}")
+    resource = sys.intern(resource)
+    return Mapping(ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource)
 
 
 def _region(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:

@@ -1,0 +1,220 @@
+"""What the webhook does to a pod: logical names become physical ones, or the pod is refused.
+
+`mutate` is a pure function of the pod, the mappings of its namespace and the policy. For each
+container that asks for a resource of our domains, `plan` finds out what its names stand for and
+whether it may have that; `sharing` looks at the containers together; `patch` writes the operations:
+
+1. Each logical name is taken away, and its units are added to the physical name.
+2. For functions of mode region come the variables that tell the node what to programme.
+3. The annotation `accelbind.dev/requested` notes what was asked for by logical name.
+
+A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from services.domain import names, patch, sharing
+from services.domain.asks import asks_any
+from services.domain.env_rules import Function
+from services.domain.mappings import Mapping, Mode, NamespaceMappings
+from services.domain.patch import Operation
+from services.domain.plan import Plan, plan_container, target
+from services.domain.pod import Place, Pod, places
+from services.domain.refusals import Refusal, RefusalReason, Refusals, label, summary
+from services.domain.text import clip, plain
+
+POD_FACTOR = 16
+"""All containers of a pod together may ask for so many times the units that one may."""
+
+MAX_WARNINGS = 4
+"""How many warnings a pod gets at most."""
+
+MAX_WARNING = 120
+"""How many characters a warning has at most: Kubernetes asks for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the cluster's administrator decides.
+
+    Attributes:
+        domains: the domains whose resources are ours.
+        max_units: how many units of them one container may ask for, and a pod `POD_FACTOR` times
+            as many: what a pod asks for decides how much is written into it.
+    """
+
+    domains: tuple[str, ...] = (names.DOMAIN,)
+    max_units: int = 64
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """How the names of their resources begin."""
+        return tuple(f"{domain}/" for domain in self.domains)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One logical name of one container and what it became.
+
+    Attributes:
+        container: the container's name.
+        init: whether that is an init container.
+        logical: the name that was asked for, with domain.
+        resource: the physical name in its place, with domain.
+        count: how many units were asked for under the logical name.
+        mapping: what the name stands for.
+    """
+
+    container: str
+    init: bool
+    logical: str
+    resource: str
+    count: int
+    mapping: Mapping
+
+
+class UnchangedReason(StrEnum):
+    """Why a pod stays as it is; the values are metric labels."""
+
+    NOTHING_ASKED = "nothing-asked"
+    MIRROR_POD = "mirror-pod"
+    ALREADY_PHYSICAL = "already-physical"
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The pod is fine as it is."""
+
+    reason: UnchangedReason
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """The pod is fine once these operations are applied to it, in order."""
+
+    operations: list[Operation]
+    rewrites: tuple[Rewrite, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The pod can't be admitted."""
+
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def message(self) -> str:
+        """All of it in one text that reads well after ``denied the request: ``."""
+        return summary(self.refusals)
+
+
+def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged | Patched | Refused:
+    """Work out what to do to a pod.
+
+    Args:
+        pod: as it came.
+        mappings: those of its namespace.
+        policy: the administrator's.
+
+    Raises:
+        InvalidReview: the env of a container that asks for our resources can't be read.
+    """
+    if pod.is_mirror:
+        return Unchanged(UnchangedReason.MIRROR_POD)
+    prefixes = policy.prefixes
+    asking = [place for place in places(pod) if asks_any(place.container.resources, prefixes)]
+    if not asking:
+        return Unchanged(UnchangedReason.NOTHING_ASKED)
+    refusals = Refusals()
+    plans = _plans(asking, mappings, policy, refusals)
+    if not refusals:
+        _refuse_sharing(plans, mappings, refusals)
+    if refusals:
+        return Refused(tuple(refusals.found))
+    warnings = tuple(_warnings(plans, mappings))[:MAX_WARNINGS]
+    operations = [operation for plan in plans for operation in patch.container_operations(plan)]
+    if not operations:
+        return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
+    operations.append(patch.annotation_operation(pod, plans))
+    rewrites = tuple(rewrite for plan in plans for rewrite in _rewrites(plan))
+    return Patched(operations, rewrites, warnings)
+
+
+def _plans(
+    asking: Sequence[Place], mappings: NamespaceMappings, policy: Policy, refusals: Refusals
+) -> list[Plan]:
+    """Plan each container, until enough is wrong with the pod."""
+    plans = []
+    prefixes, left = policy.prefixes, policy.max_units * POD_FACTOR
+    for place in asking:
+        if refusals.full:
+            break
+        plan = plan_container(
+            place, mappings, prefixes=prefixes, max_units=policy.max_units, refusals=refusals
+        )
+        plans.append(plan)
+        left -= sum(plan.units().values())
+        if left < 0:
+            message = (
+                f"brings the pod over {policy.max_units * POD_FACTOR} accelerators, which is the "
+                f"limit for all containers together ({POD_FACTOR} times --max-units of the webhook)"
+            )
+            refusals.add(RefusalReason.TOO_MANY_UNITS, place, message)
+            break
+    return plans
+
+
+def _rewrites(plan: Plan) -> Iterator[Rewrite]:
+    place = plan.place
+    for ask, mapping in plan.mapped:
+        resource = target(ask, mapping)
+        yield Rewrite(place.container.name, place.init, ask.key, resource, ask.count, mapping)
+
+
+def _refuse_sharing(plans: Sequence[Plan], mappings: NamespaceMappings, refusals: Refusals) -> None:
+    """Refuse containers that may get one device and want different functions in it."""
+    uses = [sharing.Use(plan.place, plan.units(), plan.wanted()) for plan in plans]
+    for conflict in sharing.conflicts(uses):
+        later = _function_name(conflict.later_wants, mappings)
+        earlier = _function_name(conflict.earlier_wants, mappings)
+        message = (
+            f"wants {later} in a device of {plain(conflict.resource, 120)}, but the kubelet gives "
+            f"it one that {label(conflict.earlier)} has had, which wants {earlier}: "
+            "ask for the same function in both"
+        )
+        refusals.add(RefusalReason.SHARED_DEVICE, conflict.later, message)
+
+
+def _function_name(function: Function, mappings: NamespaceMappings) -> str:
+    """Return the logical name of a function, for people; every function has one by now."""
+    interface_id, afu_id = function
+    candidates = mappings.by_resource[f"region-{interface_id}"]
+    return next(plain(found.name) for found in candidates if found.afu_id == afu_id)
+
+
+def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> Iterator[str]:
+    """Yield what is odd about a pod that is fine."""
+    seen: dict[frozenset[Mode], Place] = {}
+    for plan in plans:
+        if plan.modes is None:
+            continue
+        for other_modes, other in seen.items():
+            if not plan.modes & other_modes:
+                yield _mixed(other, other_modes, plan.place, plan.modes)
+        seen.setdefault(plan.modes, plan.place)
+    for plan in plans:
+        for ask, _ in plan.mapped:
+            if ask.name in mappings.rejected:
+                yield clip(f"{plain(ask.key)}: {mappings.rejected[ask.name]}", MAX_WARNING)
+
+
+def _mixed(
+    one: Place, one_modes: frozenset[Mode], other: Place, other_modes: frozenset[Mode]
+) -> str:
+    first = f"{plain(one.container.name, 20)} ({'/'.join(sorted(one_modes))})"
+    second = f"{plain(other.container.name, 20)} ({'/'.join(sorted(other_modes))})"
+    return f"containers {first} and {second}: a node runs one mode, so it may never be scheduled"

@@ -1,0 +1,76 @@
+"""Why a pod is refused: stable codes for metrics and audit, sentences for people."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from services.domain.pod import Place
+from services.domain.text import numbered, plain
+
+MAX_REFUSALS = 8
+"""How many problems of one pod are named; the rest is found after these are mended."""
+
+MAX_MESSAGE = 2000
+"""How many characters all problems of one pod may take together."""
+
+
+class RefusalReason(StrEnum):
+    """What kind of thing is wrong. The values are metric labels: they never change."""
+
+    UNKNOWN_NAME = "unknown-name"
+    UNUSABLE_MAPPING = "unusable-mapping"
+    UNMAPPED_RESOURCE = "unmapped-resource"
+    INVALID_QUANTITY = "invalid-quantity"
+    REQUESTS_DIFFER = "requests-differ"
+    TOO_MANY_UNITS = "too-many-units"
+    MIXED_MODES = "mixed-modes"
+    ENV_NOT_ALLOWED = "env-not-allowed"
+    SHARED_DEVICE = "shared-device"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One thing that is wrong with a pod.
+
+    Attributes:
+        reason: its code.
+        container: the name of the container it is about, empty if it is about the pod.
+        message: a sentence that names the container.
+    """
+
+    reason: RefusalReason
+    container: str
+    message: str
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Collects what is wrong with a pod, up to `MAX_REFUSALS`."""
+
+    found: list[Refusal] = field(default_factory=list)
+
+    def add(self, reason: RefusalReason, place: Place, message: str) -> None:
+        """Note a problem of a container; `message` goes on after ``container "c0" …``."""
+        if not self.full:
+            text = f"{label(place)} {message}"
+            self.found.append(Refusal(reason, place.container.name, text))
+
+    @property
+    def full(self) -> bool:
+        """Whether enough is wrong to stop looking."""
+        return len(self.found) >= MAX_REFUSALS
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def label(place: Place) -> str:
+    """Return how a message calls a container: ``init container "setup"``."""
+    kind = "init container" if place.init else "container"
+    name = place.container.name
+    return f'{kind} "{plain(name, 63)}"' if name else f"{kind} at {place.path}"
+
+
+def summary(refusals: Iterable[Refusal]) -> str:
+    """Return one text for all refusals, that reads well after ``denied the request: ``."""
+    return numbered((refusal.message for refusal in refusals), limit=MAX_MESSAGE)

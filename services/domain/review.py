@@ -1,0 +1,421 @@
+"""AdmissionReview v1, sans I/O: bytes in, bytes out.
+
+https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+`answer` is the whole way of a review, and what the webhook calls. A review that has a uid always
+gets an answer that echoes it, whatever else is wrong with it or happens on the way; only bytes
+without one raise. The four constructors `allowed`, `patched`, `denied` and `errored` are the only
+places where responses are made.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from services.domain.errors import InvalidReview
+from services.domain.mappings import MappingIndex
+from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged, mutate
+from services.domain.patch import Operation
+from services.domain.pod import Pod
+from services.domain.text import clip, listing, plain, quote
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+NOT_A_POD = "not-a-pod"
+NOT_CREATED = "not-created"
+NOT_MUTATED = "not-mutated"
+UNREADABLE_POD = "unreadable-pod"
+INTERNAL_ERROR = "internal-error"
+
+_STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
+_MAX_AUDIT = 2000  # characters of one audit annotation; they go into every line of the audit log
+_REWRITES_SHOWN = 4
+
+
+class Outcome(StrEnum):
+    """How a review was answered; the values are metric labels."""
+
+    ALLOWED = "allowed"
+    PATCHED = "patched"
+    DENIED = "denied"
+    ERRORED = "errored"
+
+
+class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
+    """What kind of object a review is about."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str
+    kind: GroupVersionKind = GroupVersionKind()
+    operation: str = ""
+    sub_resource: str = ""
+    namespace: str = ""
+    object: Pod | None = None
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    request: _Request
+    kind: str = ""
+    api_version: str = ""
+
+
+class _AnyRequest(msgspec.Struct, rename="camel"):
+    uid: str
+    kind: GroupVersionKind = GroupVersionKind()
+    operation: str = ""
+    sub_resource: str = ""
+    namespace: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _AnyEnvelope(msgspec.Struct, rename="camel"):
+    request: _AnyRequest
+    kind: str = ""
+    api_version: str = ""
+
+
+class _UidRequest(msgspec.Struct):
+    uid: str
+
+
+class _UidEnvelope(msgspec.Struct, rename="camel"):
+    request: _UidRequest
+    kind: str = ""
+    api_version: str = ""
+
+
+class _Status(msgspec.Struct):
+    code: int
+    message: str
+    reason: str
+    status: str = "Failure"
+
+
+class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch_type: str | None = None
+    patch: bytes | None = None  # msgspec writes bytes as base64, as the API wants them
+    warnings: Sequence[str] = ()
+    audit_annotations: Mapping[str, str] | None = None
+
+
+class _Reply(msgspec.Struct, rename="camel"):
+    response: _Response
+    kind: str = KIND
+    api_version: str = API_VERSION
+
+
+class Review(msgspec.Struct, frozen=True):
+    """A review that can be answered.
+
+    Attributes:
+        uid: to be echoed.
+        kind: what it is about.
+        operation: such as ``CREATE``.
+        sub_resource: such as ``status``, empty for the object itself.
+        namespace: where the object is, or will be.
+        pod: the pod, if it is about one and that can be read.
+        problem: why the object can't be read, empty if it can or needn't be.
+    """
+
+    uid: str
+    kind: GroupVersionKind = GroupVersionKind()
+    operation: str = ""
+    sub_resource: str = ""
+    namespace: str = ""
+    pod: Pod | None = None
+    problem: str = ""
+
+    @property
+    def is_about_pod(self) -> bool:
+        """Whether the object is a pod, and not a part of one."""
+        return self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to send back, and what to count and log.
+
+    Attributes:
+        body: the AdmissionReview to send, as JSON.
+        uid: of the review.
+        outcome: how it was answered.
+        reason: why: a code of `RefusalReason` or `UnchangedReason`, or of this module; empty for
+            a patched pod.
+        namespace: the pod's.
+        pod: its name, or the beginning of it.
+        message: what the asker is told, empty if admitted.
+        rewrites: what became of logical names.
+        warnings: what the asker is warned of.
+        error: the exception behind an internal error, for the log.
+    """
+
+    body: bytes
+    uid: str
+    outcome: Outcome
+    reason: str = ""
+    namespace: str = ""
+    pod: str = ""
+    message: str = ""
+    rewrites: tuple[Rewrite, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: Exception | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Envelope)
+_ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
+_UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
+
+
+def decode(body: bytes) -> Review:
+    """Read an AdmissionReview.
+
+    A review of something else than a pod, or of a pod that can't be read, is a review too: only
+    its uid is needed to answer it.
+
+    Raises:
+        InvalidReview: it is no AdmissionReview of v1 in JSON, or it has no uid.
+    """
+    try:
+        envelope = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return _decode_leniently(body, str(error))
+    _check_version(envelope.kind, envelope.api_version)
+    request = envelope.request
+    return _checked(
+        Review(
+            request.uid,
+            request.kind,
+            request.operation,
+            request.sub_resource,
+            request.namespace,
+            request.object,
+        )
+    )
+
+
+def allowed(
+    uid: str, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the answer that admits an object as it is.
+
+    Args:
+        uid: of the review.
+        warnings: for the asker; at most 120 characters each.
+        audit: for the audit log; keys without a prefix, the API server adds the webhook's name.
+    """
+    response = _Response(uid, allowed=True, warnings=warnings, audit_annotations=audit)
+    return _ENCODER.encode(_Reply(response))
+
+
+def patched(
+    uid: str,
+    operations: Sequence[Operation],
+    warnings: Sequence[str] = (),
+    audit: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return the answer that admits an object with these JSON Patch operations."""
+    response = _Response(
+        uid,
+        allowed=True,
+        patch_type="JSONPatch",
+        patch=_ENCODER.encode(operations),
+        warnings=warnings,
+        audit_annotations=audit,
+    )
+    return _ENCODER.encode(_Reply(response))
+
+
+def denied(
+    uid: str, message: str, *, code: int = 403, audit: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the answer that refuses an object.
+
+    Args:
+        uid: of the review.
+        message: what is wrong; kubectl shows it after ``admission webhook … denied the request: ``.
+        code: the HTTP status that the asker gets.
+        audit: for the audit log.
+    """
+    status = _Status(code, message, _STATUS_REASONS.get(code, "Forbidden"))
+    response = _Response(uid, allowed=False, status=status, audit_annotations=audit)
+    return _ENCODER.encode(_Reply(response))
+
+
+def errored(
+    uid: str, message: str, *, code: int = 500, audit: Mapping[str, str] | None = None
+) -> bytes:
+    """Return the answer that refuses an object because it couldn't be judged."""
+    return denied(uid, message, code=code, audit=audit)
+
+
+def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+    """Answer a review.
+
+    Args:
+        body: the request's body.
+        index: the mappings of all namespaces.
+        policy: the administrator's.
+        validating: whether this is the last check, after all mutation: a pod that would have to
+            be changed is refused then.
+
+    Raises:
+        InvalidReview: there is nothing in the body to answer with a review.
+    """
+    review = decode(body)
+    try:
+        return _judge(review, index, policy, validating=validating)
+    except InvalidReview as error:
+        return _unreadable(review, str(error))
+    except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
+        message = "accelbind failed while judging this pod; its log says why, and so do its metrics"
+        audit = {"reason": INTERNAL_ERROR}
+        return Answer(
+            errored(review.uid, message, audit=audit),
+            review.uid,
+            Outcome.ERRORED,
+            INTERNAL_ERROR,
+            review.namespace,
+            message=message,
+            error=error,
+        )
+
+
+def _decode_leniently(body: bytes, problem: str) -> Review:
+    """Read what the strict decoder refused: another kind of object, or a broken pod."""
+    try:
+        envelope = _ANY_DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _decode_uid(body, problem)
+    _check_version(envelope.kind, envelope.api_version)
+    request = envelope.request
+    review = Review(
+        request.uid,
+        request.kind,
+        request.operation,
+        request.sub_resource,
+        request.namespace,
+        problem=f"the review can't be read: {problem}",
+    )
+    return _checked(review)
+
+
+def _decode_uid(body: bytes, problem: str) -> Review:
+    """Read at least the uid, so that the API server gets an answer that it can use."""
+    try:
+        envelope = _UID_DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
+    _check_version(envelope.kind, envelope.api_version)
+    # Nothing tells what it is about, so it is taken for what these webhooks are sent.
+    kind = GroupVersionKind(version="v1", kind="Pod")
+    problem = f"the review can't be read: {problem}"
+    return _checked(Review(envelope.request.uid, kind, "CREATE", problem=problem))
+
+
+def _checked(review: Review) -> Review:
+    if not review.uid:
+        raise InvalidReview(f"the {KIND} has no request.uid to answer to")
+    return review
+
+
+def _check_version(kind: str, api_version: str) -> None:
+    if kind != KIND or api_version != API_VERSION:
+        raise InvalidReview(
+            f"this webhook answers {KIND} of {API_VERSION}, not {quote(kind, 40)} of "
+            f"{quote(api_version, 60)}: set admissionReviewVersions to v1 in its configuration"
+        )
+
+
+def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+    if not review.is_about_pod or review.operation != "CREATE":
+        return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
+    if review.pod is None:
+        return _unreadable(review, review.problem or "the review has no pod in request.object")
+    result = mutate(review.pod, index.namespace(review.namespace), policy)
+    if isinstance(result, Unchanged):
+        return _admit(review, result.reason, result.warnings)
+    if isinstance(result, Refused):
+        codes = ",".join(dict.fromkeys(refusal.reason for refusal in result.refusals))
+        return _deny(review, result.refusals[0].reason, result.message, codes)
+    if validating:
+        return _deny(review, NOT_MUTATED, _not_mutated(result), NOT_MUTATED)
+    return _patch(review, result)
+
+
+def _admit(review: Review, reason: str, warnings: tuple[str, ...] = ()) -> Answer:
+    return Answer(
+        allowed(review.uid, warnings),
+        review.uid,
+        Outcome.ALLOWED,
+        reason,
+        review.namespace,
+        review.pod.display_name if review.pod else "",
+        warnings=warnings,
+    )
+
+
+def _patch(review: Review, result: Patched) -> Answer:
+    audit = {"rewrites": clip("; ".join(map(_rewrite, result.rewrites)), _MAX_AUDIT)}
+    return Answer(
+        patched(review.uid, result.operations, result.warnings, audit),
+        review.uid,
+        Outcome.PATCHED,
+        "",
+        review.namespace,
+        review.pod.display_name if review.pod else "",
+        rewrites=result.rewrites,
+        warnings=result.warnings,
+    )
+
+
+def _deny(review: Review, reason: str, message: str, codes: str) -> Answer:
+    return Answer(
+        denied(review.uid, message, audit={"reason": codes}),
+        review.uid,
+        Outcome.DENIED,
+        reason,
+        review.namespace,
+        review.pod.display_name if review.pod else "",
+        message,
+    )
+
+
+def _unreadable(review: Review, message: str) -> Answer:
+    short = plain(message, 500)
+    return Answer(
+        errored(review.uid, short, code=400, audit={"reason": UNREADABLE_POD}),
+        review.uid,
+        Outcome.ERRORED,
+        UNREADABLE_POD,
+        review.namespace,
+        review.pod.display_name if review.pod else "",
+        short,
+    )
+
+
+def _rewrite(rewrite: Rewrite) -> str:
+    container = plain(rewrite.container, 63)
+    return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
+
+
+def _not_mutated(result: Patched) -> str:
+    shown = [
+        f'{plain(rewrite.logical, 120)} in container "{plain(rewrite.container, 63)}"'
+        for rewrite in result.rewrites[:_REWRITES_SHOWN]
+    ]
+    names = listing(shown, more=len(result.rewrites) - len(shown))
+    return (
+        f"{names} was not rewritten to what it stands for: either another webhook changed the pod "
+        "after accelbind's mutating webhook, or that one's configuration is missing"
+    )
