@@ -1,0 +1,352 @@
+"""Asking the API server: where it is, who we are, and one bounded request at a time.
+
+lightkube reads the configuration and makes the authenticated HTTP client; what is asked and what
+comes of it stays here, as bytes that a caller decodes for the fields it needs. An answer that is
+too long, too late or no answer is a `ClusterError` whose text says what to do.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+import yaml
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
+from lightkube.core.exceptions import ConfigError
+
+from services.domain.errors import ClusterError
+from services.domain.text import plain
+
+MAX_BODY: Final = 16 * 1024 * 1024
+"""Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
+
+PAGE: Final = 500
+"""Objects in a page of a list, as client-go asks for."""
+
+_CONNECT_SECONDS: Final = 3.0
+_READ_SECONDS: Final = 8.0
+_TOTAL_SECONDS: Final = 12.0
+"""For one request from first to last byte: an answer that drips must not hold a caller."""
+
+_ACCEPT: Final = {"Accept": "application/json"}
+
+_HINTS: Final[Mapping[int, str]] = {
+    401: " (is the token still good?)",
+    403: " (its RBAC rules must allow this to us)",
+}
+
+
+def load_config(
+    kubeconfig: Path | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    service_account: str = SERVICE_ACCOUNT,
+) -> SingleConfig | None:
+    """How to reach the API server, or None where nothing says how.
+
+    In this order: the file named, the file that `KUBECONFIG` names, the pod's service account.
+
+    Args:
+        kubeconfig: A kubeconfig file, if one was named.
+        environment: Where `KUBECONFIG` and `KUBERNETES_SERVICE_*` are looked up.
+        service_account: Folder of the pod's service account.
+
+    Raises:
+        ClusterError: What was named can't be used.
+    """
+    named = kubeconfig or environment.get("KUBECONFIG")
+    if named:
+        return _loaded(f"kubeconfig {named}", lambda: KubeConfig.from_file(named).get())
+    if "KUBERNETES_SERVICE_HOST" in environment and Path(service_account, "token").exists():
+        return _loaded(
+            f"service account {service_account}",
+            lambda: KubeConfig.from_service_account(service_account).get(),
+        )
+    return None
+
+
+def _loaded(what: str, load: Callable[[], SingleConfig | None]) -> SingleConfig:
+    try:
+        config = load()
+    except ConfigError as error:
+        raise ClusterError(f"{what} can't be used: {error}") from error
+    except OSError as error:
+        raise ClusterError(f"{what} can't be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
+    if config is None or config.user is None:
+        raise ClusterError(f"{what} names no user to be: set its current-context to one that does")
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server answered.
+
+    Args:
+        status: HTTP status code.
+        body: The whole body.
+    """
+
+    status: int
+    body: bytes
+
+
+class ClusterClient:
+    """An authenticated client of one API server; close it, or use it as a context manager.
+
+    Args:
+        config: Where and who, from `load_config`.
+
+    Raises:
+        ClusterError: Its certificates or credentials can't be used.
+    """
+
+    def __init__(self, config: SingleConfig) -> None:
+        timeout = httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
+        self.server: str = config.cluster.server
+        try:
+            self._http = AsyncClient(config, ConnectionParams(timeout=timeout))
+        except (ConfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise ClusterError(
+                f"the credentials for {self.server} can't be used: {error}"
+            ) from error
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Lets go of the connections."""
+        await self._http.aclose()
+
+    async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes | None:
+        """The object or list at a path, as JSON; None where there is none.
+
+        Args:
+            path: Absolute path, `/api/v1/…`.
+            params: Query parameters.
+
+        Raises:
+            ClusterError: Away, too slow, too long, or it says no.
+        """
+        answer = await self.request("GET", path, params=params)
+        if answer.status == httpx2.codes.NOT_FOUND:
+            return None
+        return self.expect(answer, f"GET {path}").body
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        """A pod as JSON; None where there is none of that name.
+
+        Raises:
+            ClusterError: As `get`.
+        """
+        return await self.get(f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}")
+
+    async def pages(self, path: str, *, limit: int = PAGE) -> AsyncIterator[bytes]:
+        """A list page by page, each as JSON, in the state of one resource version.
+
+        Args:
+            path: The list's path, such as `/apis/fpga.intel.com/v2/fpgaregions`.
+            limit: Objects in a page.
+
+        Raises:
+            ClusterError: As `get`; also where the list isn't there or its paging has expired.
+        """
+        params: dict[str, str | int] = {"limit": limit}
+        while True:
+            answer = await self.request("GET", path, params=params)
+            body = self.expect(answer, f"GET {path}").body
+            yield body
+            token = _continue_token(body, path)
+            if not token:
+                return
+            params["continue"] = token
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        """One request, whatever its answer's status.
+
+        Args:
+            method: HTTP method.
+            path: Absolute path.
+            params: Query parameters.
+            body: What to send, encoded as JSON; nothing if None.
+            content_type: What the body is, such as `application/merge-patch+json`.
+
+        Raises:
+            ClusterError: No answer, or one that is too long.
+        """
+        try:
+            return await self._once(method, path, params, body, content_type)
+        except _Dropped:
+            if method != "GET":
+                raise
+        # Idle connections are closed by either side, sometimes just as they are used.
+        await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
+        return await self._once(method, path, params, body, content_type)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | int] | None,
+        body: object,
+        content_type: str,
+    ) -> Answer:
+        headers = {} if body is None else {"Content-Type": content_type}
+        content = None if body is None else msgspec.json.encode(body)
+        async with (
+            self._translated(f"{method} {path}"),
+            asyncio.timeout(_TOTAL_SECONDS),
+            self._http.stream(
+                method, path, params=params, content=content, headers=_ACCEPT | headers
+            ) as response,
+        ):
+            return Answer(response.status_code, await _bounded(response, f"{method} {path}"))
+
+    @asynccontextmanager
+    async def lines(
+        self, path: str, params: Mapping[str, str | int], *, idle_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer that goes on and on, such as a watch, as they come.
+
+        Lines end at the byte 0x0a and nowhere else: JSON may hold the other line ends raw.
+
+        Args:
+            path: Absolute path.
+            params: Query parameters.
+            idle_seconds: How long nothing may come.
+
+        Raises:
+            ClusterError: As `get`; while iterating too.
+        """
+        what = f"GET {path}"
+        timeout = httpx2.Timeout(idle_seconds, connect=_CONNECT_SECONDS)
+        request = self._http.build_request(
+            "GET", path, params=params, headers=_ACCEPT, timeout=timeout
+        )
+        async with self._translated(what):
+            response = await self._http.send(request, stream=True)
+        try:
+            if response.status_code != httpx2.codes.OK:
+                async with self._translated(what):
+                    body = await _bounded(response, what)
+                self.expect(Answer(response.status_code, body), what)
+            async with aclosing(self._lines(response, what)) as lines:
+                yield lines
+        finally:
+            await response.aclose()
+
+    async def _lines(self, response: httpx2.Response, what: str) -> AsyncGenerator[bytes, None]:
+        rest = bytearray()
+        async with self._translated(what):
+            async for chunk in response.aiter_bytes():
+                *whole, last = chunk.split(b"\n")
+                for piece in whole:
+                    yield bytes(rest + piece)
+                    rest.clear()
+                rest += last
+                if len(rest) > MAX_BODY:
+                    raise ClusterError(f"a line of {what} is longer than {MAX_BODY} bytes")
+        if rest:
+            yield bytes(rest)
+
+    def expect(self, answer: Answer, what: str) -> Answer:
+        """The answer, if it is a good one.
+
+        Args:
+            answer: What came.
+            what: What was asked, for the message.
+
+        Raises:
+            ClusterError: Its status is no success.
+        """
+        if httpx2.codes.is_success(answer.status):
+            return answer
+        said = _message(answer.body)
+        hint = _HINTS.get(answer.status, "")
+        raise ClusterError(
+            f"the API server {self.server} answers {answer.status} to {what}{said}{hint}"
+        )
+
+    @asynccontextmanager
+    async def _translated(self, what: str) -> AsyncIterator[None]:
+        """Turns the HTTP client's errors into ours."""
+        where = f"the API server {self.server}"
+        try:
+            yield
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise ClusterError(f"{where} doesn't answer {what} in time") from error
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
+            raise _Dropped(f"{where} closed the connection during {what}: {error}") from error
+        except httpx2.ConnectError as error:
+            raise ClusterError(f"{where} can't be reached: {error}") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
+            text = str(error) or type(error).__name__
+            raise ClusterError(f"{where} can't be asked ({what}): {text}") from error
+
+
+class _Dropped(ClusterError):
+    """The connection ended under a request."""
+
+
+class _ListMeta(msgspec.Struct):
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+def _segment(text: str) -> str:
+    """A name as one segment of a path, whatever it holds."""
+    if text in {"", ".", ".."}:
+        raise ClusterError(f'"{text}" is no name to ask the API server for')
+    return quote(text, safe="")
+
+
+def _continue_token(body: bytes, path: str) -> str:
+    try:
+        return msgspec.json.decode(body, type=_List).metadata.continue_
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ClusterError(f"the answer to GET {path} is no list: {error}") from error
+
+
+def _message(body: bytes) -> str:
+    """What an error's answer says, as a clause to go on with; empty if it says nothing."""
+    try:
+        said = msgspec.json.decode(body, type=_Status).message
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said = body[:200].decode(errors="replace").strip()
+    return f": {plain(said, 400)}" if said else ""
+
+
+async def _bounded(response: httpx2.Response, what: str) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise ClusterError(f"the answer to {what} is longer than {MAX_BODY} bytes")
+    return bytes(body)
