@@ -1,0 +1,256 @@
+"""YAML from strangers: many documents a text, each read on its own, bounded, all scalars text.
+
+Why not PyYAML's loaders: a syntax error ends their stream and loses the documents after it; they
+turn an id of digits into a number; they build recursively, so a deep nesting ends the process (the
+C loader crashes it); aliases of aliases grow without bound for whoever walks the result; of a key
+given twice the last one counts. So: the text is cut at its document markers first, and each piece
+is built from the parser's events with a stack of our own.
+
+The cut is exact: a line starting with `---` or `...` and then a blank or nothing is a marker
+wherever it stands, in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import yaml
+
+MAX_DEPTH: Final = 100
+"""How deep lists and mappings may stand in each other; custom resources need about five."""
+
+_START = re.compile(rb"^(?:\xef\xbb\xbf)?---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
+_NO_CONTENT = re.compile(rb"\s*(#.*)?")
+_BOM_8: Final = b"\xef\xbb\xbf"
+_BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document that could be read.
+
+    Args:
+        number: Counted from 1 among the documents of the text that hold anything.
+        line: Where it starts, from 1.
+        value: Dicts, lists, texts, and None for null. Aliases share objects: don't change it.
+    """
+
+    number: int
+    line: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDocument:
+    """One that could not: `line` tells where the problem is, `message` what it is."""
+
+    number: int
+    line: int
+    message: str
+
+
+class _Unfit(Exception):
+    """The document is YAML, but not what we build."""
+
+    def __init__(self, message: str, event: yaml.Event) -> None:
+        super().__init__(message)
+        self.line = event.start_mark.line if event.start_mark else 0
+
+
+def read_documents(text: bytes) -> Iterator[Document | BrokenDocument]:
+    """Reads the documents of a text, one by one, whatever the others look like.
+
+    Args:
+        text: YAML (or JSON) as it stands in a file, in UTF-8, or UTF-16 with a byte order mark.
+
+    Yields:
+        A `Document` for each that could be read, a `BrokenDocument` for each that couldn't;
+        empty ones (nothing but comments) are left out.
+    """
+    if text[:2] in _BOMS_16:
+        text = text.decode("utf-16", "replace").encode()
+    number = 0
+    for offset, piece in _pieces(text):
+        line = offset + _lines_before_content(piece)
+        try:
+            for value in _build(piece):
+                number += 1
+                yield Document(number, line, value)
+        except yaml.YAMLError as error:
+            number += 1
+            yield BrokenDocument(number, offset + _line_of(error, piece) + 1, _problem_of(error))
+        except _Unfit as error:
+            number += 1
+            yield BrokenDocument(number, offset + error.line + 1, str(error))
+
+
+def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Cuts a text before each `---` and after each `...`; gives (lines before it, piece)."""
+    cuts = {match.start() for match in _START.finditer(text)}
+    cuts |= {match.end() for match in _END.finditer(text)}
+    edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
+    lines, kept, kept_lines = 0, b"", 0
+    for start, end in itertools.pairwise(edges):
+        piece = text[start:end].removeprefix(_BOM_8)
+        if _only_directives(piece):
+            kept, kept_lines = piece, piece.count(b"\n")
+        elif not _is_empty(piece):
+            yield lines - kept_lines, kept + piece
+            kept, kept_lines = b"", 0
+        lines += text.count(b"\n", start, end)
+
+
+def _is_empty(piece: bytes) -> bool:
+    rest = _START.sub(b"", piece, count=1)
+    return all(_NO_CONTENT.fullmatch(line) for line in rest.splitlines() if line != b"...")
+
+
+def _only_directives(piece: bytes) -> bool:
+    lines = [line for line in piece.splitlines() if not _NO_CONTENT.fullmatch(line)]
+    return bool(lines) and all(line.startswith(b"%") for line in lines)
+
+
+def _lines_before_content(piece: bytes) -> int:
+    """The line, from 1 within the piece, on which something other than a comment stands."""
+    for index, line in enumerate(piece.splitlines(), start=1):
+        bare = line.removeprefix(b"---")
+        if not _NO_CONTENT.fullmatch(bare) and not line.startswith(b"%"):
+            return index
+    return 1
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or mapping that is being built."""
+
+    value: list[object] | dict[str, object]
+    anchor: str | None
+    before: int
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class _Build:
+    """The state of building one piece.
+
+    `size` counts nodes as if aliases were copies; `weights` is the same for each anchored node.
+    """
+
+    limit: int
+    size: int = 0
+    open: list[_Open] = field(default_factory=list)
+    anchors: dict[str, object] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    root: object = None
+
+    def grow(self, by: int, event: yaml.Event) -> None:
+        """Counts nodes, so that aliases of aliases of aliases end somewhere."""
+        self.size += by
+        if self.size > self.limit:
+            raise _Unfit("its aliases expand to far more than is written", event)
+
+    def put(self, value: object, event: yaml.Event) -> None:
+        """Places a finished node, or a list or mapping that is about to be filled."""
+        if not self.open:
+            self.root = value
+            return
+        parent = self.open[-1]
+        if isinstance(parent.value, list):
+            parent.value.append(value)
+        elif parent.key is None:
+            self._take_key(parent, parent.value, value, event)
+        else:
+            parent.value[parent.key] = value
+            parent.key = None
+
+    def _take_key(
+        self, parent: _Open, entries: dict[str, object], key: object, event: yaml.Event
+    ) -> None:
+        if not isinstance(key, str):
+            raise _Unfit("a key has to be a text", event)
+        if key in entries:
+            raise _Unfit(f"{key!r:.80} is set twice", event)
+        parent.key = key
+
+    def scalar(self, event: yaml.ScalarEvent) -> None:
+        """A text, or None for a plain null."""
+        self.grow(1, event)
+        value = (
+            None
+            if event.implicit[0] and event.value in _NULLS and not self.wants_key
+            else event.value
+        )
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+            self.weights[event.anchor] = 1
+        self.put(value, event)
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether the next node is a mapping's key."""
+        return (
+            bool(self.open) and isinstance(self.open[-1].value, dict) and self.open[-1].key is None
+        )
+
+    def start(self, value: list[object] | dict[str, object], event: yaml.NodeEvent) -> None:
+        """A list or mapping begins."""
+        self.grow(1, event)
+        if len(self.open) >= MAX_DEPTH:
+            raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
+        self.put(value, event)
+        if event.anchor is not None:
+            self.anchors.pop(event.anchor, None)
+        self.open.append(_Open(value, event.anchor, self.size - 1))
+
+    def end(self) -> None:
+        """A list or mapping is complete; only now may aliases mean it."""
+        done = self.open.pop()
+        if done.anchor is not None:
+            self.anchors[done.anchor] = done.value
+            self.weights[done.anchor] = self.size - done.before
+
+    def alias(self, event: yaml.AliasEvent) -> None:
+        """The node of an anchor once more."""
+        if event.anchor not in self.anchors:
+            raise _Unfit(f"*{event.anchor} names nothing before it", event)
+        self.grow(self.weights[event.anchor], event)
+        self.put(self.anchors[event.anchor], event)
+
+
+def _build(piece: bytes) -> Iterator[object]:
+    # A node takes at least a byte of text, so only aliases get beyond the length of the text.
+    build = _Build(limit=0)
+    for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
+        match event:
+            case yaml.ScalarEvent():
+                build.scalar(event)
+            case yaml.MappingStartEvent():
+                build.start({}, event)
+            case yaml.SequenceStartEvent():
+                build.start([], event)
+            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                build.end()
+            case yaml.AliasEvent():
+                build.alias(event)
+            case yaml.DocumentStartEvent():
+                build = _Build(limit=10 * len(piece) + 1000)
+            case yaml.DocumentEndEvent():
+                yield build.root
+
+
+def _line_of(error: yaml.YAMLError, piece: bytes) -> int:
+    """The line of a problem, from 0 within the piece."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return error.problem_mark.line
+    position = getattr(error, "position", 0)
+    return piece.count(b"\n", 0, position if isinstance(position, int) else 0)
+
+
+def _problem_of(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem:
+        return f"not YAML: {error.problem}"
+    return f"not YAML: {' '.join(str(error).split()):.200}"
