@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import time
 from asyncio import sleep as async_sleep
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar, cast, overload
 
@@ -317,3 +319,24 @@ class Processes:
             process.kill()
             if left:
                 yield f"{process} ended but left {left} running\n{process.transcript()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """How long a long test runs, and what its randomness starts from."""
+
+    seconds: float
+    seed: int
+
+
+def soak(*, short: float, full: float) -> Soak:
+    """The length and seed of a test marked `long`.
+
+    Args:
+        short: seconds in `make test`.
+        full: seconds under `make soak`, unless SECONDS=… says otherwise.
+    """
+    told = os.environ.get("SOAK_SECONDS")
+    unless_told = full if os.environ.get("SOAK") == "1" else short
+    seed = os.environ.get("SOAK_SEED") or str(random.randrange(2**32))  # noqa: S311 - no secret
+    return Soak(float(told) if told else unless_told, int(seed))

@@ -10,10 +10,12 @@ from tests.support import (
     REPOSITORY,
     Process,
     Processes,
+    Soak,
     clean_environment,
     eventually,
     eventually_async,
     group_members,
+    soak,
 )
 
 pytest_plugins = ["pytester"]
@@ -166,3 +168,22 @@ def test_a_module_that_skips_fails_where_everything_is_required(
 def test_a_short_dir_leaves_room_for_socket_names(short_dir: Path) -> None:
     deepest = short_dir / "node-region" / "device-plugins" / ("x" * 40 + ".sock")
     assert len(os.fspath(deepest)) < 100
+
+
+def test_a_soak_is_short_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SOAK", "SOAK_SECONDS", "SOAK_SEED"):
+        monkeypatch.delenv(name, raising=False)
+    assert soak(short=60, full=600).seconds == 60
+    monkeypatch.setenv("SOAK", "1")
+    assert soak(short=60, full=600).seconds == 600
+    monkeypatch.setenv("SOAK_SECONDS", "5")
+    monkeypatch.setenv("SOAK_SEED", "7")
+    assert soak(short=60, full=600) == Soak(5, 7)
+
+
+def test_figures_stand_at_the_end_of_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest((REPOSITORY / "tests" / "conftest.py").read_text())
+    pytester.makepyfile(test_example="def test_it(figure):\n    figure('p99.9 is 3 ms')\n")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["*= figures =*", "test_it: p99.9 is 3 ms"])
+    assert result.ret == 0

@@ -1,0 +1,60 @@
+# Every target sets up what it needs by itself: .venv, from the locked dependencies.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON_IN_VENV := .venv/bin/python
+COVERAGE := $(if $(PYTEST_ARGS),,--cov --cov-branch --cov-fail-under=100)
+SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
+SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
+COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+.PHONY: help setup demo test lint format bench soak lock proto clean
+
+help: ## Show this
+	@echo "accelbind: make <target>"
+	@sed -nE 's/^([a-z]+):.*## /  \1\t/p' Makefile | expand -t 12
+
+setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
+	@.ci/venv
+
+demo: setup ## See the whole suite at work on this machine: no cluster, no card
+	@$(PYTHON_IN_VENV) -m accelbind demo $(DEMO_ARGS)
+
+test: setup ## Run all tests (PYTEST_ARGS='-k names' for some, without the coverage gate)
+	@$(PYTHON_IN_VENV) -m pytest $(COVERAGE) $(PYTEST_ARGS)
+
+lint: setup ## Check style, types and layers
+	@$(PYTHON_IN_VENV) -m ruff check
+	@$(PYTHON_IN_VENV) -m ruff format --check
+	@$(PYTHON_IN_VENV) -m mypy
+	@$(PYTHON_IN_VENV) -c 'from importlinter.cli import lint_imports_command as run; run()'
+
+format: setup ## Format the code and fix what can be fixed
+	@$(PYTHON_IN_VENV) -m ruff check --fix
+	@$(PYTHON_IN_VENV) -m ruff format
+
+bench: setup ## Measure, and print medians and ratios
+	@$(PYTHON_IN_VENV) -m benchmarks
+
+soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
+	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)
+
+lock: ## Resolve the dependencies of pyproject.toml anew (needs a package index)
+	@[[ -x .venv-lock/bin/uv ]] || { python3 -m venv .venv-lock && \
+		.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv; }
+	@$(COMPILE) --extra dev --output-file requirements-dev.lock pyproject.toml
+	@$(COMPILE) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+	@echo "· requirements.lock and requirements-dev.lock are up to date"
+
+proto: setup ## Generate the gRPC stubs from services/kubelet/*.proto
+	@$(PYTHON_IN_VENV) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. \
+		services/kubelet/*.proto
+
+clean: ## Remove .venv and everything that tools leave behind
+	@rm -rf .venv .venv-lock .venv.flock .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache .coverage build dist mutants
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
