@@ -4,7 +4,7 @@ Extended resources can't be overcommitted, so Kubernetes wants requests equal to
 requests that are missing: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from services.domain.errors import InvalidQuantity
 from services.domain.pod import Place, Quantity, Resources
@@ -13,26 +13,22 @@ from services.domain.refusals import RefusalReason, Refusals
 from services.domain.text import plain
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """One resource that a container asks for.
 
     Attributes:
+        key: the full name, as in limits.
         domain: such as ``fpga.intel.com``.
         name: the name after the domain, logical or physical.
         count: how many units.
         in_requests: whether it stands in requests too.
     """
 
+    key: str
     domain: str
     name: str
     count: int
     in_requests: bool
-
-    @property
-    def key(self) -> str:
-        """The full name, as in limits."""
-        return f"{self.domain}/{self.name}"
 
 
 def asks_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:
@@ -45,10 +41,9 @@ def asks_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:
     if resources is None:
         return False
     for keys in (resources.limits, resources.requests):
-        if keys:
-            for key in keys:
-                if key.startswith(prefixes):
-                    return True
+        for key in keys or ():
+            if key.startswith(prefixes):
+                return True
     return False
 
 
@@ -57,24 +52,26 @@ def read_asks(place: Place, prefixes: tuple[str, ...], refusals: Refusals) -> li
     resources = place.container.resources or Resources()
     limits, requests = resources.limits or {}, resources.requests or {}
     asks = []
-    for key in sorted(key for key in limits if key.startswith(prefixes)):
+    for key in sorted([key for key in limits if key.startswith(prefixes)]):
         if refusals.full:
             break
         count = _count(place, key, limits[key], refusals)
         if count is None:
             continue
         in_requests = key in requests
-        if in_requests and not _equal(place, key, count, requests[key], refusals):
+        differs = in_requests and requests[key] != limits[key]  # as written; 1 and 1000m are equal
+        if differs and not _equal(place, key, count, requests[key], refusals):
             continue
         domain, _, name = key.partition("/")
-        asks.append(Ask(domain, name, count, in_requests))
-    for key in sorted(key for key in requests if key.startswith(prefixes) and key not in limits):
-        refusals.add(
-            RefusalReason.REQUESTS_DIFFER,
-            place,
-            f"has {plain(key)} in requests but not in limits: accelerators can't be overcommitted, "
-            "so put the same quantity into limits",
-        )
+        asks.append(Ask(key, domain, name, count, in_requests))
+    for key in requests:
+        if key.startswith(prefixes) and key not in limits:
+            refusals.add(
+                RefusalReason.REQUESTS_DIFFER,
+                place,
+                f"has {plain(key)} in requests but not in limits: accelerators can't be "
+                "overcommitted, so put the same quantity into limits",
+            )
     return asks
 
 

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TypeAlias
 
 from services.domain.mappings import NamespaceMappings
@@ -18,6 +17,9 @@ from services.domain.text import plain, quote
 
 Function: TypeAlias = tuple[str, str]
 """Interface id and AFU id of what goes into one region."""
+
+RESERVED = b"FPGA_"
+"""How the names of all variables begin that these rules are about."""
 
 _RESERVED = ("FPGA_REGION", "FPGA_AFU")
 _FORM = re.compile(r"FPGA_(REGION|AFU)_([1-9][0-9]{0,8})")
@@ -75,9 +77,12 @@ def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[d
         taken: the numbers that the container's env has already.
     """
     used = set(taken)
-    free = (number for number in count(1) if number not in used)
     variables = []
-    for (interface_id, afu_id), number in zip(functions, free, strict=False):
+    number = 0
+    for interface_id, afu_id in functions:
+        number += 1
+        while number in used:
+            number += 1
         variables.append({"name": f"FPGA_REGION_{number}", "value": interface_id})
         variables.append({"name": f"FPGA_AFU_{number}", "value": afu_id})
     return variables

@@ -11,9 +11,12 @@ whether it may have that; `sharing` looks at the containers together; `patch` wr
 A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+
+import msgspec
 
 from services.domain import names, patch, sharing
 from services.domain.asks import asks_any
@@ -35,7 +38,7 @@ MAX_WARNING = 120
 """How many characters a warning has at most: Kubernetes asks for that."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Policy:
     """What the cluster's administrator decides.
 
@@ -48,14 +51,13 @@ class Policy:
     domains: tuple[str, ...] = (names.DOMAIN,)
     max_units: int = 64
 
-    @property
+    @cached_property
     def prefixes(self) -> tuple[str, ...]:
         """How the names of their resources begin."""
         return tuple(f"{domain}/" for domain in self.domains)
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """One logical name of one container and what it became.
 
     Attributes:
@@ -83,16 +85,14 @@ class UnchangedReason(StrEnum):
     ALREADY_PHYSICAL = "already-physical"
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
+class Unchanged(msgspec.Struct, frozen=True):
     """The pod is fine as it is."""
 
     reason: UnchangedReason
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Patched:
+class Patched(msgspec.Struct, frozen=True):
     """The pod is fine once these operations are applied to it, in order."""
 
     operations: list[Operation]
@@ -100,8 +100,7 @@ class Patched:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The pod can't be admitted."""
 
     refusals: tuple[Refusal, ...]
@@ -135,13 +134,15 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
         _refuse_sharing(plans, mappings, refusals)
     if refusals:
         return Refused(tuple(refusals.found))
-    warnings = tuple(_warnings(plans, mappings))[:MAX_WARNINGS]
-    operations = [operation for plan in plans for operation in patch.container_operations(plan)]
-    if not operations:
+    warnings = _warnings(plans, mappings)
+    changed = [plan for plan in plans if plan.mapped]
+    if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    operations.append(patch.annotation_operation(pod, plans))
-    rewrites = tuple(rewrite for plan in plans for rewrite in _rewrites(plan))
-    return Patched(operations, rewrites, warnings)
+    operations: list[Operation] = []
+    for plan in changed:
+        operations += patch.container_operations(plan)
+    operations.append(patch.annotation_operation(pod, changed))
+    return Patched(operations, _rewrites(changed), warnings)
 
 
 def _plans(
@@ -149,15 +150,15 @@ def _plans(
 ) -> list[Plan]:
     """Plan each container, until enough is wrong with the pod."""
     plans = []
-    prefixes, left = policy.prefixes, policy.max_units * POD_FACTOR
+    left = policy.max_units * POD_FACTOR
     for place in asking:
         if refusals.full:
             break
         plan = plan_container(
-            place, mappings, prefixes=prefixes, max_units=policy.max_units, refusals=refusals
+            place, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
         )
         plans.append(plan)
-        left -= sum(plan.units().values())
+        left -= sum(plan.units.values())
         if left < 0:
             message = (
                 f"brings the pod over {policy.max_units * POD_FACTOR} accelerators, which is the "
@@ -168,16 +169,28 @@ def _plans(
     return plans
 
 
-def _rewrites(plan: Plan) -> Iterator[Rewrite]:
-    place = plan.place
-    for ask, mapping in plan.mapped:
-        resource = target(ask, mapping)
-        yield Rewrite(place.container.name, place.init, ask.key, resource, ask.count, mapping)
+def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
+    return tuple(
+        [
+            Rewrite(
+                plan.place.container.name,
+                plan.place.init,
+                ask.key,
+                target(ask, mapping),
+                ask.count,
+                mapping,
+            )
+            for plan in plans
+            for ask, mapping in plan.mapped
+        ]
+    )
 
 
 def _refuse_sharing(plans: Sequence[Plan], mappings: NamespaceMappings, refusals: Refusals) -> None:
     """Refuse containers that may get one device and want different functions in it."""
-    uses = [sharing.Use(plan.place, plan.units(), plan.wanted()) for plan in plans]
+    if len(plans) < 2 or not any(plan.place.init for plan in plans):
+        return
+    uses = [sharing.Use(plan.place, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
         later = _function_name(conflict.later_wants, mappings)
         earlier = _function_name(conflict.earlier_wants, mappings)
@@ -196,20 +209,23 @@ def _function_name(function: Function, mappings: NamespaceMappings) -> str:
     return next(plain(found.name) for found in candidates if found.afu_id == afu_id)
 
 
-def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> Iterator[str]:
-    """Yield what is odd about a pod that is fine."""
+def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, ...]:
+    """Return what is odd about a pod that is fine."""
+    warnings = []
     seen: dict[frozenset[Mode], Place] = {}
     for plan in plans:
-        if plan.modes is None:
-            continue
-        for other_modes, other in seen.items():
-            if not plan.modes & other_modes:
-                yield _mixed(other, other_modes, plan.place, plan.modes)
-        seen.setdefault(plan.modes, plan.place)
-    for plan in plans:
+        if plan.modes is not None and plan.modes not in seen:
+            warnings += [
+                _mixed(other, modes, plan.place, plan.modes)
+                for modes, other in seen.items()
+                if not modes & plan.modes
+            ]
+            seen[plan.modes] = plan.place
         for ask, _ in plan.mapped:
             if ask.name in mappings.rejected:
-                yield clip(f"{plain(ask.key)}: {mappings.rejected[ask.name]}", MAX_WARNING)
+                text = f"{plain(ask.key)}: {mappings.rejected[ask.name]}"
+                warnings.append(clip(text, MAX_WARNING))
+    return tuple(dict.fromkeys(warnings[:MAX_WARNINGS]))
 
 
 def _mixed(

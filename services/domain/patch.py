@@ -4,7 +4,7 @@ Every write is an ``add``, which sets a member of an object whether it is there 
 list's last element; so what other webhooks wrote beside it stays. RFC 6902.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -17,33 +17,35 @@ Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
+_NOTE = msgspec.json.Encoder(order="sorted")
 
 
-def pointer(path: str, *members: str) -> str:
-    """Return the JSON pointer to a member below `path`; RFC 6901."""
-    for member in members:
-        path += "/" + member.replace("~", "~0").replace("/", "~1")
-    return path
+def escaped(member: str) -> str:
+    """Return the name of an object's member as JSON pointers spell it; RFC 6901."""
+    return member.replace("~", "~0").replace("/", "~1")
 
 
-def container_operations(plan: Plan) -> Iterator[Operation]:
-    """Yield what turns a container as it came into what is planned for it."""
-    if not plan.mapped:
-        return
-    limits = pointer(plan.place.path, "resources", "limits")
-    requests = pointer(plan.place.path, "resources", "requests")
-    units = plan.units()
-    for ask, _ in plan.mapped:
-        yield _remove(limits, ask.key)
+def container_operations(plan: Plan) -> list[Operation]:
+    """Return what turns a container as it came into what is planned for it."""
+    operations: list[Operation] = []
+    limits = f"{plan.place.path}/resources/limits/"
+    requests = f"{plan.place.path}/resources/requests/"
+    in_requests = {ask.key for ask in plan.direct if ask.in_requests}
+    targets = []
+    for ask, mapping in plan.mapped:
+        member, resource = escaped(ask.key), target(ask, mapping)
+        targets.append(resource)
+        operations.append({"op": "remove", "path": limits + member})
         if ask.in_requests:
-            yield _remove(requests, ask.key)
-    requested = {ask.key for ask in plan.direct if ask.in_requests}
-    requested |= {target(ask, mapping) for ask, mapping in plan.mapped if ask.in_requests}
-    for key in dict.fromkeys(target(ask, mapping) for ask, mapping in plan.mapped):
-        yield _add(pointer(limits, key), str(units[key]))
-        if key in requested:
-            yield _add(pointer(requests, key), str(units[key]))
-    yield from _env_operations(plan)
+            operations.append({"op": "remove", "path": requests + member})
+            in_requests.add(resource)
+    for resource in dict.fromkeys(targets):
+        member, units = escaped(resource), str(plan.units[resource])
+        operations.append({"op": "add", "path": limits + member, "value": units})
+        if resource in in_requests:
+            operations.append({"op": "add", "path": requests + member, "value": units})
+    operations += _env_operations(plan)
+    return operations
 
 
 def annotation_operation(pod: Pod, plans: Iterable[Plan]) -> Operation:
@@ -54,32 +56,25 @@ def annotation_operation(pod: Pod, plans: Iterable[Plan]) -> Operation:
         if plan.mapped:
             container = noted.setdefault(plan.place.container.name, {})
             container.update(_asked(plan, container))
-    text = msgspec.json.encode(noted, order="sorted").decode()
+    text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
         return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
     if annotations is None:
         return _add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
-    return _add(pointer("/metadata/annotations", REQUESTED_ANNOTATION), text)
+    return _add(f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}", text)
 
 
 def _add(path: str, value: object) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
-def _remove(path: str, member: str) -> Operation:
-    return {"op": "remove", "path": pointer(path, member)}
-
-
-def _env_operations(plan: Plan) -> Iterator[Operation]:
+def _env_operations(plan: Plan) -> list[Operation]:
     variables = new_variables(plan.new_functions(), plan.written)
-    if not variables:
-        return
-    path = pointer(plan.place.path, "env")
+    path = f"{plan.place.path}/env"
     if plan.env_is_empty:
-        yield _add(path, variables)
-        return
-    for variable in variables:
-        yield _add(f"{path}/-", variable)
+        return [_add(path, variables)] if variables else []
+    path += "/-"
+    return [_add(path, variable) for variable in variables]
 
 
 def _noted(text: str | None) -> dict[str, dict[str, int]]:

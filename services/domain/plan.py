@@ -1,13 +1,14 @@
 """What is to be done to one container: what its names stand for, and whether it may have them."""
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from services.domain import env_rules, hints, names
 from services.domain.asks import Ask, read_asks
 from services.domain.env_rules import Function
 from services.domain.mappings import Mapping, Mode, NamespaceMappings
-from services.domain.pod import EnvVar, Place, environment
+from services.domain.pod import Place, environment
 from services.domain.refusals import RefusalReason, Refusals
 from services.domain.text import clip, listing, plain, quote
 
@@ -15,33 +16,30 @@ _REASON_SHOWN = 400  # characters of why a mapping can't be used, within a messa
 _ASKS_SHOWN = 4  # names that a message about modes lists
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+_ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
+_ALL_MODES = frozenset(Mode)
+
+
+class Plan(msgspec.Struct, frozen=True):
     """What is to be done to one container.
 
     Attributes:
         place: the container.
         mapped: what it asks for by logical name, and what that stands for; by name.
         direct: what it asks for by physical name.
+        units: how many units of each physical name, with domain, it gets.
         modes: the modes in which a node could serve all of it; None if it asks for no unit.
         written: the functions that its env spells already, by number.
         env_is_empty: whether its env has no variable at all.
     """
 
     place: Place
-    mapped: tuple[tuple[Ask, Mapping], ...]
-    direct: tuple[Ask, ...]
+    mapped: list[tuple[Ask, Mapping]]
+    direct: list[Ask]
+    units: dict[str, int]
     modes: frozenset[Mode] | None
     written: dict[int, Function]
     env_is_empty: bool
-
-    def units(self) -> dict[str, int]:
-        """Return how many units of each physical name, with domain, the container gets."""
-        units = {ask.key: ask.count for ask in self.direct}
-        for ask, mapping in self.mapped:
-            key = target(ask, mapping)
-            units[key] = units.get(key, 0) + ask.count
-        return units
 
     def new_functions(self) -> list[Function]:
         """Return the function of each unit that is to be programmed and that env lacks."""
@@ -98,9 +96,16 @@ def plan_container(
         refusals.add(RefusalReason.TOO_MANY_UNITS, place, message)
     mapped, direct = _resolve(place, asks, mappings, refusals)
     modes = _common_modes(place, mapped, direct, mappings, refusals)
-    variables = environment(place)
-    written = _written(place, variables, direct, mappings, refusals)
-    return Plan(place, mapped, direct, modes, written, not variables)
+    written, env_is_empty = _written(place, direct, mappings, refusals)
+    return Plan(place, mapped, direct, _units(mapped, direct), modes, written, env_is_empty)
+
+
+def _units(mapped: list[tuple[Ask, Mapping]], direct: list[Ask]) -> dict[str, int]:
+    units = {ask.key: ask.count for ask in direct}
+    for ask, mapping in mapped:
+        key = target(ask, mapping)
+        units[key] = units.get(key, 0) + ask.count
+    return units
 
 
 def _function(mapping: Mapping) -> Function | None:
@@ -112,7 +117,7 @@ def _function(mapping: Mapping) -> Function | None:
 
 def _resolve(
     place: Place, asks: list[Ask], mappings: NamespaceMappings, refusals: Refusals
-) -> tuple[tuple[tuple[Ask, Mapping], ...], tuple[Ask, ...]]:
+) -> tuple[list[tuple[Ask, Mapping]], list[Ask]]:
     """Sort what is asked for into logical names, with their mappings, and physical ones."""
     mapped: list[tuple[Ask, Mapping]] = []
     direct: list[Ask] = []
@@ -126,7 +131,7 @@ def _resolve(
             break
         else:
             _refuse_name(place, ask, mappings, refusals)
-    return tuple(mapped), tuple(direct)
+    return mapped, direct
 
 
 def _refuse_name(place: Place, ask: Ask, mappings: NamespaceMappings, refusals: Refusals) -> None:
@@ -156,17 +161,19 @@ def _suggestion(ask: Ask, mappings: NamespaceMappings) -> str:
 
 def _common_modes(
     place: Place,
-    mapped: tuple[tuple[Ask, Mapping], ...],
-    direct: tuple[Ask, ...],
+    mapped: list[tuple[Ask, Mapping]],
+    direct: list[Ask],
     mappings: NamespaceMappings,
     refusals: Refusals,
 ) -> frozenset[Mode] | None:
     """Return the modes in which a node could serve all of it; a node runs one mode."""
-    by_key = {ask.key: frozenset({mapping.mode}) for ask, mapping in mapped if ask.count}
-    by_key |= {ask.key: mappings.modes_of(ask.name) for ask in direct if ask.count}
+    by_key = {ask.key: _ONE_MODE[mapping.mode] for ask, mapping in mapped if ask.count}
+    for ask in direct:
+        if ask.count:
+            by_key[ask.key] = mappings.modes_of(ask.name)
     if not by_key:
         return None
-    common = frozenset(Mode).intersection(*by_key.values())
+    common = _ALL_MODES.intersection(*by_key.values())
     if not common:
         shown = [
             f"{plain(key, 120)} (mode {' or '.join(sorted(modes))})"
@@ -182,17 +189,19 @@ def _common_modes(
 
 
 def _written(
-    place: Place,
-    variables: list[EnvVar],
-    direct: tuple[Ask, ...],
-    mappings: NamespaceMappings,
-    refusals: Refusals,
-) -> dict[int, Function]:
-    """Return the functions that env spells already, none if it has one that may not be there."""
+    place: Place, direct: list[Ask], mappings: NamespaceMappings, refusals: Refusals
+) -> tuple[dict[int, Function], bool]:
+    """Return the functions that env spells already, and whether env is empty.
+
+    If it has one that may not be there, it counts as having none.
+    """
+    variables, is_empty = environment(place, env_rules.RESERVED)
+    if not variables:
+        return {}, is_empty
     units: Counter[str] = Counter()
     for ask in direct:
         units[ask.name] += ask.count
     written = env_rules.read_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)
-    return {} if written.problems else written.by_number
+    return {} if written.problems else written.by_number, is_empty

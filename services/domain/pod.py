@@ -6,7 +6,6 @@ accelerator, and theirs is never needed. ``null`` stands for absent wherever Kub
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -92,8 +91,7 @@ class Pod(msgspec.Struct):
         return self.metadata.name or self.metadata.generate_name or ""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A container and where it stands in its pod.
 
     Attributes:
@@ -137,13 +135,22 @@ def places(pod: Pod) -> Iterator[Place]:
         yield Place(container, f"/spec/containers/{n}")
 
 
-def environment(place: Place) -> list[EnvVar]:
-    """Return the variables of a container, in order; none at all if it has no env.
+def environment(place: Place, reserved: bytes) -> tuple[list[EnvVar], bool]:
+    """Return the variables of a container that matter, in order, and whether it has none at all.
+
+    Args:
+        place: the container.
+        reserved: how the names of variables that matter begin; if this stands nowhere in the env,
+            no variable is returned, and the bytes aren't decoded.
 
     Raises:
         InvalidReview: env isn't a list of variables; the message has the field's path.
     """
+    data = bytes(place.container.env)
+    if data.startswith(b'[{"') and reserved not in data and b"\\" not in data:
+        return [], False
     try:
-        return _ENVIRONMENT.decode(place.container.env) or []
+        variables = _ENVIRONMENT.decode(data) or []
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the pod can't be read: {error} in {place.path}/env") from error
+    return variables, not variables

@@ -22,6 +22,7 @@ _FORM = re.compile(
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_PLAIN_DIGITS = 9  # quantities of no more digits and nothing else, nearly all, are read directly
 _EXPONENT_DIGITS = 9
 _HUGE = 10**18  # more than the digits of any text could make up for
 _MAGNITUDE = 19  # decimal digits of MAX_COUNT
@@ -40,13 +41,14 @@ def parse_count(value: str | float) -> int:
     Raises:
         InvalidQuantity: it is none, negative, not whole, or more than Kubernetes can keep.
     """
+    if isinstance(value, str):
+        plain_number = len(value) <= _PLAIN_DIGITS and value.isascii() and value.isdigit()
+        return int(value) if plain_number else _from_text(value)
     if isinstance(value, bool):
         raise InvalidQuantity("true and false are no quantities")
     if isinstance(value, int):
         return _checked(value, _shown(value))
-    if isinstance(value, float):
-        return _from_float(value)
-    return _from_text(value)
+    return _from_float(value)
 
 
 def _shown(value: int) -> str:

@@ -8,7 +8,6 @@ places where responses are made.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -141,8 +140,7 @@ class Review(msgspec.Struct, frozen=True):
         return self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What to send back, and what to count and log.
 
     Attributes:
