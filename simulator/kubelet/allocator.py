@@ -1,0 +1,289 @@
+"""How a kubelet chooses devices for a pod and what it asks of the plugins, as pure generators.
+
+`Allocator.allocate(pod)` is a conversation: it yields questions (`AskPreferred`, `AskAllocate`,
+`Save`), is sent the answers, and ends, or raises `AllocationFailed`. Whoever drives it does the
+I/O, and throws `PluginFailed` into it where a plugin could not be asked; one pod at a time. The
+rules, and the order of questions, are those of `kubernetes/kubernetes`,
+pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default policy (`none`):
+
+- init containers first, then app containers; one resource of one container at a time;
+- what a plain init container got is offered again: the next containers take it first, and a plugin
+  that is asked for a preference must include it; sidecars and app containers keep what they take;
+- a container that already has its devices (the kubelet restarted) is not allocated again;
+- resources that no plugin ever listed are not the device manager's: they are passed over.
+"""
+
+import random
+from collections.abc import Callable, Collection, Generator, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from services.domain.errors import KubeletError
+from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
+from simulator.kubelet.ledger import Entry, Ledger, entry_of, granted
+from simulator.kubelet.pods import ContainerSpec, PodSpec
+from simulator.kubelet.registry import Device, Registry
+from simulator.kubelet.states import Granted
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AskPreferred:
+    """`GetPreferredAllocation`; the answer is a collection of device ids.
+
+    Attributes:
+        resource: whose plugin to ask.
+        available: what may be chosen, what must be included among it.
+        must_include: what the container gets in any case.
+        size: how many it gets in all.
+    """
+
+    resource: str
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskAllocate:
+    """`Allocate` with one container request; the answer is its response."""
+
+    resource: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write the checkpoint now; there is no answer."""
+
+
+Question: TypeAlias = AskPreferred | AskAllocate | Save
+Answer: TypeAlias = Collection[str] | ContainerAllocateResponse | None
+Conversation: TypeAlias = Generator[Question, Answer, T]
+
+
+@dataclass(frozen=True, slots=True)
+class PreStart:
+    """A `PreStartContainer` to be made before a container starts."""
+
+    resource: str
+    ids: tuple[str, ...]
+
+
+class PluginFailed(KubeletError):
+    """A plugin could not be asked, or answered with an error; its text is Go's for the error."""
+
+
+class AllocationFailed(KubeletError):
+    """A pod can't have what it asks for, now or later."""
+
+
+class StartRefused(KubeletError):
+    """A container can't be started now."""
+
+
+class Allocator:
+    """The device manager's decisions for one node."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        active: Callable[[], Iterable[str]],
+        rng: random.Random | None = None,
+    ) -> None:
+        """Starts without allocations.
+
+        Args:
+            registry: the resources.
+            active: gives the UIDs of the pods that may hold devices.
+            rng: where the real kubelet's order is left to chance (resources of a container,
+                devices without a preference), this decides; without it, order is by spec and name.
+        """
+        self.ledger = Ledger()
+        self._registry = registry
+        self._active = active
+        self._rng = rng
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Starts anew with the entries of a checkpoint."""
+        self.ledger = Ledger(entries)
+
+    def forget_inactive(self) -> None:
+        """Frees the devices of pods that came to their end or are gone."""
+        self.ledger.keep_only(self._active())
+
+    def allocate(self, pod: PodSpec) -> Conversation[None]:
+        """Allocates for all containers of a pod.
+
+        Raises:
+            AllocationFailed: it can't be; what its earlier containers got is free again once
+                the pod is no longer active.
+        """
+        reusable: dict[str, set[str]] = {}
+        for container in pod.all_containers:
+            yield from self._allocate_container(pod, container, reusable)
+            for entry in self.ledger.of_container(pod.uid, container.name):
+                pool = reusable.setdefault(entry.resource, set())
+                if container.runs_to_completion:
+                    pool.update(entry.ids)
+                else:
+                    pool.difference_update(entry.ids)
+
+    def _allocate_container(
+        self, pod: PodSpec, container: ContainerSpec, reusable: dict[str, set[str]]
+    ) -> Conversation[None]:
+        self.forget_inactive()
+        changed = False
+        for resource, count in self._resources(container):
+            pool = reusable.get(resource, set())
+            changed |= yield from self._allocate_resource(pod, container, resource, count, pool)
+        if changed:
+            yield Save()
+
+    def _allocate_resource(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, count: int, pool: set[str]
+    ) -> Conversation[bool]:
+        ids = yield from self._choose(pod, container, resource, count, pool)
+        if not ids:
+            return False
+        endpoint = self._registry.endpoint(resource)
+        if endpoint is None:
+            raise AllocationFailed(f"unknown Device Plugin {resource}")
+        if endpoint.stopped:
+            raise AllocationFailed(stopped_text(resource))
+        devices = [
+            self._registry.device(resource, each) or Device(each, healthy=True) for each in ids
+        ]
+        try:
+            response = yield AskAllocate(resource, tuple(ids))
+        except PluginFailed as error:
+            raise AllocationFailed(str(error)) from error
+        if not isinstance(response, ContainerAllocateResponse):
+            raise AllocationFailed("no containers return in allocation response")
+        self.ledger.add(entry_of(pod.uid, container.name, resource, devices, response))
+        return True
+
+    def _choose(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, required: int, pool: set[str]
+    ) -> Conversation[list[str]]:
+        """The ids to allocate; none where the container has them already."""
+        if self._has_already(pod, container, resource, required):
+            return []
+        chosen = self._order(pool)[:required]
+        missing = required - len(chosen)
+        if not missing:
+            return chosen
+        available = self._registry.healthy(resource) - self.ledger.in_use(resource)
+        if len(available) < missing:
+            raise AllocationFailed(
+                f"requested number of devices unavailable for {resource}."
+                f" Requested: {missing}, Available: {len(available)}"
+            )
+        preferred = yield from self._preferred(resource, available, chosen, required)
+        wanted = [each for each in preferred if each in available]
+        rest = self._order(available.difference(wanted))
+        return chosen + (wanted + rest)[:missing]
+
+    def _has_already(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, required: int
+    ) -> bool:
+        entry = self.ledger.entry(pod.uid, container.name, resource)
+        had = set(entry.ids) if entry else set()
+        if entry and len(had) != required:
+            raise AllocationFailed(
+                f'pod "{pod.uid}" container "{container.name}" changed request for resource'
+                f' "{resource}" from {len(had)} to {required}'
+            )
+        healthy = self._registry.healthy(resource)
+        if not self._registry.knows(resource):
+            raise AllocationFailed(f"cannot allocate unregistered device {resource}")
+        if not healthy:
+            raise AllocationFailed(
+                f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+            )
+        if not had <= healthy:
+            raise AllocationFailed(
+                "previously allocated devices are no longer healthy;"
+                f" cannot allocate unhealthy devices {resource}"
+            )
+        return len(had) == required
+
+    def _preferred(
+        self, resource: str, available: set[str], chosen: list[str], required: int
+    ) -> Conversation[list[str]]:
+        endpoint = self._registry.endpoint(resource)
+        if endpoint is None or endpoint.options is None or not endpoint.options.preferred:
+            return []
+        question = AskPreferred(
+            resource, tuple(self._order(available.union(chosen))), tuple(chosen), required
+        )
+        try:
+            answer = yield question
+        except PluginFailed as error:
+            raise AllocationFailed(
+                f"device plugin GetPreferredAllocation rpc failed with err: {error}"
+            ) from error
+        return list(dict.fromkeys(answer)) if isinstance(answer, Collection) else []
+
+    def before_start(self, pod: PodSpec, container: ContainerSpec) -> list[PreStart]:
+        """The calls to make before a container starts, one a resource.
+
+        After a restart of the kubelet, a plugin that has not registered again has announced
+        nothing: nobody is asked then, and the container starts.
+
+        Raises:
+            StartRefused: a plugin that wants to be asked is gone.
+        """
+        calls = []
+        for resource, count in self._resources(container):
+            endpoint = self._registry.endpoint(resource)
+            if not count:
+                continue
+            if endpoint is None:
+                raise StartRefused(
+                    f"endpoint not found in cache for a registered resource: {resource}"
+                )
+            if endpoint.options is None or not endpoint.options.pre_start:
+                continue
+            entry = self.ledger.entry(pod.uid, container.name, resource)
+            if entry is None:
+                raise StartRefused(
+                    "no devices found allocated in local cache for pod"
+                    f" {pod.uid}, container {container.name}, resource {resource}"
+                )
+            if endpoint.stopped:
+                raise StartRefused(pre_start_text(stopped_text(resource)))
+            calls.append(PreStart(resource, entry.ids))
+        return calls
+
+    def granted(self, pod: PodSpec, container: ContainerSpec) -> Granted:
+        """What a container starts with."""
+        return granted(self._order_by_chance(self.ledger.of_container(pod.uid, container.name)))
+
+    def _resources(self, container: ContainerSpec) -> list[tuple[str, int]]:
+        """The device plugins' resources among a container's limits."""
+        mine = [each for each in container.limits if self._is_device_resource(each[0])]
+        return self._order_by_chance(mine)
+
+    def _is_device_resource(self, resource: str) -> bool:
+        return self._registry.knows(resource) or self.ledger.has_resource(resource)
+
+    def _order(self, ids: Iterable[str]) -> list[str]:
+        return self._order_by_chance(sorted(ids))
+
+    def _order_by_chance(self, items: Iterable[T]) -> list[T]:
+        ordered = list(items)
+        if self._rng is not None:
+            self._rng.shuffle(ordered)
+        return ordered
+
+
+def stopped_text(resource: str) -> str:
+    """The error of a call to a plugin that is gone."""
+    return f"endpoint {resource} has been stopped"
+
+
+def pre_start_text(error: str) -> str:
+    """How a failed `PreStartContainer` reads in a container's status."""
+    return f"device plugin PreStartContainer rpc failed with err: {error}"

@@ -1,0 +1,214 @@
+"""The kubelet's device manager: its tables, its checkpoint and its two sockets.
+
+A life begins with `start` (the checkpoint is read, all sockets in the folder are deleted, its own
+are made) and ends with `stop` (plugins are dropped, every socket file stays). What a plugin says or
+a pod is given is on disk before anybody acts on it.
+"""
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import grpc.aio
+import structlog
+
+from services.kubelet.channel import (
+    checkpoint_file,
+    plugins_folder,
+    pod_resources_socket,
+    registration_socket,
+)
+from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
+from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
+from simulator.kubelet.allocator import (
+    AllocationFailed,
+    Allocator,
+    Answer,
+    AskAllocate,
+    AskPreferred,
+    PluginFailed,
+    PreStart,
+    Question,
+)
+from simulator.kubelet.files import delete_sockets, publish, serving, write_atomically
+from simulator.kubelet.journal import Call, Journal
+from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
+from simulator.kubelet.podresources import PodResources
+from simulator.kubelet.pods import PodSpec
+from simulator.kubelet.registration import Faults, Registration
+from simulator.kubelet.registry import NodeResources, Registry
+
+LOG = structlog.get_logger()
+
+
+class DeviceManager:
+    """Devices of one node, from registration to `PreStartContainer`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        active: Callable[[], Iterable[PodSpec]],
+        journal: Journal,
+        clock: Callable[[], float],
+        rng: random.Random | None,
+    ) -> None:
+        """Prepares a device manager that is stopped.
+
+        Args:
+            folder: the kubelet's folder, that of `device-plugins` and `pod-resources`.
+            active: gives the pods that have not come to their end.
+            journal: where calls are noted.
+            clock: seconds, never going back.
+            rng: see `Allocator`.
+        """
+        self.folder = folder
+        self.faults = Faults()
+        self._journal = journal
+        self._active = active
+        self.registry = Registry(clock)
+        self.allocator = Allocator(self.registry, self._active_uids, rng)
+        self._registration: Registration | None = None
+        self._servers: list[grpc.aio.Server] = []
+
+    def _active_uids(self) -> Iterable[str]:
+        return [pod.uid for pod in self._active()]
+
+    async def start(self) -> None:
+        """Begins a life.
+
+        Raises:
+            KubeletError: a socket can't be made there.
+            OSError: a folder can't.
+        """
+        self._make_folders()
+        self._restore()
+        self._registration = Registration(
+            plugins_folder(self.folder), self.registry, self._journal, self.faults, self._changed
+        )
+        registrations = grpc.aio.server()
+        add_RegistrationServicer_to_server(self._registration, registrations)
+        resources = grpc.aio.server()
+        service = PodResources(self._active, self.allocator, self.registry)
+        add_PodResourcesListerServicer_to_server(service, resources)
+        self._servers = [registrations, resources]
+        await self._serve(registrations, resources)
+
+    async def _serve(self, registrations: grpc.aio.Server, resources: grpc.aio.Server) -> None:
+        """Deletes what older lives left, then shows its own sockets."""
+        own, other = registration_socket(self.folder), pod_resources_socket(self.folder)
+        async with serving(registrations, own) as new_own, serving(resources, other) as new_other:
+            deleted = delete_sockets(own.parent, keep=own)
+            LOG.info("kubelet starts", folder=str(self.folder), sockets_deleted=deleted)
+            publish(new_other, other)
+            publish(new_own, own)
+
+    async def stop(self) -> None:
+        """Ends a life; leaves all files."""
+        registration, self._registration = self._registration, None
+        servers, self._servers = self._servers, []
+        if registration is not None:
+            await registration.close()
+        for server in servers:
+            await server.stop(None)
+
+    def _make_folders(self) -> None:
+        plugins_folder(self.folder).mkdir(mode=0o750, parents=True, exist_ok=True)
+        pod_resources_socket(self.folder).parent.mkdir(mode=0o750, exist_ok=True)
+
+    def _restore(self) -> None:
+        try:
+            content = checkpoint_file(self.folder).read_bytes()
+            entries, resources = decode_checkpoint(content)
+        except FileNotFoundError:
+            entries, resources = (), ()
+        except CorruptCheckpoint as error:
+            LOG.warning("goes on without its checkpoint", reason=str(error))
+            entries, resources = (), ()
+        self.allocator.restore(entries)
+        self.registry.restore(resources)
+
+    def save(self) -> None:
+        """Writes the checkpoint.
+
+        Raises:
+            OSError: it can't be written; the old one is still there.
+        """
+        content = encode_checkpoint(self.allocator.ledger, self.registry.registered())
+        write_atomically(checkpoint_file(self.folder), content)
+
+    def _changed(self) -> None:
+        """Something of a plugin changed: keep it, and tell those who wait."""
+        try:
+            self.save()
+        except OSError as error:
+            LOG.warning("checkpoint not written", reason=str(error))
+        self._journal.ring()
+
+    async def allocate(self, pod: PodSpec) -> None:
+        """Gives a pod's containers their devices.
+
+        Raises:
+            AllocationFailed: it can't have them.
+        """
+        conversation = self.allocator.allocate(pod)
+        try:
+            question = next(conversation)
+            while True:
+                try:
+                    answer = await self._answer(question)
+                except PluginFailed as error:
+                    question = conversation.throw(error)
+                else:
+                    question = conversation.send(answer)
+        except StopIteration:
+            return
+        finally:
+            conversation.close()
+
+    async def _answer(self, question: Question) -> Answer:
+        match question:
+            case AskPreferred(resource, available, must_include, size):
+                call = Call("GetPreferredAllocation", resource, available, must_include, size)
+                self._journal.call(call)
+                return await self._plugins.client(resource).preferred(question)
+            case AskAllocate(resource, ids):
+                self._journal.call(Call("Allocate", resource, ids))
+                return await self._plugins.client(resource).allocate(question)
+            case _:
+                self._save_for_pod()
+                return None
+
+    def _save_for_pod(self) -> None:
+        try:
+            self.save()
+        except OSError as error:
+            raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+
+    async def pre_start(self, call: PreStart) -> None:
+        """Has a plugin prepare the devices of a container that is about to start.
+
+        Raises:
+            PluginFailed: it can't, or is gone.
+        """
+        self._journal.call(Call("PreStartContainer", call.resource, call.ids))
+        await self._plugins.client(call.resource).pre_start(call)
+
+    async def cut(self, resource: str) -> None:
+        """Breaks the connection to a resource's plugin.
+
+        Raises:
+            PluginFailed: there is none.
+        """
+        await self._plugins.cut(resource)
+
+    @property
+    def _plugins(self) -> Registration:
+        if self._registration is None:
+            raise PluginFailed("the kubelet is stopped")
+        return self._registration
+
+    @property
+    def resources(self) -> NodeResources:
+        """What the node's status says now."""
+        return self.registry.node_resources()

@@ -1,0 +1,89 @@
+"""The files of a kubelet's folder: sockets that outlive their server, and atomic writes."""
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc.aio
+
+from services.kubelet.channel import address, listen
+
+
+@asynccontextmanager
+async def serving(server: grpc.aio.Server, path: Path) -> AsyncIterator[Path]:
+    """Starts a server on a socket whose file is neither removed nor reused when it stops.
+
+    A kubelet that ends leaves its sockets; gRPC for Python removes a socket with its server,
+    and a second server of one process on the same path loses its socket to the first. So the
+    server is bound in a scratch folder beside, which goes at the end of the block, and
+    within it `publish` puts the socket where it belongs.
+
+    Args:
+        server: one that has not started.
+        path: where its socket will be.
+
+    Yields:
+        The socket in the scratch folder.
+
+    Raises:
+        KubeletError: the path is too long for a socket or can't be made.
+    """
+    address(path)
+    scratch = Path(tempfile.mkdtemp(prefix=".k", dir=path.parent.parent))
+    try:
+        listen(server, scratch / "s")
+        await server.start()
+        yield scratch / "s"
+    finally:
+        shutil.rmtree(scratch)
+
+
+def publish(socket: Path, path: Path) -> None:
+    """Links a socket to where it belongs, in place of an older one.
+
+    For a watcher that is as if it were bound there: a file is created, with a new inode.
+    """
+    path.unlink(missing_ok=True)
+    os.link(socket, path)
+
+
+def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
+    """Deletes every socket of a folder, as a starting kubelet does; other files stay.
+
+    Args:
+        folder: which.
+        keep: a socket that stays.
+
+    Returns:
+        The names of those deleted.
+    """
+    deleted = []
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if path != keep and stat.S_ISSOCK(path.stat().st_mode):
+                path.unlink()
+                deleted.append(path.name)
+    return deleted
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file with mode 0600: beside, synced, renamed.
+
+    Raises:
+        OSError: it could not be written; the old content is still there.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, which Path can't open
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,207 @@
+"""A device plugin of the tests' own, so that the stand-in is tested without the product."""
+# ruff: noqa: N802, ARG002 - the protocol's names; what every method is handed
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import grpc
+import grpc.aio
+
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet.channel import (
+    API_VERSION,
+    dial,
+    listen,
+    plugins_folder,
+    registration_socket,
+)
+from services.kubelet.deviceplugin_pb2_grpc import (
+    DevicePluginServicer,
+    RegistrationStub,
+    add_DevicePluginServicer_to_server,
+)
+
+RESOURCE = "fpga.intel.com/region-0123"
+
+
+def devices(*ids: str, unhealthy: Sequence[str] = (), numa: int | None = None) -> list[pb.Device]:
+    topology = None if numa is None else pb.TopologyInfo(nodes=[pb.NUMANode(ID=numa)])
+    return [
+        pb.Device(
+            ID=each, health="Unhealthy" if each in unhealthy else "Healthy", topology=topology
+        )
+        for each in ids
+    ]
+
+
+class FakePlugin(DevicePluginServicer):
+    """Lists what it is told to; answers through functions that a test may replace."""
+
+    def __init__(
+        self,
+        folder: Path,
+        listed: list[pb.Device],
+        *,
+        resource: str = RESOURCE,
+        endpoint: str = "fake.sock",
+        pre_start: bool = False,
+        preferred: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.resource = resource
+        self.endpoint = endpoint
+        self.options = pb.DevicePluginOptions(
+            pre_start_required=pre_start, get_preferred_allocation_available=preferred
+        )
+        self.calls: list[str] = []
+        self.preferred_requests: list[pb.ContainerPreferredAllocationRequest] = []
+        self.allocated: list[tuple[str, ...]] = []
+        self.pre_starts: list[tuple[str, ...]] = []
+        self.deadlines: list[float] = []
+        self.stream_ended = asyncio.Event()
+        self.prefer: Callable[[pb.ContainerPreferredAllocationRequest], list[str]] = lambda _: []
+        self.respond: Callable[[Sequence[str]], pb.ContainerAllocateResponse] = self._usual
+        self.refusal: tuple[grpc.StatusCode, str] | None = None
+        self.allocate_refusal: tuple[grpc.StatusCode, str] | None = None
+        self._listed = listed
+        self._wake = asyncio.Event()
+        self._ended = False
+        self._server: grpc.aio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.serve()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def serve(self) -> None:
+        self._ended = False
+        self._server = grpc.aio.server()
+        add_DevicePluginServicer_to_server(self, self._server)
+        listen(self._server, plugins_folder(self.folder) / self.endpoint)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        self.end_stream()
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def register(self, version: str = API_VERSION) -> None:
+        async with dial(registration_socket(self.folder)) as channel:
+            request = pb.RegisterRequest(
+                version=version, endpoint=self.endpoint, resource_name=self.resource
+            )
+            await RegistrationStub(channel).Register(request, timeout=10)
+            self.calls.append("Registered")
+
+    def list(self, listed: list[pb.Device]) -> None:
+        self._listed = listed
+        self._wake.set()
+
+    def end_stream(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+    def _usual(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse:
+        return pb.ContainerAllocateResponse(
+            envs={"DEVICES": ",".join(ids)},
+            devices=[
+                pb.DeviceSpec(container_path=f"/dev/{i}", host_path=f"/dev/{i}", permissions="rw")
+                for i in ids
+            ],
+        )
+
+    async def GetDevicePluginOptions(
+        self, request: object, context: object
+    ) -> pb.DevicePluginOptions:
+        self.calls.append("GetDevicePluginOptions")
+        return self.options
+
+    async def ListAndWatch(
+        self, request: object, context: object
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        self.calls.append("ListAndWatch")
+        try:
+            while not self._ended:
+                self._wake.clear()
+                yield pb.ListAndWatchResponse(devices=self._listed)
+                await self._wake.wait()
+        finally:
+            self.stream_ended.set()
+
+    async def GetPreferredAllocation(
+        self, request: pb.PreferredAllocationRequest, context: object
+    ) -> pb.PreferredAllocationResponse:
+        self.calls.append("GetPreferredAllocation")
+        self.preferred_requests += request.container_requests
+        answers = [
+            pb.ContainerPreferredAllocationResponse(deviceIDs=self.prefer(each))
+            for each in request.container_requests
+        ]
+        return pb.PreferredAllocationResponse(container_responses=answers)
+
+    async def Allocate(
+        self,
+        request: pb.AllocateRequest,
+        context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
+    ) -> pb.AllocateResponse:
+        self.calls.append("Allocate")
+        if self.allocate_refusal is not None:
+            await context.abort(*self.allocate_refusal)
+        self.allocated += [tuple(each.devices_ids) for each in request.container_requests]
+        answers = [self.respond(each.devices_ids) for each in request.container_requests]
+        return pb.AllocateResponse(container_responses=answers)
+
+    async def PreStartContainer(
+        self,
+        request: pb.PreStartContainerRequest,
+        context: grpc.aio.ServicerContext[
+            pb.PreStartContainerRequest, pb.PreStartContainerResponse
+        ],
+    ) -> pb.PreStartContainerResponse:
+        self.calls.append("PreStartContainer")
+        self.pre_starts.append(tuple(request.devices_ids))
+        self.deadlines.append(context.time_remaining() or 0.0)
+        if self.refusal is not None:
+            await context.abort(*self.refusal)
+        return pb.PreStartContainerResponse()
+
+
+def pod(
+    name: str = "pod",
+    *,
+    containers: dict[str, int] | None = None,
+    init: dict[str, int] | None = None,
+    sidecars: Sequence[str] = (),
+    uid: str = "",
+    resource: str = RESOURCE,
+    env: Sequence[dict[str, object]] = (),
+    restart_policy: str = "Always",
+) -> dict[str, object]:
+    def container(container_name: str, count: int) -> dict[str, object]:
+        made: dict[str, object] = {"name": container_name, "env": list(env)}
+        if count:
+            made["resources"] = {"limits": {resource: str(count)}, "requests": {}}
+        if container_name in sidecars:
+            made["restartPolicy"] = "Always"
+        return made
+
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"},
+        "spec": {
+            "initContainers": [container(*each) for each in (init or {}).items()],
+            "containers": [container(*each) for each in (containers or {"main": 1}).items()],
+            "restartPolicy": restart_policy,
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def registered(plugin: FakePlugin) -> AsyncIterator[FakePlugin]:
+    async with plugin:
+        await plugin.register()
+        yield plugin

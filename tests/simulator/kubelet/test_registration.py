@@ -1,0 +1,234 @@
+"""Plugins come and go: one test a fact, over the kubelet's real sockets."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.kubelet.channel import plugins_folder, registration_socket
+from simulator.kubelet.registry import GRACE_SECONDS
+from simulator.kubelet.standin import KubeletStandIn
+from tests.simulator.kubelet.conftest import Clock
+from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def methods(kubelet: KubeletStandIn) -> list[str]:
+    return [call.method for call in kubelet.calls]
+
+
+async def test_the_plugin_is_dialled_back_before_register_returns(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
+        assert plugin.calls[:2] == ["GetDevicePluginOptions", "Registered"] or plugin.calls[:3] == [
+            "GetDevicePluginOptions",
+            "ListAndWatch",
+            "Registered",
+        ]
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+        assert methods(kubelet)[:2] == ["Register", "GetDevicePluginOptions"]
+        assert "ListAndWatch" in methods(kubelet)
+
+
+async def test_register_fails_while_nobody_serves_the_endpoint(kubelet: KubeletStandIn) -> None:
+    plugin = FakePlugin(kubelet.folder, devices("a"))
+    with kubelet.dialling(0.05), pytest.raises(grpc.aio.AioRpcError) as caught:
+        await plugin.register()
+    assert caught.value.code() is grpc.StatusCode.UNKNOWN
+    assert caught.value.details() == "failed to dial device plugin: context deadline exceeded"
+    assert kubelet.capacity == {}
+
+
+async def test_another_version_is_refused_with_the_version_it_should_be(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plugin.register(version="v1")
+    assert caught.value.code() is grpc.StatusCode.UNKNOWN
+    assert caught.value.details() == (
+        'requested API version "v1" is not supported by kubelet. Supported version is ["v1beta1"]'
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "kubernetes.io/x", "requests.a.b/c", "a.kubernetes.io/x"]
+)
+async def test_a_name_that_is_no_extended_resource_is_refused(
+    kubelet: KubeletStandIn, name: str
+) -> None:
+    async with FakePlugin(kubelet.folder, devices("a"), resource=name) as plugin:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plugin.register()
+    assert caught.value.details() == f'the ResourceName "{name}" is invalid'
+
+
+async def test_unhealthy_devices_count_in_capacity_only(kubelet: KubeletStandIn) -> None:
+    listed = devices("a", "b", "c", unhealthy=["b"])
+    async with registered(FakePlugin(kubelet.folder, listed)) as plugin:
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 3})
+        assert kubelet.allocatable == {RESOURCE: 2}
+        plugin.list(devices("a", "b", "c", "d"))
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 4})
+        assert kubelet.allocatable == {RESOURCE: 4}
+        plugin.list([])
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 0})
+
+
+async def test_a_broken_stream_keeps_capacity_for_five_minutes(
+    kubelet: KubeletStandIn, clock: Clock
+) -> None:
+    async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
+        plugin.end_stream()
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
+        assert kubelet.capacity == {RESOURCE: 2}
+        clock.now += GRACE_SECONDS
+        assert kubelet.capacity == {RESOURCE: 2}
+        clock.now += 1
+        assert kubelet.capacity == {RESOURCE: 0}
+        assert kubelet.allocatable == {RESOURCE: 0}
+
+
+async def test_a_new_registration_replaces_the_old_endpoint(kubelet: KubeletStandIn) -> None:
+    async with (
+        registered(FakePlugin(kubelet.folder, devices("a"), endpoint="old.sock")) as old,
+    ):
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+        old.end_stream()
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
+        new = FakePlugin(kubelet.folder, devices("a", "b"), endpoint="new.sock")
+        async with registered(new):
+            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
+            assert not new.stream_ended.is_set()
+
+
+async def test_an_old_stream_that_ends_after_a_new_registration_takes_the_new_client_along(
+    kubelet: KubeletStandIn,
+) -> None:
+    old = FakePlugin(kubelet.folder, devices("a"), endpoint="old.sock")
+    new = FakePlugin(kubelet.folder, devices("a", "b"), endpoint="new.sock")
+    async with registered(old):
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+        async with registered(new):
+            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
+            old.end_stream()
+            await asyncio.wait_for(new.stream_ended.wait(), 10)
+            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
+            assert kubelet.capacity == {RESOURCE: 2}
+            await new.register()
+            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
+
+
+async def test_a_cut_stream_changes_no_file_and_the_plugin_may_register_again(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
+        before = sockets(kubelet.folder)
+        await kubelet.cut_stream(RESOURCE)
+        await asyncio.wait_for(plugin.stream_ended.wait(), 10)
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
+        assert sockets(kubelet.folder) == before
+        await plugin.register()
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
+
+
+def names(folder: Path) -> list[str]:
+    """What is in a folder."""
+    return sorted(each.name for each in folder.iterdir())
+
+
+def sockets(folder: Path) -> dict[str, int]:
+    """Names and inodes of the sockets in a kubelet's folder."""
+    found = plugins_folder(folder).iterdir()
+    return {each.name: each.stat().st_ino for each in found if each.is_socket()}
+
+
+async def test_stopping_leaves_all_sockets_and_starting_deletes_all_but_a_new_one_of_its_own(
+    kubelet: KubeletStandIn,
+) -> None:
+    folder = plugins_folder(kubelet.folder)
+    (folder / "a-file").write_text("stays")
+    async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+        before = sockets(kubelet.folder)
+        assert set(before) == {"kubelet.sock", "fake.sock"}
+        await kubelet.stop()
+        await asyncio.wait_for(plugin.stream_ended.wait(), 10)
+        assert sockets(kubelet.folder) == before
+        with pytest.raises(grpc.aio.AioRpcError):
+            await plugin.register()
+        await kubelet.start()
+        after = sockets(kubelet.folder)
+        assert set(after) == {"kubelet.sock"}
+        assert after["kubelet.sock"] != before["kubelet.sock"]
+        assert (folder / "a-file").read_text() == "stays"
+
+
+async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
+        await kubelet.restart()
+        assert kubelet.capacity == {RESOURCE: 0}
+        assert kubelet.allocatable == {RESOURCE: 0}
+    again = FakePlugin(kubelet.folder, devices("a", "b"), endpoint="again.sock")
+    async with registered(again):
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
+    assert plugin.stream_ended.is_set()
+
+
+async def test_a_kubelet_restarts_often_without_losing_its_socket(kubelet: KubeletStandIn) -> None:
+    for turn in range(5):
+        await kubelet.restart()
+        plugin = FakePlugin(kubelet.folder, devices("a"), endpoint=f"{turn}.sock")
+        async with registered(plugin):
+            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
+    assert registration_socket(kubelet.folder).is_socket()
+
+
+async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletStandIn) -> None:
+    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
+        with kubelet.refusing("not today"), pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plugin.register()
+        assert caught.value.details() == "not today"
+        with kubelet.hanging():
+            registration = asyncio.create_task(plugin.register())
+            await kubelet.until(lambda: methods(kubelet).count("Register") == 2)
+            assert "GetDevicePluginOptions" not in plugin.calls
+        await registration
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
+
+
+async def test_it_can_speak_another_version(kubelet: KubeletStandIn) -> None:
+    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
+        with kubelet.speaking("v2"), pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plugin.register()
+    assert "Supported version is" in (caught.value.details() or "")
+
+
+async def test_sockets_and_the_folder_can_go_behind_its_back(kubelet: KubeletStandIn) -> None:
+    async with registered(FakePlugin(kubelet.folder, devices("a"))):
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+        assert kubelet.delete_sockets() == ["fake.sock"]
+        assert kubelet.delete_sockets(own=True) == ["kubelet.sock"]
+        kubelet.remove_folder()
+        assert not plugins_folder(kubelet.folder).exists()
+        await kubelet.restart()
+        assert set(sockets(kubelet.folder)) == {"kubelet.sock"}
+
+
+async def test_a_stopped_kubelet_leaves_no_task_behind(short_dir: Path) -> None:
+    before = asyncio.all_tasks()
+    async with KubeletStandIn(short_dir) as kubelet, FakePlugin(short_dir, devices("a")) as plugin:
+        await plugin.register()
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
+    await eventually_async(lambda: asyncio.all_tasks() <= before)
+    assert names(short_dir) == ["device-plugins", "pod-resources"]
