@@ -116,6 +116,12 @@ class Verdict:
     remark: Problem | None = None
 
 
+_NOTHING = Verdict()
+_ZERO = Verdict(0)
+_ZEROS = frozenset({"0", "0x0"})
+"""How a register says zero nearly always."""
+
+
 def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verdict:
     """What an error register or an event flag says; both are hex text, zero is good.
 
@@ -125,10 +131,12 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
         owner: Port or engine, for the message.
         reading: What the file said.
     """
+    if reading.failure is None and reading.text in _ZEROS:
+        return _ZERO
     unreadable = f"{reason}-unreadable"
     match reading.failure:
         case Failure.MISSING:
-            return Verdict()
+            return _NOTHING
         case Failure.DEAD:
             text = f"{file} of {owner} can't be read: {reading.detail}"
             return Verdict(problem=Problem(unreadable, text))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from services.domain.devices import Card, Fme, PciFunction, Port, Problem
 from services.domain.health import Reading, judge_id, judge_node, judge_register
-from services.hardware.pci import address_in, function_of
+from services.hardware.pci import Functions, address_in
 from services.hardware.sysfs import Sysfs
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
@@ -63,11 +63,12 @@ PORT_REGISTERS = (
 """Registers of a port, the same under both drivers; the first one is its errors."""
 
 
-def read_card(files: Sysfs, driver: Driver, name: str) -> Card | None:
+def read_card(files: Sysfs, functions: Functions, driver: Driver, name: str) -> Card | None:
     """What a class entry says.
 
     Args:
         files: The root's files.
+        functions: The node's PCI functions.
         driver: The driver that the entry is of.
         name: The entry's name.
 
@@ -75,21 +76,24 @@ def read_card(files: Sysfs, driver: Driver, name: str) -> Card | None:
         None if the entry is no card: neither engine nor port, or gone meanwhile.
     """
     link = f"{driver.folder}/{name}"
+    if any(map(driver.fme.fullmatch, files.link(link).split("/"))):
+        return None  # a region inside of an engine, which belongs to that one's card
     entry = files.resolve(link)
     if entry is None:
         return _dangling(files, driver, name)
-    pci = function_of(files, entry)
     try:
         names = files.names(entry)
     except FileNotFoundError:
         return _dangling(files, driver, name)
     except OSError as error:
         text = f"{link} can't be listed: {error.strerror}"
-        return Card(driver.name, name, pci, None, failure=Problem("card-unreadable", text))
+        failure = Problem("card-unreadable", text)
+        return Card(driver.name, name, functions.of(files, entry), None, failure=failure)
     engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
     ports = sorted(filter(driver.port.fullmatch, names), key=_number)
     if not engines and not ports:
         return None
+    pci = functions.of(files, entry)
     remarks: list[Problem] = []
     fme = _Part(files, entry, engines[0], remarks).engine(driver) if engines else None
     read = [_Part(files, entry, port, remarks).port(pci) for port in ports]

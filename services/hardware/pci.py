@@ -1,6 +1,7 @@
 """PCI functions: which one a card is on, and what sysfs says about it."""
 
 import re
+from dataclasses import replace
 
 from services.domain.devices import PciFunction
 from services.hardware.sysfs import Sysfs
@@ -26,34 +27,67 @@ def address_in(path: str) -> tuple[str, str]:
     return "", ""
 
 
-def function_of(files: Sysfs, entry: str) -> PciFunction | None:
-    """The PCI function that a card's class entry belongs to.
+class Functions:
+    """The PCI functions of a node, remembered from one scan to the next.
 
-    It is the nearest folder above the entry that is named like a PCI address. An entry that stands
-    elsewhere (a copy of sysfs whose links were replaced by what they led to) tells it by its
-    `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's `uevent`.
-
-    Args:
-        files: The root's files.
-        entry: The entry's folder, resolved, below the root.
-
-    Returns:
-        None for a card that is on no PCI function or doesn't tell.
+    What a function is never changes, so it is read once for each folder: a card that is replaced
+    brings a new folder, which sysfs gives a new inode number. The NUMA node may be corrected by
+    an administrator and is read every time.
     """
-    address, folder = address_in(entry)
-    if address:
-        return _read(files, address, folder)
-    link = f"{entry}/device"
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, PciFunction]] = {}
+        self._seen: dict[str, tuple[int, PciFunction]] = {}
+
+    def start(self) -> None:
+        """Begins a scan: forgets what the last one did not see."""
+        self._known, self._seen = self._seen, {}
+
+    def of(self, files: Sysfs, entry: str) -> PciFunction | None:
+        """The PCI function that a card's class entry belongs to.
+
+        It is the nearest folder above the entry that is named like a PCI address. An entry that
+        stands elsewhere (a copy of sysfs whose links were replaced by what they led to) tells it
+        by its `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's
+        `uevent`.
+
+        Args:
+            files: The root's files.
+            entry: The entry's folder, resolved, below the root.
+
+        Returns:
+            None for a card that is on no PCI function or doesn't tell.
+        """
+        address, folder = address_in(entry)
+        if not address:
+            address, folder = _linked(files, f"{entry}/device")
+        if not address:
+            return None
+        inode = files.inode(folder) if folder else None
+        if inode is None:
+            return PciFunction(address)
+        known = self._known.get(folder)
+        if known is not None and known[0] == inode:
+            function = known[1]
+        else:
+            function = _read(files, address, folder)
+        numa_node = _numa_node(files.text(f"{folder}/numa_node"))
+        if function.numa_node != numa_node:
+            function = replace(function, numa_node=numa_node)
+        self._seen[folder] = inode, function
+        return function
+
+
+def _linked(files: Sysfs, link: str) -> tuple[str, str]:
+    """The PCI address that a `device` link tells, and that function's folder if there is one."""
     resolved = files.resolve(link) or ""
     address, folder = address_in(resolved)
-    if not address:
-        address, _ = address_in(files.link(link))
-        folder = files.resolve(f"{_DEVICES}/{address}") or "" if address else ""
-    if not address and resolved:
-        address, folder = _slot_name(files.text(f"{resolved}/uevent")), resolved
-    if not address:
-        return None
-    return _read(files, address, folder) if folder else PciFunction(address)
+    if address:
+        return address, folder
+    address, _ = address_in(files.link(link))
+    if address:
+        return address, files.resolve(f"{_DEVICES}/{address}") or ""
+    return (_slot_name(files.text(f"{resolved}/uevent")), resolved) if resolved else ("", "")
 
 
 def _slot_name(uevent: str) -> str:
@@ -65,18 +99,20 @@ def _slot_name(uevent: str) -> str:
 
 
 def _read(files: Sysfs, address: str, folder: str) -> PciFunction:
-    numa_node = files.text(f"{folder}/numa_node")
     physfn, _ = address_in(files.link(f"{folder}/physfn"))
     return PciFunction(
         address=address,
         vendor=files.text(f"{folder}/vendor"),
         device=files.text(f"{folder}/device"),
         class_code=files.text(f"{folder}/class"),
-        # -1 is the kernel's word for unknown
-        numa_node=int(numa_node) if _NUMBER.fullmatch(numa_node) else None,
         local_cpulist=files.text(f"{folder}/local_cpulist"),
         physfn=physfn or None,
     )
+
+
+def _numa_node(text: str) -> int | None:
+    """A NUMA node; -1 is the kernel's word for unknown."""
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def accelerators(files: Sysfs) -> list[str]:

@@ -133,6 +133,13 @@ class Sysfs:
         except OSError:
             return ""
 
+    def inode(self, path: str) -> int | None:
+        """The inode number of a folder or file, None if it isn't there."""
+        try:
+            return os.lstat(self._root + path).st_ino
+        except OSError:
+            return None
+
     def exists(self, path: str) -> bool:
         """Whether something stands there, if only a link to nowhere."""
         return os.path.lexists(self._root + path)
