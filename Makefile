@@ -45,7 +45,7 @@ soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to re
 
 lock: ## Resolve the dependencies of pyproject.toml anew (needs a package index)
 	@[[ -x .venv-lock/bin/uv ]] || { python3 -m venv .venv-lock && \
-		.venv-lock/bin/python -m pip install --quiet --disable-pip-version-check uv; }
+		.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check uv; }
 	@$(COMPILE) --extra dev --output-file requirements-dev.lock pyproject.toml
 	@$(COMPILE) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
 	@echo "· requirements.lock and requirements-dev.lock are up to date"

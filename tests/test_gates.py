@@ -1,0 +1,201 @@
+"""The rules of the house that no linter knows."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support import REPOSITORY, require
+
+ROOMS = ("accelbind", "webhook", "plugin", "certs", "services", "simulator")
+LONGEST_MODULE = 500
+LONGEST_FUNCTION = 60
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+
+
+def python_files(*folders: str) -> Iterator[Path]:
+    """Our own modules in these folders of the repository."""
+    for folder in folders:
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                yield path
+
+
+def named(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def tracked_files() -> list[Path]:
+    git = require("git")
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("this is not a git clone")
+    done = subprocess.run(
+        [git, "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    paths = [REPOSITORY / name for name in done.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def test_modules_stay_short() -> None:
+    lengths = {
+        named(path): len(path.read_text().splitlines()) for path in python_files(*ROOMS, "tests")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE} == {}
+
+
+def test_functions_stay_short() -> None:
+    too_long = {}
+    for path in python_files(*ROOMS, "benchmarks"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    too_long[f"{named(path)}:{node.name}"] = lines
+    assert too_long == {}
+
+
+def test_packages_are_rooms_without_furniture() -> None:
+    furnished = [
+        named(path)
+        for path in python_files(*ROOMS, "tests", "benchmarks")
+        if path.name == "__init__.py" and path.read_text() and path.parent.name != "accelbind"
+    ]
+    assert furnished == []
+
+
+def test_every_room_and_every_folder_of_tests_is_a_package() -> None:
+    folders = {path.parent for path in python_files(*ROOMS, "tests")}
+    assert [named(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    leftover = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b|NotImplemented" r"Error")
+    found = [
+        f"{named(path)}:{number}"
+        for path in python_files(*ROOMS, "tests", "benchmarks")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if leftover.search(line)
+    ]
+    assert found == []
+
+
+def test_tests_look_until_a_deadline_and_do_not_sleep() -> None:
+    sleeping = []
+    for path in python_files("tests"):
+        if path.name == "support.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {
+                "time.sleep",
+                "asyncio.sleep",
+                "sleep",
+            }:
+                delay = ast.unparse(node.args[0]) if node.args else ""
+                if delay != "0":
+                    sleeping.append(f"{named(path)}:{node.lineno}")
+    assert sleeping == []
+
+
+def test_every_test_asserts() -> None:
+    silent = []
+    for path in python_files("tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("test_") and not _checks_something(node):
+                silent.append(f"{named(path)}:{node.name}")
+    assert silent == []
+
+
+def _checks_something(function: ast.AST) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call) and re.search(
+            r"raises|fnmatch_lines|fail|assert|check|expect", ast.unparse(node.func)
+        ):
+            return True
+    return False
+
+
+def test_inline_exceptions_from_the_gates_carry_a_reason() -> None:
+    bare = re.compile(r"# noqa(?!: [A-Z]+\d+(, ?[A-Z]+\d+)* - )|# type: ignore(?!\[)")
+    found = [
+        f"{named(path)}:{number}"
+        for path in python_files(*ROOMS, "tests", "benchmarks")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line) and "re.compile" not in line
+    ]
+    assert found == []
+
+
+def _locked(lock: str) -> dict[str, tuple[str, int]]:
+    """Package → version and number of hashes."""
+    text = (REPOSITORY / lock).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    locked: dict[str, tuple[str, int]] = {}
+    for line in lines:
+        match = re.match(r"([A-Za-z0-9._-]+)==(\S+)", line)
+        assert match, f"{lock}: {line[:60]!r} is not a pinned package"
+        locked[canonicalize_name(match[1])] = (match[2], line.count("--hash=sha256:"))
+    return locked
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_locks_pin_every_package_with_hashes_and_name_no_host(lock: str) -> None:
+    text = (REPOSITORY / lock).read_text()
+    assert re.findall(r"\w+://|--(?:extra-)?index-url|--find-links|--trusted-host| @ ", text) == []
+    assert {name for name, (_, hashes) in _locked(lock).items() if not hashes} == set()
+
+
+def test_locks_are_in_step_with_the_project() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    run, develop = (_locked(lock) for lock in LOCKS)
+    asked = {
+        "requirements.lock": (run, project["dependencies"]),
+        "requirements-dev.lock": (
+            develop,
+            project["dependencies"] + project["optional-dependencies"]["dev"],
+        ),
+    }
+    unmet = []
+    for lock, (locked, requirements) in asked.items():
+        for requirement in map(Requirement, requirements):
+            version = locked.get(canonicalize_name(requirement.name), ("", 0))[0]
+            if not version or not requirement.specifier.contains(version, prereleases=True):
+                unmet.append(f"{lock}: {requirement}")
+    assert unmet == []
+    assert {name: pin for name, pin in run.items() if develop.get(name) != pin} == {}
+
+
+def test_the_repository_names_no_path_of_somebodys_machine() -> None:
+    private = re.compile(r"(?<![\w.<-])/(?:work|home/\w+|root)/\w|file:///")
+    found = []
+    for path in tracked_files():
+        if path.name == "test_gates.py":
+            continue
+        text = path.read_text(errors="replace")
+        found += [f"{named(path)}: {match[0]}" for match in private.finditer(text)]
+    assert found == []
+
+
+def test_proto_stubs_are_what_their_files_generate(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc")
+    sources = sorted((REPOSITORY / "services" / "kubelet").glob("*.proto"))
+    names = [source.relative_to(REPOSITORY).as_posix() for source in sources]
+    where = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    assert protoc.main(["protoc", f"-I{REPOSITORY}", *where, *names]) == 0
+    generated = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    assert len(generated) == 3 * len(sources) > 0
+    different = [
+        path.name
+        for path in generated
+        if path.read_text() != (REPOSITORY / path.relative_to(tmp_path)).read_text()
+    ]
+    assert different == []
