@@ -21,6 +21,7 @@ from services.domain.devices import (
     DeviceNode,
     Fme,
     Inventory,
+    PciFunction,
     PluginMode,
     Port,
     Problem,
@@ -104,14 +105,18 @@ def build_tree(
         previous: Memory of the last tree, if there was one.
     """
     if mode is PluginMode.UNITS:
-        return _assemble(mode, _units(units))
+        return _assemble(mode, (("", unit) for unit in _units(units)))
     known = previous.devices if previous is not None and previous.mode is mode else {}
     node = _Node.of(inventory.cards)
-    readable = [card for card in inventory.cards if card.failure is None]
-    found = [made for card in readable for made in _MAKERS[mode](card, node)]
-    placed = [(place, _remember(device, place, known)) for place, device in found]
+    placed: list[_Placed] = []
     for card in inventory.cards:
-        placed.extend(_carry_over(card, mode, known))
+        if card.failure is None:
+            found = _without_ports(card, node) or _MAKERS[mode](card, node)
+            placed.extend((_place(card), _remember(card, device, known)) for device in found)
+    present = {device.id for _, device in placed}
+    for card in inventory.cards:
+        carried = _carry_over(card, mode, known)
+        placed.extend((_place(card), device) for device in carried if device.id not in present)
     return _assemble(mode, placed)
 
 
@@ -170,6 +175,10 @@ class _Node:
             return self.engines.get(card.pci.physfn, card)
         return card
 
+    def ports(self, card: Card) -> list[Port]:
+        """The ports of a card, with those on the virtual functions split from it."""
+        return [port for member in self.members(card) for port in member.ports]
+
     def members(self, card: Card) -> tuple[Card, ...]:
         """A card and the virtual functions split from it."""
         return (card, *self.virtual.get(card.address, ())) if card.address else (card,)
@@ -186,8 +195,8 @@ def _port_reasons(port: Port, card: Card, fme: Fme | None) -> tuple[Problem, ...
     return (*port.problems, no_fme(port.name, physfn))
 
 
-def _addresses(ports: Iterable[Port]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(port.pci.address for port in ports if port.pci))
+def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(function.address for function in functions if function))
 
 
 def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str) -> Device:
@@ -201,7 +210,7 @@ def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str
         reasons=reasons,
         nodes=(DeviceNode(port.node),),
         numa_node=port.pci.numa_node if port.pci else None,
-        pci_addresses=_addresses([port]),
+        pci_addresses=_addresses([port.pci]),
         card=physical.name,
         interface_id=physical.fme.interface_id if physical.fme else "",
         afu_ids=(port.afu_id,),
@@ -211,17 +220,17 @@ def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str
 # One maker a mode --------------------------------------------------------------------------------
 
 
-def _functions(card: Card, node: _Node) -> Iterator[_Placed]:
+def _functions(card: Card, node: _Node) -> Iterator[Device]:
     """Mode `af`: a device a port, its resource named for the function in it."""
     fme = node.physical(card).fme
     for port in card.ports:
         resource = ""
         if fme is not None and fme.interface_id and port.afu_id:
             resource = f"{DOMAIN}/{function_name(fme.interface_id, port.afu_id)}"
-        yield _place(card), _port_device(card, port, node, key=port.name, resource=resource)
+        yield _port_device(card, port, node, key=port.name, resource=resource)
 
 
-def _bdf_units(card: Card, node: _Node) -> Iterator[_Placed]:
+def _bdf_units(card: Card, node: _Node) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function.
 
     A second port of one function gets its number in the card behind the address.
@@ -230,20 +239,20 @@ def _bdf_units(card: Card, node: _Node) -> Iterator[_Placed]:
         if port.pci is None:
             device = _port_device(card, port, node, key=port.name, resource="")
             text = f"{port.name} is on no PCI function that could name it"
-            yield _place(card), _unhealthy(device, Problem("no-pci-address", text))
+            yield _unhealthy(device, Problem("no-pci-address", text))
             continue
         key = port.pci.address.removeprefix("0000:")
         if index:
             key = f"{key}-{index if port.number is None else port.number}"
-        yield _place(card), _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+        yield _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
 
 
-def _regions(card: Card, node: _Node) -> Iterator[_Placed]:
+def _regions(card: Card, node: _Node) -> Iterator[Device]:
     """Mode `region`: a device an engine, with the nodes of its ports."""
     yield from _region(card, node, with_engine=False)
 
 
-def _own_regions(card: Card, node: _Node) -> Iterator[_Placed]:
+def _own_regions(card: Card, node: _Node) -> Iterator[Device]:
     """Mode `regiondevel`: as `region`, with the engine's own node.
 
     A port that has no `afu_id` file yet is as good as any: the workload programs it.
@@ -251,51 +260,64 @@ def _own_regions(card: Card, node: _Node) -> Iterator[_Placed]:
     yield from _region(card, node, with_engine=True)
 
 
-def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[_Placed]:
+def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
     if card.fme is None:
         if node.physical(card) is card:
             for port in card.ports:
-                yield _place(card), _port_device(card, port, node, key=port.name, resource="")
+                yield _port_device(card, port, node, key=port.name, resource="")
         return
-    fme, members = card.fme, node.members(card)
-    ports = [port for member in members for port in member.ports]
-    failures = [member.failure for member in members if member.failure is not None]
-    if not ports and not failures:
-        return
+    fme, ports = card.fme, node.ports(card)
+    failures = [member.failure for member in node.members(card) if member.failure is not None]
     port_problems = [problem for port in ports for problem in port.problems]
+    nodes = [DeviceNode(port.node) for port in ports]
+    addresses = _addresses(port.pci for port in ports)
     if with_engine:
         port_problems = [each for each in port_problems if each.reason != "afu-id-missing"]
-    reasons = (*fme.problems, *port_problems, *failures)
-    nodes = [DeviceNode(port.node) for port in ports]
-    addresses = _addresses(ports)
-    if with_engine:
         nodes.append(DeviceNode(fme.node))
-        addresses = tuple(dict.fromkeys((*addresses, card.address))) if card.pci else addresses
+        addresses = _addresses([*(port.pci for port in ports), card.pci])
+    reasons = (*fme.problems, *port_problems, *failures)
     interface = fme.interface_id
-    yield (
-        _place(card),
-        Device(
-            id=fme.name,
-            resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
-            healthy=not reasons,
-            reasons=reasons,
-            nodes=tuple(nodes),
-            numa_node=card.pci.numa_node if card.pci else None,
-            pci_addresses=addresses,
-            card=card.name,
-            interface_id=interface,
-            afu_ids=tuple(port.afu_id for port in ports),
-        ),
+    yield Device(
+        id=fme.name,
+        resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
+        healthy=not reasons,
+        reasons=reasons,
+        nodes=tuple(nodes),
+        numa_node=card.pci.numa_node if card.pci else None,
+        pci_addresses=addresses,
+        card=card.name,
+        interface_id=interface,
+        afu_ids=tuple(port.afu_id for port in ports),
     )
 
 
-def _units(count: int) -> Iterator[_Placed]:
+def _without_ports(card: Card, node: _Node) -> list[Device]:
+    """What stands for a card that has an engine and no port: nothing that could be offered."""
+    if card.fme is None or card.ports or len(node.members(card)) > 1:
+        return []
+    problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")
+    return [_unoffered(card, card.fme.name, problem)]
+
+
+def _unoffered(card: Card, key: str, problem: Problem) -> Device:
+    return Device(
+        id=key,
+        resource="",
+        healthy=False,
+        reasons=(problem,),
+        numa_node=card.pci.numa_node if card.pci else None,
+        pci_addresses=_addresses([card.pci]),
+        card=card.name,
+    )
+
+
+def _units(count: int) -> Iterator[Device]:
     """Mode `units`: identical units that are always there."""
     for number in range(count):
-        yield "", Device(id=str(number), resource=UNIT_RESOURCE, healthy=True)
+        yield Device(id=str(number), resource=UNIT_RESOURCE, healthy=True)
 
 
-_MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[_Placed]]] = {
+_MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[Device]]] = {
     PluginMode.AF: _functions,
     PluginMode.REGION: _regions,
     PluginMode.REGIONDEVEL: _own_regions,
@@ -310,9 +332,9 @@ def _unhealthy(device: Device, *problems: Problem) -> Device:
     return replace(device, healthy=False, reasons=(*device.reasons, *problems))
 
 
-def _remember(device: Device, place: str, known: Mapping[tuple[str, str], Device]) -> Device:
+def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
     """A device that has no resource now, under the one it had."""
-    last = known.get((device.id, place))
+    last = known.get((device.id, _place(card)))
     if device.resource or last is None:
         return device
     return replace(device, resource=last.resource)
@@ -320,17 +342,24 @@ def _remember(device: Device, place: str, known: Mapping[tuple[str, str], Device
 
 def _carry_over(
     card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
-) -> Iterator[_Placed]:
-    """The devices that a card had while it could be read, or while it had an engine."""
+) -> list[Device]:
+    """The devices that a card had while it could be read, or while it had an engine.
+
+    What stands for an unreadable card of which nothing is known is a device without resource.
+    """
     problem = card.failure
     if problem is None and card.fme is None and mode in (PluginMode.REGION, PluginMode.REGIONDEVEL):
         problem = no_fme(card.name, None)
     if problem is None:
-        return
-    place = _place(card)
-    for (_, where), device in known.items():
-        if where == place:
-            yield place, replace(device, healthy=False, reasons=(problem,))
+        return []
+    carried = [
+        replace(device, healthy=False, reasons=(problem,))
+        for (_, place), device in known.items()
+        if place == _place(card)
+    ]
+    if carried or card.failure is None:
+        return carried
+    return [_unoffered(card, card.name, card.failure)]
 
 
 def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> Tree:

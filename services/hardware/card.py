@@ -80,11 +80,11 @@ def read_card(files: Sysfs, functions: Functions, driver: Driver, name: str) -> 
         return None  # a region inside of an engine, which belongs to that one's card
     entry = files.resolve(link)
     if entry is None:
-        return _dangling(files, driver, name)
+        return _dangling(files, functions, driver, name)
     try:
         names = files.names(entry)
     except FileNotFoundError:
-        return _dangling(files, driver, name)
+        return _dangling(files, functions, driver, name)
     except OSError as error:
         text = f"{link} can't be listed: {error.strerror}"
         failure = Problem("card-unreadable", text)
@@ -101,14 +101,14 @@ def read_card(files: Sysfs, functions: Functions, driver: Driver, name: str) -> 
     return Card(driver.name, name, pci, fme, tuple(read), tuple(remarks))
 
 
-def _dangling(files: Sysfs, driver: Driver, name: str) -> Card | None:
+def _dangling(files: Sysfs, functions: Functions, driver: Driver, name: str) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
     link = f"{driver.folder}/{name}"
     if not files.exists(link):
         return None
     target = files.link(link)
     address, _ = address_in(target)
-    pci = PciFunction(address) if address else None
+    pci = functions.named(files, address) if address else None
     text = f"{link} leads nowhere: {target}" if target else f"{link} can't be followed"
     return Card(driver.name, name, pci, None, failure=Problem("card-dangling", text))
 

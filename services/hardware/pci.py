@@ -63,6 +63,13 @@ class Functions:
             address, folder = _linked(files, f"{entry}/device")
         if not address:
             return None
+        return self._at(files, address, folder)
+
+    def named(self, files: Sysfs, address: str) -> PciFunction:
+        """The PCI function of an address, with what the PCI bus says about it."""
+        return self._at(files, address, files.resolve(f"{_DEVICES}/{address}") or "")
+
+    def _at(self, files: Sysfs, address: str, folder: str) -> PciFunction:
         inode = files.inode(folder) if folder else None
         if inode is None:
             return PciFunction(address)
