@@ -24,6 +24,7 @@ MAX_DEPTH: Final = 100
 _START = re.compile(rb"^(?:\xef\xbb\xbf)?---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
 _NO_CONTENT = re.compile(rb"\s*(#.*)?")
+_LEADING_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
 _BOM_8: Final = b"\xef\xbb\xbf"
 _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -116,11 +117,8 @@ def _only_directives(piece: bytes) -> bool:
 
 def _lines_before_content(piece: bytes) -> int:
     """The line, from 1 within the piece, on which something other than a comment stands."""
-    for index, line in enumerate(piece.splitlines(), start=1):
-        bare = line.removeprefix(b"---")
-        if not _NO_CONTENT.fullmatch(bare) and not line.startswith(b"%"):
-            return index
-    return 1
+    content = _LEADING_COMMENTS.sub(b"", _START.split(piece, maxsplit=1)[-1], count=1)
+    return 1 + piece.count(b"\n") - content.count(b"\n")
 
 
 @dataclass(slots=True)
