@@ -80,13 +80,17 @@ def address(path: Path) -> str:
     return "unix:" + quote(os.fsencode(path))
 
 
-def dial(path: Path) -> grpc.aio.Channel:
+def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
     """A channel to the server on a socket; connects when first used.
+
+    Args:
+        path: the socket.
+        options: of gRPC, beside those that every channel here has.
 
     Raises:
         KubeletError: as `address`.
     """
-    return grpc.aio.insecure_channel(address(path), options=CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(address(path), options=(*CHANNEL_OPTIONS, *options))
 
 
 def listen(server: grpc.aio.Server, path: Path) -> None:

@@ -1,0 +1,121 @@
+"""What the kubelet keeps on the node's disk about who has which device.
+
+`kubelet_internal_checkpoint` holds every allocation, init containers' too, which its PodResources
+service leaves out; the folders of pods' logs tell which pod a UID belongs to. Neither is a
+documented interface, so both are read as coming from a stranger: bounded, and nothing assumed.
+"""
+
+import os
+import stat
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from services.domain.errors import KubeletError
+from services.domain.startup import Entry
+
+MAX_CHECKPOINT: Final = 32 * 1024 * 1024
+"""Bytes; a busy node's has a few hundred KiB, most of it copies of `Allocate` answers."""
+
+MAX_FOLDERS: Final = 20_000
+"""Log folders looked at; kubelets run a few hundred pods at most."""
+
+
+class _Entry(msgspec.Struct, gc=False):
+    pod_uid: str = msgspec.field(name="PodUID", default="")
+    container: str = msgspec.field(name="ContainerName", default="")
+    resource: str = msgspec.field(name="ResourceName", default="")
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+
+
+class _Data(msgspec.Struct):
+    entries: list[_Entry] | None = msgspec.field(name="PodDeviceEntries", default=None)
+
+
+class _Checkpoint(msgspec.Struct):
+    data: _Data = msgspec.field(name="Data")
+
+
+_DECODER = msgspec.json.Decoder(_Checkpoint)
+
+
+def read_checkpoint(path: Path) -> tuple[Entry, ...]:
+    """The devices that each container on this node holds.
+
+    Args:
+        path: The checkpoint, `<kubelet folder>/device-plugins/kubelet_internal_checkpoint`.
+
+    Raises:
+        KubeletError: It isn't there, can't be read, or isn't a checkpoint.
+    """
+    return parse_checkpoint(_read(path), what=str(path))
+
+
+def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entry, ...]:
+    """The allocations in a checkpoint's text; entries that name no container are left out.
+
+    Args:
+        text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
+            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids.
+        what: What it is, for messages.
+
+    Raises:
+        KubeletError: It is no checkpoint.
+    """
+    try:
+        checkpoint = _DECODER.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise KubeletError(f"{what} is no checkpoint of the kubelet: {error}") from error
+    return tuple(
+        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry))
+        for entry in checkpoint.data.entries or ()
+        if entry.pod_uid and entry.container
+    )
+
+
+def _ids(entry: _Entry) -> frozenset[str]:
+    by_node = entry.device_ids or {}
+    return frozenset(each for ids in by_node.values() for each in ids or ())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        raise KubeletError(f"{path} can't be opened: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise KubeletError(f"{path} is no regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            text = file.read(MAX_CHECKPOINT + 1)
+    except OSError as error:
+        raise KubeletError(f"{path} can't be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    if len(text) > MAX_CHECKPOINT:
+        raise KubeletError(f"{path} has more than {MAX_CHECKPOINT} bytes")
+    return text
+
+
+def pod_folders(path: Path) -> list[str]:
+    """Names of the pods' log folders, `<namespace>_<name>_<uid>`.
+
+    Args:
+        path: Where they are on this node, usually `/var/log/pods`.
+
+    Raises:
+        KubeletError: It can't be listed, or has unreasonably many.
+    """
+    try:
+        with os.scandir(path) as folders:
+            names = [folder.name for folder in islice(folders, MAX_FOLDERS + 1)]
+    except OSError as error:
+        raise KubeletError(
+            f"the pods' log folders can't be listed: {path}: {error.strerror}; mount the host's"
+            " /var/log/pods and name it with --pod-logs-dir"
+        ) from error
+    if len(names) > MAX_FOLDERS:
+        raise KubeletError(f"{path} has more than {MAX_FOLDERS} folders")
+    return names

@@ -1,0 +1,157 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.domain.errors import KubeletError
+from services.domain.startup import Entry
+from services.kubelet import checkpoint
+from services.kubelet.checkpoint import parse_checkpoint, pod_folders, read_checkpoint
+
+# In the shape of a 1.36 kubelet's, shortened.
+REAL = {
+    "Data": {
+        "PodDeviceEntries": [
+            {
+                "PodUID": "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11",
+                "ContainerName": "init",
+                "ResourceName": "fpga.intel.com/region-ce4",
+                "DeviceIDs": {"0": ["dfl-fme.0"], "1": ["dfl-fme.1", "dfl-fme.2"]},
+                "AllocResp": "GiQKDy9kZXYvZGZsLXBvcnQuMA==",
+            },
+            {
+                "PodUID": "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11",
+                "ContainerName": "app",
+                "ResourceName": "fpga.intel.com/af-ce4",
+                "DeviceIDs": {"-1": ["dfl-port.0"]},
+                "AllocResp": "",
+            },
+        ],
+        "RegisteredDevices": {"fpga.intel.com/region-ce4": ["dfl-fme.0"]},
+    },
+    "Checksum": 2413524142,
+}
+UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
+
+
+def test_every_containers_devices_are_read() -> None:
+    region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
+    assert parse_checkpoint(json.dumps(REAL).encode()) == (
+        Entry(UID, "init", "fpga.intel.com/region-ce4", region),
+        Entry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"PodDeviceEntries": None},
+        {"PodDeviceEntries": []},
+        {"PodDeviceEntries": [{"PodUID": "u"}, {"ContainerName": "c"}]},
+    ],
+)
+def test_a_checkpoint_without_containers_is_an_empty_one(data: dict[str, Any]) -> None:
+    assert parse_checkpoint(json.dumps({"Data": data}).encode()) == ()
+
+
+@pytest.mark.parametrize("ids", [None, {}, {"0": None}, {"0": []}])
+def test_an_entry_without_devices_has_none(ids: object) -> None:
+    entries = [{"PodUID": "u", "ContainerName": "c", "DeviceIDs": ids}]
+    text = json.dumps({"Data": {"PodDeviceEntries": entries}}).encode()
+    assert parse_checkpoint(text) == (Entry("u", "c", "", frozenset()),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"Data":null}',
+        b'{"Data":{"PodDeviceEntries":5}}',
+        b'{"Data":{"PodDeviceEntries":[{"PodUID":5}]}}',
+        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":["a"]}]}}',
+        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"0":[5]}}]}}',
+        b'{"Data":{"x":' + b"[" * 10**6,
+        json.dumps(REAL).encode()[:-10],
+        b"\x00\xff",
+    ],
+)
+def test_what_is_no_checkpoint_is_said_to_be_none(text: bytes) -> None:
+    with pytest.raises(KubeletError, match="is no checkpoint of the kubelet"):
+        parse_checkpoint(text)
+
+
+@given(st.binary(max_size=40), st.integers(0, 10**6), st.integers(0, 60))
+def test_damage_is_an_error_or_entries_and_never_a_crash(junk: bytes, where: int, cut: int) -> None:
+    text = json.dumps(REAL).encode()
+    where %= len(text)
+    damaged = text[:where] + junk + text[where + cut :]
+    try:
+        entries = parse_checkpoint(damaged)
+    except KubeletError:
+        return
+    assert all(isinstance(entry, Entry) for entry in entries)
+
+
+def test_the_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kubelet_internal_checkpoint"
+    path.write_text(json.dumps(REAL))
+    assert len(read_checkpoint(path)) == 2
+
+
+def test_a_file_that_can_not_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match="gone can't be opened: No such file"):
+        read_checkpoint(tmp_path / "gone")
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text(json.dumps(REAL))
+    (tmp_path / "link").symlink_to("real")
+    with pytest.raises(KubeletError, match="link can't be opened"):
+        read_checkpoint(tmp_path / "link")
+
+
+def test_a_pipe_in_its_place_does_not_hold_us_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(KubeletError, match="pipe is no regular file"):
+        read_checkpoint(tmp_path / "pipe")
+
+
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match="is no regular file"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_file_that_is_too_long_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_CHECKPOINT", 100)
+    path = tmp_path / "c"
+    path.write_bytes(b" " * 101)
+    with pytest.raises(KubeletError, match="more than 100 bytes"):
+        read_checkpoint(path)
+
+
+def test_the_folders_of_pods_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "ns_p_u").mkdir()
+    (tmp_path / "file").touch()
+    assert sorted(pod_folders(tmp_path)) == ["file", "ns_p_u"]
+
+
+def test_folders_that_are_not_there_say_what_to_mount(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match=r"gone: No such file .* --pod-logs-dir"):
+        pod_folders(tmp_path / "gone")
+
+
+def test_far_too_many_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "MAX_FOLDERS", 3)
+    for number in range(4):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(KubeletError, match="more than 3 folders"):
+        pod_folders(tmp_path)
