@@ -3,10 +3,10 @@
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from services.domain.errors import AskerError
+from services.domain.errors import AskerError, InvalidQuantity
+from services.domain.quantity import parse_count
 
 ALWAYS: Final = "Always"
 
@@ -107,7 +107,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
             containers=containers,
             restart_policy=str(spec.get("restartPolicy") or ALWAYS),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, InvalidQuantity) as error:
         raise InvalidPod(f"not a pod that can run: {error!r}") from error
     names = [each.name for each in read.all_containers]
     if not containers or len(set(names)) != len(names):
@@ -122,7 +122,7 @@ def _container(container: Mapping[str, Any], *, init: bool) -> ContainerSpec:
         init=init,
         sidecar=init and container.get("restartPolicy") == ALWAYS,
         limits=tuple(
-            (str(name), _count(name, value))
+            (str(name), parse_count(value))
             for name, value in limits.items()
             if is_extended_resource(str(name))
         ),
@@ -135,17 +135,6 @@ def _env(variables: Iterable[Mapping[str, Any]]) -> Iterable[EnvVar]:
     for variable in variables:
         source = next(iter(variable.get("valueFrom") or {}), "")
         yield EnvVar(str(variable["name"]), str(variable.get("value") or ""), source)
-
-
-def _count(name: object, value: object) -> int:
-    """A count of whole devices; the API server has already refused anything else."""
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation as error:
-        raise InvalidPod(f"{name}: {value!r} is not a whole number") from error
-    if number != number.to_integral_value() or number < 0:
-        raise InvalidPod(f"{name}: {value!r} is not a whole number")
-    return int(number)
 
 
 def is_extended_resource(name: str) -> bool:

@@ -17,7 +17,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from services.domain.errors import KubeletError
+import structlog
+
 from simulator.kubelet.allocator import (
     Allocator,
     PluginFailed,
@@ -28,6 +29,8 @@ from simulator.kubelet.allocator import (
 from simulator.kubelet.journal import Journal
 from simulator.kubelet.pods import ALWAYS, PodSpec
 from simulator.kubelet.states import ContainerState, Phase, PodState, Stage
+
+LOG = structlog.get_logger()
 
 Workload: TypeAlias = Callable[[PodSpec, ContainerState], Awaitable[int]]
 """What a container does: given its pod and what it was started with, ends with an exit code."""
@@ -78,6 +81,14 @@ class PodWorker:
     def begin(self) -> None:
         """Starts to run the pod."""
         self._task = asyncio.create_task(self._run(), name=f"pod {self.pod.spec.name}")
+        self._task.add_done_callback(self._report)
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        """A workload that raises is a bug of whoever wrote it, and must not go unseen."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            LOG.error("pod's life broke off", pod=self.pod.spec.name, exc_info=error)
+            self._finish(Phase.FAILED)
 
     async def end(self) -> None:
         """Stops all its containers, for good."""
@@ -85,15 +96,14 @@ class PodWorker:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def kill(self, container: str) -> None:
-        """Makes a running container end now; what follows is the restart policy's.
+    def works(self, container: str) -> bool:
+        """Whether a container's workload is under way."""
+        return container in self._running
 
-        Raises:
-            KubeletError: it does not run.
-        """
-        if container not in self._running:
-            raise KubeletError(f"container {container} of pod {self.pod.spec.name} does not run")
-        self._running[container].cancel()
+    def kill(self, container: str) -> None:
+        """Makes a running container end now; what follows is the restart policy's."""
+        if container in self._running:
+            self._running[container].cancel()
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -149,6 +159,7 @@ class PodWorker:
         """Lets a container run until it ends; gives whether it was made to."""
         work = asyncio.ensure_future(self._node.workload(self.pod.spec, state))
         self._running[state.spec.name] = work
+        self._node.journal.ring()
         try:
             state.end(await work)
         except asyncio.CancelledError:

@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 
 import structlog
 
+from services.domain.errors import KubeletError
 from services.kubelet.channel import plugins_folder, registration_socket
 from simulator.kubelet.allocator import AllocationFailed
 from simulator.kubelet.devicemanager import DeviceManager
@@ -241,7 +242,11 @@ class KubeletStandIn:
         """
         state = pod[container]
         before = state.attempts
-        self._workers[pod.spec.uid].kill(container)
+        worker = self._workers.get(pod.spec.uid)
+        if worker is None or not state.running:
+            raise KubeletError(f"container {container} of pod {pod.spec.name} does not run")
+        await self._journal.until(lambda: worker.works(container) or not state.running)
+        worker.kill(container)
         await self._journal.until(lambda: state.attempts > before or not pod.active)
 
     async def settled(self, pod: PodState, timeout: float = 10) -> PodState:  # noqa: ASYNC109 - a deadline

@@ -1,0 +1,400 @@
+"""From admission to the end of a pod: one test a fact, over real sockets."""
+
+import asyncio
+import json
+import stat
+from collections.abc import Awaitable
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.domain.errors import KubeletError
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import podresources_pb2 as resources_pb
+from services.kubelet.channel import checkpoint_file, dial, pod_resources_socket
+from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from simulator.kubelet.client import PRE_START_SECONDS
+from simulator.kubelet.pods import PodSpec
+from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
+from simulator.kubelet.states import ContainerState, DeviceNode, Phase, Stage
+from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
+
+pytestmark = pytest.mark.anyio
+
+REFUSAL = (grpc.StatusCode.INTERNAL, "no bitstream")
+EVENT = (
+    "Error: device plugin PreStartContainer rpc failed with err:"
+    " rpc error: code = Internal desc = no bitstream"
+)
+
+
+def fake(
+    kubelet: KubeletStandIn, *ids: str, pre_start: bool = False, preferred: bool = False
+) -> FakePlugin:
+    listing = devices(*(ids or "abcd"))
+    return FakePlugin(kubelet.folder, listing, pre_start=pre_start, preferred=preferred)
+
+
+async def ready(kubelet: KubeletStandIn) -> None:
+    await kubelet.until(lambda: bool(kubelet.allocatable.get(RESOURCE)))
+
+
+async def listed(kubelet: KubeletStandIn) -> list[resources_pb.PodResources]:
+    async with dial(pod_resources_socket(kubelet.folder)) as channel:
+        stub = PodResourcesListerStub(channel)
+        response = await stub.List(resources_pb.ListPodResourcesRequest(), timeout=10)
+        return list(response.pod_resources)
+
+
+def checkpoint(kubelet: KubeletStandIn) -> dict[str, object]:
+    loaded = json.loads(checkpoint_file(kubelet.folder).read_text())["Data"]
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+async def test_a_container_gets_what_allocate_gave_and_its_own_env_in_order(
+    kubelet: KubeletStandIn,
+) -> None:
+    env: list[dict[str, object]] = [
+        {"name": "FIRST", "value": "$(SECOND)"},
+        {"name": "SECOND", "value": "2"},
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    async with registered(fake(kubelet)):
+        await ready(kubelet)
+        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2}, env=env)))
+    main = state["main"]
+    assert state.phase is Phase.RUNNING
+    assert main.running
+    assert [each.name for each in main.env] == ["DEVICES", "FIRST", "SECOND", "NAME"]
+    assert main.environment == {"DEVICES": "a,b", "FIRST": "$(SECOND)", "SECOND": "2"}
+    assert main.devices == (
+        DeviceNode("/dev/a", "/dev/a", "rw"),
+        DeviceNode("/dev/b", "/dev/b", "rw"),
+    )
+    assert main.granted.allocated == ((RESOURCE, ("a", "b")),)
+    assert [each.reason for each in kubelet.events] == ["Created", "Started"]
+
+
+async def test_preference_then_allocation_one_container_request_each_init_first(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(fake(kubelet, preferred=True, pre_start=True)) as plugin:
+        await ready(kubelet)
+        described = pod(init={"init": 1}, containers={"main": 2, "other": 1})
+        await kubelet.settled(await kubelet.admit(described))
+        assert plugin.calls[3:] == [
+            *("GetPreferredAllocation", "Allocate") * 3,
+            *("PreStartContainer",) * 3,
+        ]
+        assert plugin.allocated == [("a",), ("a", "b"), ("c",)]
+        assert list(plugin.preferred_requests[1].must_include_deviceIDs) == ["a"]
+        assert plugin.preferred_requests[1].allocation_size == 2
+        assert plugin.pre_starts == [("a",), ("a", "b"), ("c",)]
+
+
+async def test_pre_start_comes_before_every_start_with_thirty_seconds(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(fake(kubelet, pre_start=True)) as plugin:
+        await ready(kubelet)
+        state = await kubelet.settled(await kubelet.admit(pod()))
+        await kubelet.restart_container(state, "main")
+        await kubelet.restart_container(state, "main")
+        assert plugin.pre_starts == [("a",)] * 3
+        assert all(abs(each - PRE_START_SECONDS) < 5 for each in plugin.deadlines)
+        assert state["main"].restarts == 2
+        assert state["main"].running
+        assert plugin.allocated == [("a",)]
+
+
+async def test_an_error_before_the_start_is_an_event_word_for_word_and_heals_by_itself(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(fake(kubelet, pre_start=True)) as plugin:
+        await ready(kubelet)
+        plugin.refusal = REFUSAL
+        state = await kubelet.settled(await kubelet.admit(pod()))
+        assert state["main"].stage is Stage.WAITING
+        assert state["main"].reason == "CreateContainerConfigError"
+        assert state["main"].message == EVENT.removeprefix("Error: ")
+        assert state.active
+        await kubelet.until(lambda: kubelet.events[0].count >= 3)
+        event = kubelet.events[0]
+        assert (event.type, event.reason, event.message) == ("Warning", "Failed", EVENT)
+        assert event.field_path == "spec.containers{main}"
+        plugin.refusal = None
+        await kubelet.until(lambda: state["main"].running)
+        assert state.phase is Phase.RUNNING
+
+
+async def test_a_restart_that_is_refused_waits_as_well(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet, pre_start=True)) as plugin:
+        await ready(kubelet)
+        state = await kubelet.settled(await kubelet.admit(pod()))
+        plugin.refusal = REFUSAL
+        await kubelet.restart_container(state, "main")
+        assert state["main"].reason == "CreateContainerConfigError"
+        with pytest.raises(KubeletError, match="does not run"):
+            await kubelet.restart_container(state, "main")
+
+
+async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet)) as plugin:
+        await ready(kubelet)
+        plugin.allocate_refusal = (grpc.StatusCode.INTERNAL, "broken")
+        state = await kubelet.admit(pod())
+        text = (
+            "Allocate failed due to rpc error: code = Internal desc = broken, which is unexpected"
+        )
+        assert (state.phase, state.reason) == (Phase.FAILED, UNEXPECTED)
+        assert state.message == f"Pod was rejected: {text}"
+        assert [(each.reason, each.message) for each in kubelet.events] == [(UNEXPECTED, text)]
+        assert not state["main"].started
+        assert kubelet.in_use(RESOURCE) == set()
+        plugin.allocate_refusal = None
+        assert (await kubelet.admit(pod())).phase is Phase.FAILED
+
+
+async def test_too_few_devices_fail_the_pod_for_good(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet, "a")):
+        await ready(kubelet)
+        state = await kubelet.admit(pod(containers={"main": 2}))
+        assert (state.phase, state.reason) == (Phase.FAILED, UNEXPECTED)
+        assert "Requested: 2, Available: 1" in state.message
+
+
+async def test_a_deleted_pod_frees_its_devices_and_its_log_folder(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet, "a")):
+        await ready(kubelet)
+        state = await kubelet.admit(pod("first"))
+        folder = kubelet.pod_logs_dir / "default_first_uid-first"
+        assert folder.is_dir()
+        assert kubelet.in_use(RESOURCE) == {"a"}
+        await kubelet.delete_pod(state)
+        assert not folder.exists()
+        assert kubelet.in_use(RESOURCE) == set()
+        second = await kubelet.settled(await kubelet.admit(pod("second")))
+        assert second["main"].environment["DEVICES"] == "a"
+
+
+async def test_the_checkpoint_names_all_containers_before_the_first_starts(short_dir: Path) -> None:
+    seen: list[dict[str, object]] = []
+
+    async def look(_: PodSpec, __: ContainerState) -> int:
+        seen.append(checkpoint(kubelet))
+        return 0
+
+    listing = devices("a", numa=1) + devices("b")
+    kubelet = KubeletStandIn(short_dir, workload=look)
+    async with kubelet, registered(FakePlugin(kubelet.folder, listing)):
+        await ready(kubelet)
+        described = pod(init={"init": 1}, containers={"main": 2}, restart_policy="Never")
+        await kubelet.settled(await kubelet.admit(described))
+    entries = seen[0]["PodDeviceEntries"]
+    assert isinstance(entries, list)
+    assert [
+        (e["PodUID"], e["ContainerName"], e["ResourceName"], e["DeviceIDs"]) for e in entries
+    ] == [
+        ("uid-pod", "init", RESOURCE, {"1": ["a"]}),
+        ("uid-pod", "main", RESOURCE, {"1": ["a"], "-1": ["b"]}),
+    ]
+    assert seen[0]["RegisteredDevices"] == {RESOURCE: ["a", "b"]}
+    assert stat.S_IMODE(checkpoint_file(kubelet.folder).stat().st_mode) == 0o600
+
+
+async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_containers(
+    kubelet: KubeletStandIn,
+) -> None:
+    seen: list[list[resources_pb.PodResources]] = []
+    plugin = FakePlugin(kubelet.folder, devices("a", numa=0) + devices("b", "c"), pre_start=True)
+    inner = plugin.PreStartContainer
+
+    async def look(request: pb.PreStartContainerRequest, context: object) -> Awaitable[object]:
+        seen.append(await listed(kubelet))
+        return await inner(request, context)  # type: ignore[arg-type,return-value]
+
+    plugin.PreStartContainer = look  # type: ignore[method-assign,assignment]
+    async with registered(plugin):
+        await ready(kubelet)
+        described = pod(init={"init": 1, "side": 1}, sidecars=["side"], containers={"main": 1})
+        await kubelet.settled(await kubelet.admit(described))
+    assert len(seen) == 3
+    assert all(each == seen[0] for each in seen)
+    (only,) = seen[0]
+    assert (only.namespace, only.name) == ("default", "pod")
+    assert [each.name for each in only.containers] == ["side", "main"]
+    assert [list(d.device_ids) for c in only.containers for d in c.devices] == [["a"], ["b"]]
+    assert [n.ID for n in only.containers[0].devices[0].topology.nodes] == [0]
+    assert not only.containers[1].devices[0].HasField("topology")
+    assert only.containers[0].devices[0].resource_name == RESOURCE
+
+
+async def test_pod_resources_tells_all_healthy_devices_and_single_pods(
+    kubelet: KubeletStandIn,
+) -> None:
+    listing = devices("a", "b", unhealthy=["b"]) + devices("c", numa=2)
+    async with registered(FakePlugin(kubelet.folder, listing)):
+        await ready(kubelet)
+        await kubelet.admit(pod(containers={"main": 2}))
+        async with dial(pod_resources_socket(kubelet.folder)) as channel:
+            stub = PodResourcesListerStub(channel)
+            every = await stub.GetAllocatableResources(resources_pb.AllocatableResourcesRequest())
+            assert [list(each.device_ids) for each in every.devices] == [["a"], ["c"]]
+            request = resources_pb.GetPodResourcesRequest(pod_name="pod", pod_namespace="default")
+            one = await stub.Get(request)
+            assert len(one.pod_resources.containers[0].devices) == 2
+            request.pod_name = "other"
+            with pytest.raises(
+                grpc.aio.AioRpcError, match="pod other in namespace default not found"
+            ):
+                await stub.Get(request)
+
+
+async def test_a_restart_keeps_running_pods_and_their_devices(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet, pre_start=True)) as plugin:
+        await ready(kubelet)
+        state = await kubelet.settled(await kubelet.admit(pod(containers={"main": 2})))
+        await kubelet.restart()
+        assert state["main"].running
+        assert state["main"].started == 1
+        assert plugin.pre_starts == [("a", "b")]
+        assert kubelet.in_use(RESOURCE) == {"a", "b"}
+        assert [len(each.containers[0].devices) for each in await listed(kubelet)] == [2]
+    async with registered(FakePlugin(kubelet.folder, devices(*"abcd"), endpoint="2.sock")) as again:
+        await ready(kubelet)
+        other = await kubelet.settled(await kubelet.admit(pod("other")))
+        assert other["main"].environment["DEVICES"] == "c"
+        assert again.allocated == [("c",)]
+
+
+async def test_while_the_kubelet_is_stopped_nothing_is_started(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet)):
+        await ready(kubelet)
+        state = await kubelet.settled(await kubelet.admit(pod()))
+        await kubelet.stop()
+        assert state["main"].running
+        restarting = asyncio.create_task(kubelet.restart_container(state, "main"))
+        admitting = asyncio.create_task(kubelet.admit(pod("late", containers={"main": 0})))
+        await kubelet.until(lambda: state["main"].stage is Stage.TERMINATED)
+        assert not restarting.done()
+        assert not admitting.done()
+        await kubelet.start()
+        await restarting
+        assert state["main"].restarts == 1
+        assert (await kubelet.settled(await admitting))["main"].running
+
+
+async def test_a_start_that_a_restart_of_the_kubelet_cuts_off_is_made_anew_without_an_event(
+    kubelet: KubeletStandIn,
+) -> None:
+    plugin = fake(kubelet, pre_start=True)
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: pb.PreStartContainerRequest, _: object) -> object:
+        plugin.pre_starts.append(tuple(request.devices_ids))
+        entered.set()
+        await gate.wait()
+        return pb.PreStartContainerResponse()
+
+    plugin.PreStartContainer = hang  # type: ignore[method-assign,assignment]
+    async with registered(plugin):
+        await ready(kubelet)
+        state = await kubelet.admit(pod())
+        await entered.wait()
+        await kubelet.stop()
+        gate.set()
+        assert not state["main"].started
+        await kubelet.start()
+        await kubelet.until(lambda: state["main"].running)
+    assert [each.reason for each in kubelet.events] == ["Created", "Started"]
+
+
+async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
+    kubelet: KubeletStandIn,
+) -> None:
+    async with registered(fake(kubelet)):
+        await ready(kubelet)
+        described = pod(init={"one": 1, "side": 1, "two": 1}, sidecars=["side"])
+        state = await kubelet.settled(await kubelet.admit(described))
+    started = [each.field_path for each in kubelet.events if each.reason == "Started"]
+    assert started == [
+        "spec.initContainers{one}",
+        "spec.initContainers{side}",
+        "spec.initContainers{two}",
+        "spec.containers{main}",
+    ]
+    assert [each.stage for each in state] == [
+        Stage.TERMINATED, Stage.RUNNING, Stage.TERMINATED, Stage.RUNNING,
+    ]  # fmt: skip
+    assert state["one"].reason == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("policy", "codes", "phase", "starts"),
+    [
+        ("Never", [0], Phase.SUCCEEDED, 1),
+        ("Never", [1], Phase.FAILED, 1),
+        ("OnFailure", [1, 1, 0], Phase.SUCCEEDED, 3),
+    ],
+)
+async def test_workloads_end_as_the_restart_policy_says(
+    short_dir: Path, policy: str, codes: list[int], phase: Phase, starts: int
+) -> None:
+    async def workload(_: PodSpec, state: ContainerState) -> int:
+        return codes[state.started - 1]
+
+    async with KubeletStandIn(short_dir, retry_seconds=0, workload=workload) as kubelet:
+        described = pod(containers={"main": 0}, restart_policy=policy)
+        state = await kubelet.admit(described)
+        await kubelet.until(lambda: not state.active)
+        assert state.phase is phase
+        assert state["main"].started == starts
+
+
+async def test_a_failing_init_container_keeps_the_others_from_starting(short_dir: Path) -> None:
+    async def workload(_: PodSpec, state: ContainerState) -> int:
+        return 3 if state.spec.name == "init" else 0
+
+    async with KubeletStandIn(short_dir, retry_seconds=0, workload=workload) as kubelet:
+        described = pod(init={"init": 0}, containers={"main": 0}, restart_policy="Never")
+        state = await kubelet.admit(described)
+        await kubelet.until(lambda: not state.active)
+        assert state.phase is Phase.FAILED
+        assert state["init"].exit_code == 3
+        assert not state["main"].started
+
+
+async def test_a_workload_that_raises_fails_its_pod_visibly(short_dir: Path) -> None:
+    async def workload(_: PodSpec, __: ContainerState) -> int:
+        raise LookupError("a bug of the test")
+
+    async with KubeletStandIn(short_dir, workload=workload) as kubelet:
+        state = await kubelet.admit(pod(containers={"main": 0}))
+        await kubelet.until(lambda: state.phase is Phase.FAILED)
+        assert state["main"].started == 1
+
+
+async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet, pre_start=True)) as plugin:
+        await ready(kubelet)
+        described = pod(init={"init": 1}, containers={"main": 1})
+        await kubelet.settled(await kubelet.admit(described))
+        await kubelet.close()
+        described["status"] = {
+            "phase": "Running",
+            "initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0}}}],
+            "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"running": {}}}],
+        }
+        async with KubeletStandIn(kubelet.folder) as later:
+            state = later.adopt(described)
+            assert state["main"].running
+            assert state["main"].environment == {"DEVICES": "a"}
+            assert state["main"].restarts == 2
+            assert state["init"].reason == "Completed"
+            assert later.in_use(RESOURCE) == {"a"}
+            await later.restart_container(state, "main")
+            assert state["main"].restarts == 3
+        assert plugin.pre_starts == [("a",)] * 2
