@@ -36,6 +36,13 @@ class Mode(StrEnum):
 
 
 _AF_ONLY = frozenset({Mode.AF})
+_JSON_TYPES: dict[type, str] = {
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +281,7 @@ def _member(obj: object, key: str) -> object:
 def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
     """Return kind, namespace and name of an object; the strings are shared among objects."""
     if not isinstance(obj, dict):
-        raise InvalidMapping(f"a mapping must be an object, not {type(obj).__name__}")
+        raise InvalidMapping("a mapping must be an object")
     kind = obj.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidMapping(f"kind must be {' or '.join(KINDS)}, not {_value(kind)}")
@@ -329,4 +336,4 @@ def _id(label: str, spec: dict[str, object], key: str, lengths: range) -> str:
 def _value(value: object) -> str:
     if isinstance(value, str):
         return quote(value, 40)
-    return "missing" if value is None else f"a {type(value).__name__}"
+    return "missing" if value is None else _JSON_TYPES.get(type(value), "something else")
