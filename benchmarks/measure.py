@@ -1,0 +1,66 @@
+"""Timing a function: medians of many calls, and the machine they were made on."""
+
+import gc
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROUNDS = 30
+ROUND_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds a call: the median of the rounds, and the fastest and slowest round."""
+
+    median: float
+    fastest: float
+    slowest: float
+
+
+def time_calls(call: Callable[[], object], *, rounds: int = ROUNDS) -> Timing:
+    """Times a function in rounds of as many calls as take `ROUND_SECONDS`.
+
+    Args:
+        call: what to time; it is called a few times beforehand.
+        rounds: how many times the mean of a round is taken.
+    """
+    calls = _calls_a_round(call)
+    gc.collect()
+    means = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        means.append((time.perf_counter() - start) / calls)
+    return Timing(statistics.median(means), min(means), max(means))
+
+
+def _calls_a_round(call: Callable[[], object]) -> int:
+    calls, spent = 1, 0.0
+    while True:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        spent = time.perf_counter() - start
+        if spent >= ROUND_SECONDS:
+            return calls
+        calls *= 2
+
+
+def machine() -> str:
+    """The processor, its cores and the Python, for the heading of the figures."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"

@@ -1,0 +1,89 @@
+"""AdmissionReviews of three sizes, and mappings in any number, made here."""
+
+import hashlib
+import json
+
+from services.domain.mappings import Mapping, MappingIndex, build_index, parse
+
+NAMESPACE = "default"
+FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
+INTERFACE = "ce48969398f05f33946d560708be108a"
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+
+SIZES = {"small": (1, 10, 2), "medium": (3, 30, 8), "large": (6, 120, 18)}
+"""Name → containers, env variables a container, kilobytes of annotations."""
+
+
+def review(size: str) -> bytes:
+    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function."""
+    containers, variables, kilobytes = SIZES[size]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": size,
+            "namespace": NAMESPACE,
+            "labels": {"app": size},
+            "annotations": {f"example.com/k{n}": "v" * 1000 for n in range(kilobytes)},
+            "managedFields": [{"manager": "bench", "operation": "Update", "apiVersion": "v1"}],
+        },
+        "spec": {
+            "containers": [_container(number, variables) for number in range(containers)],
+            "restartPolicy": "Never",
+            "schedulerName": "default-scheduler",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
+        },
+        "status": {},
+    }
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    request = {
+        "uid": "0a5cbe2c-7a4c-4c7b-8a32-9a3c8d3f3c10",
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "requestKind": kind,
+        "name": size,
+        "namespace": NAMESPACE,
+        "operation": "CREATE",
+        "userInfo": {"username": "bench", "groups": ["system:authenticated"]},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def _container(number: int, variables: int) -> dict[str, object]:
+    container: dict[str, object] = {
+        "name": f"c{number}",
+        "image": "registry.example/bench:1",
+        "command": ["/bin/bench"],
+        "env": [{"name": f"VAR_{n}", "value": f"value {n}"} for n in range(variables)],
+        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets", "readOnly": True}],
+    }
+    if number == 0:
+        asked = {f"fpga.intel.com/{FUNCTION}": "2"}
+        container["resources"] = {"limits": asked, "requests": asked}
+    return container
+
+
+def index(count: int, namespaces: int = 1) -> MappingIndex:
+    """Mappings, of which the first is the one that the reviews ask for."""
+    made = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
+    for number in range(1, count):
+        place = number % namespaces
+        namespace = NAMESPACE if place == 0 else f"team-{place}"
+        afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
+        made.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+    return build_index(made)
+
+
+def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:
+    return parse(
+        {
+            "apiVersion": "fpga.intel.com/v2",
+            "kind": "AcceleratorFunction",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"interfaceId": interface, "afuId": afu, "mode": "region"},
+        }
+    )

@@ -1,0 +1,40 @@
+"""One look at a node's cards: synthetic sysfs on a real file system."""
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from benchmarks.measure import time_calls
+from services.domain.devices import PluginMode
+from services.domain.tree import build_tree
+from services.hardware.scan import Scanner
+from simulator.cards import CardSpec, lay_out
+
+Row = tuple[str, ...]
+HEADINGS = ("cards", "driver", "scan ms", "a port µs", "tree ms")
+COUNTS = (1, 64, 1000)
+
+
+def rows() -> Iterator[Row]:
+    """A row a number of cards with one port each: it should grow as they do."""
+    for driver in ("opae", "dfl"):
+        for count in COUNTS:
+            with tempfile.TemporaryDirectory(prefix="accelbind-bench-") as folder:
+                root = Path(folder)
+                lay_out(root, [CardSpec(driver=driver)] * count)
+                scanner = Scanner(root)
+                inventory = scanner.scan()
+                if sum(len(card.ports) for card in inventory.cards) != count:
+                    raise AssertionError(f"{count} ports were laid out, not as many found")
+                rounds = 5 if count > 100 else 20
+                scan = time_calls(scanner.scan, rounds=rounds).median
+                build = partial(build_tree, inventory, PluginMode.AF)
+                tree = time_calls(build, rounds=rounds).median
+            yield (
+                f"{count}",
+                driver,
+                f"{scan * 1e3:.2f}",
+                f"{scan / count * 1e6:.0f}",
+                f"{tree * 1e3:.2f}",
+            )
