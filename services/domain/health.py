@@ -133,18 +133,13 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
     """
     if reading.failure is None and reading.text in _ZEROS:
         return _ZERO
+    if reading.failure is Failure.MISSING:
+        return _NOTHING
     unreadable = f"{reason}-unreadable"
-    match reading.failure:
-        case Failure.MISSING:
-            return _NOTHING
-        case Failure.DEAD:
-            text = f"{file} of {owner} can't be read: {reading.detail}"
-            return Verdict(problem=Problem(unreadable, text))
-        case Failure.UNREADABLE:
-            text = f"{file} of {owner} can't be read: {reading.detail}"
-            return Verdict(remark=Problem(unreadable, text))
-        case None:
-            pass
+    if reading.failure is not None:
+        text = f"{file} of {owner} can't be read: {reading.detail}"
+        told = Problem(unreadable, text)
+        return Verdict(problem=told) if reading.failure is Failure.DEAD else Verdict(remark=told)
     found = _HEX.fullmatch(reading.text)
     if found is None:
         text = f"{file} of {owner} is no hex number: {_shown(reading)}"
@@ -160,6 +155,13 @@ def _shown(reading: Reading) -> str:
     return repr(reading.text[:48])
 
 
+_NODE_PROBLEMS = {
+    NodeState.MISSING: ("node-missing", "there is no {}"),
+    NodeState.UNREADABLE: ("node-unreadable", "{} can't be looked at"),
+    NodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
+}
+
+
 def judge_node(node: str, state: NodeState) -> Problem | None:
     """Whether a device node can be handed out.
 
@@ -167,15 +169,10 @@ def judge_node(node: str, state: NodeState) -> Problem | None:
         node: File name below `/dev`.
         state: What stands there.
     """
-    match state:
-        case NodeState.PRESENT:
-            return None
-        case NodeState.MISSING:
-            return Problem("node-missing", f"there is no /dev/{node}")
-        case NodeState.UNREADABLE:
-            return Problem("node-unreadable", f"/dev/{node} can't be looked at")
-        case NodeState.NOT_A_DEVICE:
-            return Problem("node-not-a-device", f"/dev/{node} is not a character device")
+    if state is NodeState.PRESENT:
+        return None
+    reason, message = _NODE_PROBLEMS[state]
+    return Problem(reason, message.format(f"/dev/{node}"))
 
 
 def no_fme(owner: str, physfn: str | None) -> Problem:

@@ -337,7 +337,7 @@ def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device
     last = known.get((device.id, _place(card)))
     if device.resource or last is None:
         return device
-    return replace(device, resource=last.resource)
+    return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
 
 
 def _carry_over(
@@ -345,6 +345,7 @@ def _carry_over(
 ) -> list[Device]:
     """The devices that a card had while it could be read, or while it had an engine.
 
+    Which functions are in them is unknown now.
     What stands for an unreadable card of which nothing is known is a device without resource.
     """
     problem = card.failure
@@ -353,7 +354,9 @@ def _carry_over(
     if problem is None:
         return []
     carried = [
-        replace(device, healthy=False, reasons=(problem,))
+        replace(
+            device, healthy=False, reasons=(problem,), afu_ids=tuple("" for _ in device.afu_ids)
+        )
         for (_, place), device in known.items()
         if place == _place(card)
     ]

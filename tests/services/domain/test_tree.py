@@ -1,0 +1,557 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.domain.devices import (
+    Card,
+    Device,
+    DeviceNode,
+    Inventory,
+    PluginMode,
+    Port,
+    Problem,
+)
+from services.domain.tree import Tree, TreeDiff, build_tree, diff, empty_tree
+from tests.services.domain.cards import (
+    AF_NLB0,
+    BAD,
+    INTERFACE,
+    NLB0,
+    NLB3,
+    REGION,
+    UNIT,
+    card,
+    function,
+    port,
+    virtual,
+)
+
+AF, UNITS, BDF = PluginMode.AF, PluginMode.UNITS, PluginMode.BDF
+REGIONS = (PluginMode.REGION, PluginMode.REGIONDEVEL)
+CARD_MODES = (AF, *REGIONS, BDF)
+OTHER = "bfac4d851ee856fe8c95865ce1bbaa2d"
+AF_OTHER = "fpga.intel.com/af-bfa.d84.v6xNhR7oVv6MlYZc4buqLdhCTcSko8QT-J5DNoP5BAs"
+AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
+AFU_GONE = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
+AFU_EMPTY = Problem("afu-id-empty", "afu_id of dfl-port.0 is empty")
+ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
+UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
+
+
+def tree(mode: PluginMode, *cards: Card, after: Tree | None = None) -> Tree:
+    return build_tree(Inventory(cards), mode, previous=after.memory if after else None)
+
+
+def ids(made: Tree) -> dict[str, list[str]]:
+    return {resource: list(devices) for resource, devices in made.resources.items()}
+
+
+def reasons(device: Device) -> list[str]:
+    return [problem.reason for problem in device.reasons]
+
+
+def only(made: Tree) -> Device:
+    (device,) = made.devices()
+    return device
+
+
+def without_engine(of: Card) -> Card:
+    return replace(of, fme=None)
+
+
+def unreadable(of: Card) -> Card:
+    return replace(of, fme=None, ports=(), failure=UNREADABLE)
+
+
+def with_engine_problem(of: Card, *problems: Problem, interface: str = INTERFACE) -> Card:
+    assert of.fme is not None
+    return replace(of, fme=replace(of.fme, problems=problems, interface_id=interface))
+
+
+# What each mode offers
+
+
+def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
+    made = tree(AF, card(0), card(1, port("dfl-port.1", NLB3)))
+    assert ids(made) == {AF_NLB0: ["dfl-port.0"], AF_NLB3: ["dfl-port.1"]}
+    assert made.resources[AF_NLB3]["dfl-port.1"] == Device(
+        id="dfl-port.1",
+        resource=AF_NLB3,
+        healthy=True,
+        nodes=(DeviceNode("dfl-port.1", "rw"),),
+        numa_node=1,
+        pci_addresses=("0000:5f:00.0",),
+        card="region1",
+        interface_id=INTERFACE,
+        afu_ids=(NLB3,),
+    )
+    assert made.unplaced == ()
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+def test_in_the_region_modes_a_device_is_an_engine(mode: PluginMode) -> None:
+    made = tree(mode, card(0, port("dfl-port.0"), port("dfl-port.1", NLB3, number=1)), card(2))
+    assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.2"]}
+    engine = (DeviceNode("dfl-fme.0"),) if mode is PluginMode.REGIONDEVEL else ()
+    assert made.resources[REGION]["dfl-fme.0"] == Device(
+        id="dfl-fme.0",
+        resource=REGION,
+        healthy=True,
+        nodes=(DeviceNode("dfl-port.0"), DeviceNode("dfl-port.1"), *engine),
+        numa_node=0,
+        pci_addresses=("0000:5e:00.0",),
+        card="region0",
+        interface_id=INTERFACE,
+        afu_ids=(NLB0, NLB3),
+    )
+
+
+def test_in_bdf_mode_a_device_is_a_port_named_by_its_function() -> None:
+    made = tree(BDF, card(0), card(1, pci=function("0001:5f:00.0", numa=None)))
+    assert ids(made) == {UNIT: ["5e:00.0", "0001:5f:00.0"]}
+    assert made.resources[UNIT]["5e:00.0"].nodes == (DeviceNode("dfl-port.0"),)
+    assert made.resources[UNIT]["5e:00.0"].pci_addresses == ("0000:5e:00.0",)
+    assert made.resources[UNIT]["0001:5f:00.0"].numa_node is None
+
+
+def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> None:
+    three = (
+        port("dfl-port.4", number=0),
+        port("dfl-port.5", number=3),
+        port("dfl-port.6", number=None),
+    )
+    made = tree(BDF, card(0, *three))
+    assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
+
+
+def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
+    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    made = tree(BDF, bare)
+    assert made.resources == {}
+    assert [(each.id, reasons(each), each.healthy) for each in made.unplaced] == [
+        ("dfl-port.0", ["no-pci-address"], False)
+    ]
+
+
+def test_a_card_without_pci_function_is_offered_in_the_other_modes() -> None:
+    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    for mode, resource in ((AF, AF_NLB0), (PluginMode.REGIONDEVEL, REGION)):
+        device = only(tree(mode, bare))
+        assert (device.resource, device.pci_addresses, device.numa_node) == (resource, (), None)
+        assert device.healthy
+
+
+def test_two_cards_without_pci_function_are_not_related() -> None:
+    first = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    second = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
+    made = tree(PluginMode.REGION, first, second)
+    assert [device.nodes for device in made.devices()] == [
+        (DeviceNode("dfl-port.0"),),
+        (DeviceNode("dfl-port.1"),),
+    ]
+
+
+def test_units_need_no_card() -> None:
+    made = build_tree(Inventory(), UNITS)
+    assert ids(made) == {UNIT: [str(number) for number in range(40)]}
+    assert ids(build_tree(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
+    assert made.resources[UNIT]["7"] == Device("7", UNIT, healthy=True)
+    assert build_tree(Inventory(), UNITS, units=0).resources == {}
+
+
+@pytest.mark.parametrize("mode", CARD_MODES)
+def test_no_card_is_no_resource(mode: PluginMode) -> None:
+    assert tree(mode) == empty_tree(mode)
+
+
+def test_both_drivers_share_a_resource() -> None:
+    opae = replace(card(1, port("intel-fpga-port.0")), driver="opae", name="intel-fpga-dev.0")
+    assert ids(tree(AF, card(0), opae)) == {AF_NLB0: ["dfl-port.0", "intel-fpga-port.0"]}
+
+
+# Virtual functions
+
+
+def test_ports_on_virtual_functions_have_the_engine_of_their_physical_function() -> None:
+    physical = card(0)
+    cards = (
+        physical,
+        virtual(physical, 1, port("dfl-port.1", number=1)),
+        virtual(physical, 2, port("dfl-port.2", number=2)),
+    )
+    made = tree(AF, *cards)
+    assert ids(made) == {AF_NLB0: ["dfl-port.0", "dfl-port.1", "dfl-port.2"]}
+    on_virtual = made.resources[AF_NLB0]["dfl-port.1"]
+    assert on_virtual.pci_addresses == ("0000:5e:00.1",)
+    assert on_virtual.card == "region0"
+    assert on_virtual.healthy
+    assert ids(tree(BDF, *cards)) == {UNIT: ["5e:00.0", "5e:00.1", "5e:00.2"]}
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+def test_a_region_has_the_ports_of_its_virtual_functions(mode: PluginMode) -> None:
+    physical = replace(card(0), ports=())
+    cards = (
+        virtual(physical, 1, port("dfl-port.1", number=1)),
+        physical,
+        virtual(physical, 2, port("dfl-port.2", NLB3, number=2)),
+    )
+    made = tree(mode, *cards)
+    device = only(made)
+    develops = mode is PluginMode.REGIONDEVEL
+    names = ["dfl-port.1", "dfl-port.2", "dfl-fme.0"][: 3 if develops else 2]
+    assert [node.name for node in device.nodes] == names
+    addresses = ("0000:5e:00.1", "0000:5e:00.2", "0000:5e:00.0")
+    assert device.pci_addresses == addresses[: 3 if develops else 2]
+    assert device.afu_ids == (NLB0, NLB3)
+    assert device.healthy
+    assert made.unplaced == ()
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+def test_a_region_is_unhealthy_while_a_virtual_function_of_it_can_not_be_read(
+    mode: PluginMode,
+) -> None:
+    physical = card(0)
+    lost = unreadable(virtual(physical, 1, port("dfl-port.1")))
+    device = only(tree(mode, physical, lost))
+    assert reasons(device) == ["card-unreadable"]
+    assert not device.healthy
+
+
+@pytest.mark.parametrize("mode", [AF, *REGIONS])
+def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
+    mode: PluginMode,
+) -> None:
+    orphan = virtual(card(0), 1, port("dfl-port.1"))
+    made = tree(mode, orphan, card(1))
+    assert [device.card for device in made.devices()] == ["region1"]
+    (unplaced,) = made.unplaced
+    assert (unplaced.id, unplaced.resource, unplaced.healthy) == ("dfl-port.1", "", False)
+    assert unplaced.reasons == (
+        Problem(
+            "no-fme",
+            "dfl-port.1 can't be programmed or named: "
+            "its physical function 0000:5e:00.0 has no FME",
+        ),
+    )
+
+
+def test_an_engine_on_a_virtual_function_is_its_own() -> None:
+    odd = card(1, pci=function("0000:5e:00.1", physfn="0000:5e:00.0"))
+    made = tree(PluginMode.REGION, card(0), odd)
+    assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.1"]}
+    assert [len(device.nodes) for device in made.devices()] == [1, 1]
+
+
+# Health
+
+
+@pytest.mark.parametrize("mode", CARD_MODES)
+def test_a_problem_of_an_engine_is_one_of_each_of_its_ports(mode: PluginMode) -> None:
+    broken = with_engine_problem(card(0, port("dfl-port.0"), port("dfl-port.1", number=1)), BAD)
+    made = tree(mode, broken, card(2))
+    sick = [device for device in made.devices() if device.card == "region0"]
+    assert sick
+    assert all(device.reasons == (BAD,) and not device.healthy for device in sick)
+    assert [device.healthy for device in made.devices() if device.card == "region2"] == [True]
+
+
+@pytest.mark.parametrize("mode", [AF, BDF])
+def test_a_problem_of_a_port_is_its_own(mode: PluginMode) -> None:
+    made = tree(mode, card(0, port("dfl-port.0", NLB0, BAD), port("dfl-port.1", number=1)))
+    assert [(device.healthy, device.reasons) for device in made.devices()] == [
+        (False, (BAD,)),
+        (True, ()),
+    ]
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+def test_a_problem_of_a_port_is_one_of_its_region(mode: PluginMode) -> None:
+    device = only(tree(mode, card(0, port("dfl-port.0"), port("dfl-port.1", NLB0, BAD))))
+    assert (device.healthy, device.reasons) == (False, (BAD,))
+
+
+def test_a_port_without_afu_id_is_unhealthy_in_each_mode_but_regiondevel() -> None:
+    bare = card(0, port("dfl-port.0", "", AFU_GONE))
+    assert reasons(only(tree(PluginMode.REGION, bare))) == ["afu-id-missing"]
+    assert reasons(only(tree(BDF, bare))) == ["afu-id-missing"]
+    (unplaced,) = tree(AF, bare).unplaced
+    assert reasons(unplaced) == ["afu-id-missing"]
+    developed = only(tree(PluginMode.REGIONDEVEL, bare))
+    assert (developed.healthy, developed.reasons) == (True, ())
+
+
+def test_an_empty_afu_id_is_unhealthy_in_regiondevel_too() -> None:
+    device = only(tree(PluginMode.REGIONDEVEL, card(0, port("dfl-port.0", "", AFU_EMPTY))))
+    assert device.reasons == (AFU_EMPTY,)
+
+
+@pytest.mark.parametrize("mode", CARD_MODES)
+def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> None:
+    made = tree(mode, replace(card(0), ports=()))
+    assert made.resources == {}
+    (unplaced,) = made.unplaced
+    assert (unplaced.id, reasons(unplaced), unplaced.card) == ("dfl-fme.0", ["no-port"], "region0")
+    assert unplaced.pci_addresses == ("0000:5e:00.0",)
+    assert unplaced.numa_node == 0
+    message = unplaced.reasons[0].message
+    assert message == "dfl-fme.0 has no port: none is enabled, or all released"
+
+
+@pytest.mark.parametrize("mode", CARD_MODES)
+def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
+    made = tree(mode, replace(unreadable(card(0)), pci=None), card(1))
+    assert [device.card for device in made.devices()] == ["region1"]
+    (unplaced,) = made.unplaced
+    assert (unplaced.id, unplaced.reasons) == ("region0", (UNREADABLE,))
+    assert (unplaced.pci_addresses, unplaced.numa_node) == ((), None)
+    assert not unplaced.healthy
+
+
+# What was is kept
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        card(0, port("dfl-port.0", "", AFU_EMPTY)),
+        with_engine_problem(card(0), ID_EMPTY, interface=""),
+        without_engine(card(0)),
+        unreadable(card(0)),
+    ],
+    ids=["afu id", "interface id", "no engine", "unreadable"],
+)
+def test_a_port_that_goes_bad_keeps_the_resource_it_had_until_it_is_good_again(
+    spoilt: Card,
+) -> None:
+    good = tree(AF, card(0), card(1))
+    bad = tree(AF, spoilt, card(1), after=good)
+    assert ids(bad) == {AF_NLB0: ["dfl-port.0", "dfl-port.1"]} or ids(bad) == {
+        AF_NLB0: ["dfl-port.1", "dfl-port.0"]
+    }
+    assert bad.unplaced == ()
+    assert [device.healthy for device in bad.devices() if device.id == "dfl-port.0"] == [False]
+    still = tree(AF, spoilt, card(1), after=bad)
+    assert still == bad
+    assert tree(AF, card(0), card(1), after=still) == good
+    assert [each.id for each in tree(AF, spoilt).unplaced] != []
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        (with_engine_problem(card(0), ID_EMPTY, interface=""), "interface-id-empty"),
+        (without_engine(card(0)), "no-fme"),
+        (unreadable(card(0)), "card-unreadable"),
+        (replace(card(0), ports=()), "no-port"),
+    ],
+)
+def test_a_region_that_goes_bad_keeps_the_resource_it_had(
+    mode: PluginMode, spoilt: Card, reason: str
+) -> None:
+    good = tree(mode, card(0))
+    bad = tree(mode, spoilt, after=good)
+    assert ids(bad) == ids(good)
+    assert reasons(only(bad)) == [reason]
+    assert not only(bad).healthy
+    assert only(bad).nodes == only(good).nodes
+    assert tree(mode, spoilt, after=bad) == bad
+    assert tree(mode, card(0), after=bad) == good
+
+
+def test_an_unreadable_card_keeps_what_its_devices_were() -> None:
+    good = tree(BDF, card(0, port("dfl-port.0"), port("dfl-port.1", number=1)))
+    bad = tree(BDF, unreadable(card(0)), after=good)
+    assert [device.nodes for device in bad.devices()] == [device.nodes for device in good.devices()]
+    assert all(device.reasons == (UNREADABLE,) for device in bad.devices())
+    assert [device.afu_ids for device in bad.devices()] == [("",), ("",)]
+
+
+def test_a_card_without_address_keeps_its_devices_by_its_name() -> None:
+    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    other = replace(card(1), pci=None, ports=(port("dfl-port.1"),))
+    bad = tree(AF, unreadable(bare), other, after=tree(AF, bare, other))
+    assert [(device.id, device.healthy) for device in bad.devices()] == [
+        ("dfl-port.1", True),
+        ("dfl-port.0", False),
+    ]
+
+
+def test_a_port_that_gets_another_function_moves() -> None:
+    good = tree(AF, card(0))
+    moved = tree(AF, card(0, port("dfl-port.0", NLB3)), after=good)
+    assert ids(moved) == {AF_NLB3: ["dfl-port.0"]}
+    assert moved.unplaced == ()
+
+
+def test_a_card_with_another_interface_moves() -> None:
+    good = tree(AF, card(0))
+    assert ids(tree(AF, card(0, interface=OTHER), after=good)) == {AF_OTHER: ["dfl-port.0"]}
+
+
+def test_a_card_that_comes_to_have_the_name_of_another_does_not_inherit() -> None:
+    good = tree(AF, card(0))
+    elsewhere = card(0, port("dfl-port.0", "", AFU_EMPTY), pci=function("0000:af:00.0"))
+    made = tree(AF, elsewhere, after=good)
+    assert made.resources == {}
+    assert [each.id for each in made.unplaced] == ["dfl-port.0"]
+
+
+def test_a_card_that_is_gone_is_forgotten() -> None:
+    gone = tree(AF, card(1), after=tree(AF, card(0), card(1)))
+    assert ids(gone) == {AF_NLB0: ["dfl-port.1"]}
+    assert tree(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=gone).resources == {}
+
+
+def test_a_mode_knows_nothing_of_another() -> None:
+    before = tree(BDF, card(0))
+    made = tree(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=before)
+    assert made.resources == {}
+
+
+def test_a_device_that_is_there_is_not_carried_over_as_well() -> None:
+    good = tree(AF, card(0))
+    renamed = replace(card(0), name="region7")
+    made = tree(AF, unreadable(card(0)), renamed, after=good)
+    assert only(made).healthy
+    assert made.unplaced == ()
+
+
+def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:
+    twin = card(1, port("dfl-port.0"))
+    made = tree(AF, card(0), twin)
+    assert only(made).card == "region0"
+    (unplaced,) = made.unplaced
+    assert (unplaced.resource, unplaced.card, unplaced.healthy) == ("", "region1", False)
+    message = "dfl-port.0 on region1 has the name of another device"
+    assert unplaced.reasons == (Problem("duplicate-name", message),)
+
+
+# What changed
+
+
+def test_nothing_new_is_no_difference() -> None:
+    before = tree(AF, card(0), card(1))
+    again = tree(AF, card(0), card(1), after=before)
+    assert diff(before, again) == TreeDiff()
+    assert not diff(before, again)
+
+
+def test_a_difference_names_the_resources_that_came_changed_and_went() -> None:
+    first, second = card(0), card(1)
+    before = tree(AF, first, second, card(2, interface=OTHER))
+    sick = card(1, port("dfl-port.1", NLB0, BAD))
+    after = tree(AF, first, sick, card(3, port("dfl-port.3", NLB3)))
+    change = diff(before, after)
+    assert change == TreeDiff(added=(AF_NLB3,), changed=(AF_NLB0,), removed=(AF_OTHER,))
+    assert change
+    assert diff(after, before) == TreeDiff((AF_OTHER,), (AF_NLB0,), (AF_NLB3,))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (card(0),),
+        (card(0), card(2)),
+        (card(0), card(1, pci=function("0000:5f:00.0", numa=0))),
+        (card(0), card(1, port("dfl-port.1", NLB0, BAD))),
+    ],
+    ids=["fewer", "another", "numa", "health"],
+)
+def test_what_the_kubelet_is_told_makes_a_difference(changed: tuple[Card, ...]) -> None:
+    before = tree(AF, card(0), card(1))
+    assert diff(before, tree(AF, *changed)) == TreeDiff(changed=(AF_NLB0,))
+
+
+def test_a_reason_alone_makes_no_difference() -> None:
+    before = tree(AF, card(0, port("dfl-port.0", NLB0, BAD)))
+    after = tree(AF, card(0, port("dfl-port.0", NLB0, replace(BAD, reason="ap1-event"))))
+    assert before != after
+    assert not diff(before, after)
+
+
+@pytest.mark.parametrize(
+    ("change", "truth"),
+    [
+        (TreeDiff(), False),
+        (TreeDiff(added=("a",)), True),
+        (TreeDiff(changed=("a",)), True),
+        (TreeDiff(removed=("a",)), True),
+    ],
+)
+def test_a_difference_is_true_if_there_is_one(change: TreeDiff, truth: bool) -> None:
+    assert bool(change) is truth
+
+
+# For any cards
+
+_PROBLEMS = st.lists(st.sampled_from([BAD, AFU_EMPTY, AFU_GONE]), max_size=2).map(tuple)
+
+
+@st.composite
+def _cards(draw: st.DrawFn) -> tuple[Card, ...]:
+    """Cards in any condition, by the rules of a scan: a name is there once."""
+    made = []
+    for index in range(draw(st.integers(0, 4))):
+        good = card(index, *(_port(draw, 4 * index + each) for each in range(draw(_FEW))))
+        condition = draw(st.sampled_from(["good", "good", "engine", "bare", "none", "lost"]))
+        match condition:
+            case "engine":
+                interface = draw(st.sampled_from(["", INTERFACE]))
+                good = with_engine_problem(good, ID_EMPTY, interface=interface)
+            case "bare":
+                good = replace(good, ports=())
+            case "none":
+                good = without_engine(good)
+            case "lost":
+                good = unreadable(good)
+        made.append(good)
+        if draw(st.booleans()):
+            made.append(virtual(good, 1, port(f"dfl-port.{4 * index + 3}")))
+    return tuple(made)
+
+
+_FEW = st.integers(1, 3)
+
+
+def _port(draw: st.DrawFn, serial: int) -> Port:
+    problems = draw(_PROBLEMS)
+    afu_id = "" if {AFU_EMPTY, AFU_GONE} & set(problems) else draw(st.sampled_from([NLB0, NLB3]))
+    return port(f"dfl-port.{serial}", afu_id, *problems, number=serial % 4)
+
+
+@given(st.sampled_from(CARD_MODES), _cards(), _cards())
+def test_whatever_cards_there_are_the_tree_holds_together(
+    mode: PluginMode, earlier: tuple[Card, ...], later: tuple[Card, ...]
+) -> None:
+    before = tree(mode, *earlier)
+    made = tree(mode, *later, after=before)
+    devices = list(made.devices())
+    assert len({device.id for device in devices}) == len(devices)
+    assert all(made.resources.values())
+    for resource, of_resource in made.resources.items():
+        for key, device in of_resource.items():
+            assert (device.id, device.resource) == (key, resource)
+            assert len(key) <= 63
+            assert device.healthy is not bool(device.reasons)
+            assert device.nodes
+    for each in made.unplaced:
+        assert each.resource == ""
+        assert each.reasons
+        assert not each.healthy
+    assert tree(mode, *later, after=made) == made
+    assert not diff(made, made)
+
+
+@given(st.sampled_from(CARD_MODES), _cards(), st.integers(0, 3))
+def test_a_good_card_is_offered_whatever_the_others_are_like(
+    mode: PluginMode, others: tuple[Card, ...], position: int
+) -> None:
+    good = card(40)
+    alone = only(tree(mode, good))
+    made = tree(mode, *others[:position], good, *others[position:])
+    assert made.resources[alone.resource][alone.id] == alone
