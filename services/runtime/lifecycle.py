@@ -1,0 +1,35 @@
+"""When to stop: signals as an event of the loop."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import structlog
+
+log = structlog.get_logger(room="lifecycle")
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Gives an event that SIGTERM and SIGINT set; the loop must run in the main thread.
+
+    A second SIGINT (someone at the keyboard is tired of waiting) interrupts at once; a second
+    SIGTERM changes nothing, since whoever sends those ends with SIGKILL.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def stop_by(number: signal.Signals) -> None:
+        if not stop.is_set():
+            log.info("stopping", signal=number.name)
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_by, number)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
