@@ -284,10 +284,10 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
         raise InvalidMapping("a mapping must be an object")
     kind = obj.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidMapping(f"kind must be {' or '.join(KINDS)}, not {_value(kind)}")
+        raise InvalidMapping(f"kind must be {' or '.join(KINDS)}, {_but_is(kind)}")
     if obj.get("apiVersion") != API_VERSION:
         raise InvalidMapping(
-            f"{kind}: apiVersion must be {API_VERSION}, not {_value(obj.get('apiVersion'))}"
+            f"{kind}: apiVersion must be {API_VERSION}, {_but_is(obj.get('apiVersion'))}"
         )
     metadata = obj.get("metadata")
     name = _member(metadata, "name")
@@ -310,7 +310,7 @@ def _function(label: str, namespace: str, name: str, spec: dict[str, object]) ->
         case Mode.REGION.value:
             mode, resource = Mode.REGION, names.region_name(interface_id)
         case other:
-            raise InvalidMapping(f"{label}: spec.mode must be af or region, not {_value(other)}")
+            raise InvalidMapping(f"{label}: spec.mode must be af or region, {_but_is(other)}")
     resource = sys.intern(resource)
     return Mapping(ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource)
 
@@ -333,7 +333,8 @@ def _id(label: str, spec: dict[str, object], key: str, lengths: range) -> str:
     return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
 
 
-def _value(value: object) -> str:
+def _but_is(value: object) -> str:
+    """Return the end of a sentence that said what a value must be."""
     if isinstance(value, str):
-        return quote(value, 40)
-    return "missing" if value is None else _JSON_TYPES.get(type(value), "something else")
+        return f"not {quote(value, 40)}"
+    return "and is missing" if value is None else f"not {_JSON_TYPES.get(type(value), 'this')}"

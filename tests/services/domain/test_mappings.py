@@ -106,12 +106,12 @@ def without(key: str) -> Object:
     [
         (None, "a mapping must be an object"),
         ([], "a mapping must be an object"),
-        ({}, "kind must be AcceleratorFunction or FpgaRegion, not missing"),
+        ({}, "kind must be AcceleratorFunction or FpgaRegion, and is missing"),
         ({"kind": 3}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
         ({"kind": {}}, "kind must be AcceleratorFunction or FpgaRegion, not an object"),
         ({"kind": True}, "kind must be AcceleratorFunction or FpgaRegion, not true or false"),
         ({"kind": 0.5}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
-        ({"kind": {1}}, "kind must be AcceleratorFunction or FpgaRegion, not something else"),
+        ({"kind": {1}}, "kind must be AcceleratorFunction or FpgaRegion, not this"),
         ({"kind": []}, "kind must be AcceleratorFunction or FpgaRegion, not a list"),
         (
             {"kind": "ConfigMap"},
@@ -119,7 +119,7 @@ def without(key: str) -> Object:
         ),
         (
             {"kind": "FpgaRegion"},
-            "FpgaRegion: apiVersion must be fpga.intel.com/v2, not missing",
+            "FpgaRegion: apiVersion must be fpga.intel.com/v2, and is missing",
         ),
         (
             function("x", "af") | {"apiVersion": "fpga.intel.com/v1"},
@@ -151,8 +151,8 @@ def without(key: str) -> Object:
         (
             function(part(AF_NLB0), "af"),
             (
-                f"AcceleratorFunction default/{part(AF_NLB0)}: this name has the form of a physical "
-                "one; choose another"
+                f"AcceleratorFunction default/{part(AF_NLB0)}: this name has the form of a "
+                "physical one; choose another"
             ),
         ),
         (
@@ -169,7 +169,7 @@ def without(key: str) -> Object:
         ),
         (
             without("mode"),
-            "AcceleratorFunction default/x: spec.mode must be af or region, not missing",
+            "AcceleratorFunction default/x: spec.mode must be af or region, and is missing",
         ),
         (
             with_spec(mode="foo"),
@@ -215,15 +215,15 @@ def without(key: str) -> Object:
         (
             with_spec(afuId=float("inf")),
             (
-                "AcceleratorFunction default/x: spec.afuId must be a text, but was read as a number; "
-                "put it into quotes"
+                "AcceleratorFunction default/x: spec.afuId must be a text, but was read as a "
+                "number; put it into quotes"
             ),
         ),
         (
             with_spec(mode="af", afuId="a" * 9),
             (
-                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have 41 hex "
-                "digits together, which are no whole bytes: there is no resource name for them"
+                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have "
+                "41 hex digits together, which are no whole bytes: there is no resource name for them"
             ),
         ),
     ],
