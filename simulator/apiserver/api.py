@@ -1,0 +1,278 @@
+"""The front of the stand-in: each request to its verb, each error to its Status.
+
+Order as in a real API server: who asks (401), what is asked (404, 405), then the verb. Every
+answer about objects carries the warnings that came up on the way.
+"""
+
+import time
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+import structlog
+
+from simulator.apiserver import discovery, paths, reading, status, wire
+from simulator.apiserver.asking import Ask, timestamp
+from simulator.apiserver.audit import AuditLog
+from simulator.apiserver.faults import Faults
+from simulator.apiserver.http_server import Cut, Request, Response
+from simulator.apiserver.identity import Tokens
+from simulator.apiserver.resources import PODS, ResourceTable
+from simulator.apiserver.status import StatusError
+from simulator.apiserver.store import Store
+from simulator.apiserver.watching import Watch
+from simulator.apiserver.wire import Json
+from simulator.apiserver.writing import Writer
+
+_log = structlog.get_logger(__name__)
+_GZIP_FROM = 128 * 1024
+"""Bytes from which a real API server compresses an answer (for who accepts it)."""
+_CACHE = ("Cache-Control", "no-cache, private")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+Binder: TypeAlias = Callable[[Json, str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request that was answered, for tests that count.
+
+    Args:
+        at: monotonic seconds.
+        method: upper case.
+        target: path and query.
+        code: HTTP status of the answer.
+    """
+
+    at: float
+    method: str
+    target: str
+    code: int
+
+
+class Api:
+    """Answers requests from a store.
+
+    Args:
+        store: the objects.
+        table: what is served.
+        writer: makes changes.
+        tokens: who is let in.
+        audit: where decisions are written.
+        faults: what is switched on by a test.
+        bind: binds a pod to a node (the scheduler's way in, for `pods/NAME/binding`).
+        now: the clock.
+        bookmark_interval: seconds between the bookmarks of a watch.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        table: ResourceTable,
+        writer: Writer,
+        tokens: Tokens,
+        audit: AuditLog,
+        faults: Faults,
+        bind: Binder,
+        now: Callable[[], datetime],
+        bookmark_interval: float,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._writer = writer
+        self._tokens = tokens
+        self._audit = audit
+        self._faults = faults
+        self._bind = bind
+        self._now = now
+        self._bookmark_interval = bookmark_interval
+        self.watches: set[Watch] = set()
+        self.seen: deque[Seen] = deque(maxlen=100_000)
+
+    async def handle(self, request: Request) -> Response:
+        """Answers one request, whatever happens inside."""
+        try:
+            response = await self._faults.before(request)
+            if response is None:
+                response = await self._answer(request)
+        except StatusError as error:
+            response = Response(error.code, error.body(), tuple(error.headers.items()))
+        except Cut:
+            raise
+        except Exception as error:  # noqa: BLE001 - a bug here must be seen by client and log
+            _log.exception("request-crashed", method=request.method, target=request.target)
+            crash = status.internal(f"the stand-in crashed: {error!r}")
+            response = Response(crash.code, crash.body())
+        seen = Seen(time.monotonic(), request.method, request.target, response.status)
+        self.seen.append(seen)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        if request.path in discovery.HEALTH:
+            return Response(200, b"ok", content_type="text/plain; charset=utf-8")
+        identity = self._tokens.identify(request.headers.get("authorization", ""))
+        if identity is None:
+            raise status.unauthorized()
+        if request.method == "GET" and (body := discovery.answer(request.path, self._table)):
+            return self._body(request, 200, body, ())
+        target = paths.parse(request.path, self._table)
+        if target is None:
+            raise status.unknown_path()
+        ask = Ask(target, request, identity)
+        if request.method in ("GET", "HEAD"):
+            return self._read(ask)
+        return await self._write(ask)
+
+    def _read(self, ask: Ask) -> Response:
+        if ask.query.get("watch") in ("1", "true"):
+            return self._watch(ask)
+        if not ask.target.name:
+            page = reading.read_list(self._store, ask.target, ask.query)
+            body = reading.list_body(ask.target.resource, page)
+            return self._body(ask.request, 200, body + b"\n", ())
+        data = self._store.shelf(ask.target.resource).objects.get(ask.target.path)
+        if data is None:
+            resource = ask.target.resource
+            raise status.not_found(resource.group, resource.plural, ask.target.name)
+        return self._body(ask.request, 200, data + b"\n", ())
+
+    def _watch(self, ask: Ask) -> Response:
+        watch = Watch(
+            self._store,
+            ask.target,
+            _named_as_selector(ask),
+            bookmark_interval=self._bookmark_interval,
+        )
+        if self._faults.gone_as_status and (error := watch.too_old) is not None:
+            raise error
+        if self._faults.watches_end_at_once:
+            watch.end()
+        return Response(200, headers=(_CACHE,), stream=self._streamed(watch))
+
+    async def _streamed(self, watch: Watch) -> AsyncGenerator[bytes]:
+        self.watches.add(watch)
+        try:
+            async for piece in watch.stream():
+                yield piece
+        finally:
+            self.watches.discard(watch)
+
+    async def _write(self, ask: Ask) -> Response:
+        code = 500
+        try:
+            verb = self._verb(ask)
+            code, body = await verb(ask)
+        except StatusError as error:
+            code = error.code
+            headers = (*_warnings(ask), *error.headers.items())
+            return Response(error.code, error.body(), headers)
+        finally:
+            self._record(ask, code)
+        return self._body(ask.request, code, body + b"\n", _warnings(ask))
+
+    def _verb(self, ask: Ask) -> Callable[[Ask], Awaitable[tuple[int, bytes]]]:
+        named = bool(ask.target.name)
+        match ask.request.method:
+            case "POST" if ask.target.subresource == "binding":
+                return self._create_binding
+            case "POST" if not named:
+                return self._create
+            case "PUT" if named:
+                return self._replace
+            case "PATCH" if named:
+                return self._patch
+            case "DELETE" if named and not ask.target.subresource:
+                return self._delete
+            case "DELETE" if not named:
+                return self._delete_collection
+            case method:
+                raise status.method_not_allowed(method)
+
+    async def _create(self, ask: Ask) -> tuple[int, bytes]:
+        if ask.target.resource.namespaced and not ask.target.namespace:
+            raise status.method_not_allowed("POST")
+        return 201, ask.target.resource.encode(await self._writer.create(ask))
+
+    async def _replace(self, ask: Ask) -> tuple[int, bytes]:
+        return 200, ask.target.resource.encode(await self._writer.replace(ask))
+
+    async def _patch(self, ask: Ask) -> tuple[int, bytes]:
+        return 200, ask.target.resource.encode(await self._writer.patch(ask))
+
+    async def _delete(self, ask: Ask) -> tuple[int, bytes]:
+        gone = await self._writer.delete(ask)
+        if gone.get("kind") == "Status":
+            return 200, wire.encode(gone)
+        return 200, ask.target.resource.encode(gone)
+
+    async def _delete_collection(self, ask: Ask) -> tuple[int, bytes]:
+        return 200, await self._writer.delete_collection(ask)
+
+    async def _create_binding(self, ask: Ask) -> tuple[int, bytes]:
+        pod = self._writer.existing(ask.target)
+        node = (ask.decode().get("target") or {}).get("name") or ""
+        if not node:
+            raise status.bad_request("a binding needs target.name")
+        if pod["spec"].get("nodeName"):
+            why = f'pod {ask.target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise status.conflict("", "pods/binding", ask.target.name, why)
+        self._bind(pod, node)
+        done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return 201, wire.encode(done | {"code": 201})
+
+    def _record(self, ask: Ask, code: int) -> None:
+        """Writes pod creations, and whatever webhooks had a say in, to the audit log."""
+        of_pods = ask.target.resource is PODS and ask.request.method == "POST"
+        if not of_pods and not ask.trail.annotations:
+            return
+        self._audit.write(
+            verb=_VERBS[ask.request.method],
+            uri=ask.request.target,
+            identity=ask.identity,
+            reference=ask.target.reference(),
+            code=code,
+            trail=ask.trail,
+            time=timestamp(self._now()),
+        )
+
+    @staticmethod
+    def _body(
+        request: Request, code: int, body: bytes, headers: tuple[tuple[str, str], ...]
+    ) -> Response:
+        headers = (_CACHE, *headers)
+        if _wants_pretty(request):
+            body = wire.pretty(body)
+        if len(body) > _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+            headers = (*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+            packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+            body = packer.compress(body) + packer.flush()
+        return Response(code, body, headers)
+
+
+def _wants_pretty(request: Request) -> bool:
+    """`?pretty=`, or a client that people read from (a real API server knows these agents)."""
+    if "pretty" in request.query:
+        return request.query["pretty"] not in ("0", "false")
+    agent = request.headers.get("user-agent", "")
+    return agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+
+
+def _named_as_selector(ask: Ask) -> dict[str, str]:
+    """A watch on one object is a watch with a field selector."""
+    query = dict(ask.query)
+    if ask.target.name:
+        terms = [f"metadata.name={ask.target.name}", query.get("fieldSelector", "")]
+        query["fieldSelector"] = ",".join(term for term in terms if term)
+    return query
+
+
+def _warnings(ask: Ask) -> tuple[tuple[str, str], ...]:
+    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in ask.trail.warnings)
+
+
+def _quoted(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line.replace("\\", "\\\\").replace('"', '\\"')

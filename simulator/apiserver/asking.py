@@ -1,0 +1,136 @@
+"""One request as the verbs see it: what it is about, who asks, and with which options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from simulator.apiserver import status, wire
+from simulator.apiserver.audit import Trail
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.identity import Identity
+from simulator.apiserver.paths import Target
+from simulator.apiserver.resources import Resource
+from simulator.apiserver.reviews import Attributes
+from simulator.apiserver.wire import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request that names an object or a collection.
+
+    Args:
+        target: which.
+        request: as it came.
+        identity: who asks.
+        trail: warnings and audit annotations, filled on the way.
+    """
+
+    target: Target
+    request: Request
+    identity: Identity
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters."""
+        return self.request.query
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is to be stored."""
+        return self.query.get("dryRun") == "All"
+
+    @property
+    def manager(self) -> str:
+        """Who is to own the fields written: `fieldManager`, or what the User-Agent starts with."""
+        agent = self.request.headers.get("user-agent", "unknown")
+        return self.query.get("fieldManager") or agent.split("/")[0][:128]
+
+    def options(self, kind: str) -> Json:
+        """The options object that webhooks are shown."""
+        options: Json = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+        if self.dry_run:
+            options["dryRun"] = ["All"]
+        for name in ("fieldManager", "fieldValidation"):
+            if value := self.query.get(name):
+                options[name] = value
+        return options
+
+    def attributes(
+        self, operation: str, options_kind: str, name: str, old: Json | None = None
+    ) -> Attributes:
+        """What webhooks are told besides the object."""
+        return Attributes(
+            resource=self.target.resource,
+            namespace=self.target.namespace or (name if _is_namespace(self.target) else ""),
+            name=name,
+            operation=operation,
+            identity=self.identity,
+            options=self.options(options_kind),
+            dry_run=self.dry_run,
+            old=old,
+            subresource=self.target.subresource,
+        )
+
+    def decode(self) -> Json:
+        """The body as a JSON object.
+
+        Raises:
+            StatusError: 400 or 415.
+        """
+        kind = self.request.headers.get("content-type", "").split(";")[0].strip()
+        if kind not in ("", "application/json"):
+            raise status.unsupported_media(kind, ["application/json"])
+        return decode_object(self.request.body)
+
+
+def _is_namespace(target: Target) -> bool:
+    return target.resource.key == ("", "namespaces")
+
+
+def decode_object(body: bytes) -> Json:
+    """A JSON object from a body.
+
+    Raises:
+        StatusError: 400.
+    """
+    try:
+        item = wire.decode(body)
+    except msgspec.DecodeError as error:
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type Object): couldn't get"
+            f" version/kind; json parse error: {error}"
+        ) from error
+    if not isinstance(item, dict) or not isinstance(item.get("metadata", {}), dict | None):
+        raise status.bad_request(
+            "the object provided is unrecognized (must be of type Object): couldn't get"
+            " version/kind; json parse error: not an object"
+        )
+    return item
+
+
+def check_kind(resource: Resource, item: Json) -> None:
+    """Fills in kind and version where they are absent, and refuses others.
+
+    Raises:
+        StatusError: 400.
+    """
+    kind = item.setdefault("kind", resource.kind)
+    version = item.setdefault("apiVersion", resource.api_version)
+    if version != resource.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version"
+            f" ({resource.api_version})"
+        )
+    if kind != resource.kind:
+        raise status.bad_request(
+            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}:'
+            f' no kind "{kind}" is registered for this resource'
+        )
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 in whole seconds, as `metav1.Time`."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,81 @@
+"""The audit log: one `audit.k8s.io/v1` Event a line, for requests that create or change something.
+
+Webhooks' `auditAnnotations` appear as on a real API server, with the webhook's name before them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+from simulator.apiserver import wire
+from simulator.apiserver.identity import Identity
+from simulator.apiserver.wire import Json
+
+
+@dataclass(slots=True)
+class Trail:
+    """What one request leaves behind: annotations for the log, warnings for the asker."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Adds a warning, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def annotate(self, name: str, value: object) -> None:
+        """Adds an annotation; objects are written as JSON."""
+        self.annotations[name] = value if isinstance(value, str) else json.dumps(value)
+
+
+class AuditLog:
+    """Writes the log, and keeps its newest entries for tests of this process.
+
+    Args:
+        path: where to, or None for memory only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.entries: list[Json] = []
+        self._file: IO[bytes] | None = None if path is None else path.open("ab", buffering=0)
+
+    def write(
+        self,
+        *,
+        verb: str,
+        uri: str,
+        identity: Identity,
+        reference: Mapping[str, str],
+        code: int,
+        trail: Trail,
+        time: str,
+    ) -> None:
+        """Writes one entry."""
+        entry: Json = {
+            "kind": "Event",
+            "apiVersion": "audit.k8s.io/v1",
+            "level": "Metadata",
+            "auditID": str(uuid4()),
+            "stage": "ResponseComplete",
+            "requestURI": uri,
+            "verb": verb,
+            "user": identity.user_info(),
+            "objectRef": dict(reference),
+            "responseStatus": {"code": code},
+            "requestReceivedTimestamp": time,
+            "annotations": dict(sorted(trail.annotations.items())),
+        }
+        self.entries.append(entry)
+        del self.entries[:-1000]
+        if self._file is not None:
+            self._file.write(wire.encode(entry) + b"\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

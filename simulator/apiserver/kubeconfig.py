@@ -1,0 +1,50 @@
+"""The kubeconfig that lets clients in: server, CA and token."""
+
+import json
+import os
+from base64 import b64encode
+from pathlib import Path
+
+from simulator.apiserver.wire import Json
+
+_NAME = "accelbind-simulator"
+
+
+def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | None = None) -> Json:
+    """The configuration as an object.
+
+    Args:
+        server: URL of the API server.
+        authority: PEM of its CA.
+        token: the bearer token.
+        token_file: where clients read the token instead, to follow it when it changes.
+    """
+    user = {"token": token} if token_file is None else {"tokenFile": str(token_file)}
+    cluster = {
+        "server": server,
+        "certificate-authority-data": b64encode(authority).decode(),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": _NAME, "user": user}],
+        "contexts": [{"name": _NAME, "context": {"cluster": _NAME, "user": _NAME}}],
+        "current-context": _NAME,
+    }
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, whole or not at all."""
+    beside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def write_kubeconfig(path: Path, config: Json) -> None:
+    """Writes a kubeconfig (JSON, which is YAML), mode 0600."""
+    write_private(path, json.dumps(config, indent=2) + "\n")
