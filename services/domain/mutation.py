@@ -158,7 +158,7 @@ def _plans(
             place, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
         )
         plans.append(plan)
-        left -= sum(plan.units.values())
+        left -= min(sum(plan.units.values()), policy.max_units)  # more is refused already
         if left < 0:
             message = (
                 f"brings the pod over {policy.max_units * POD_FACTOR} accelerators, which is the "
@@ -225,7 +225,7 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
             if ask.name in mappings.rejected:
                 text = f"{plain(ask.key)}: {mappings.rejected[ask.name]}"
                 warnings.append(clip(text, MAX_WARNING))
-    return tuple(dict.fromkeys(warnings[:MAX_WARNINGS]))
+    return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS]
 
 
 def _mixed(

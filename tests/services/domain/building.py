@@ -1,6 +1,5 @@
 """Pods and mappings for the tests of the domain, as plain objects that JSON knows."""
 
-import copy
 import json
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -84,7 +83,8 @@ def container(
         }
     if env is not None:
         built["env"] = env
-    return copy.deepcopy(built)
+    own: Object = json.loads(json.dumps(built))  # limits and requests are two objects
+    return own
 
 
 def pod(

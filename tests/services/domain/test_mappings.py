@@ -222,8 +222,8 @@ def without(key: str) -> Object:
         (
             with_spec(mode="af", afuId="a" * 9),
             (
-                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have "
-                "41 hex digits together, which are no whole bytes: there is no resource name for them"
+                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have 41 "
+                "hex digits together, which are no whole bytes: there is no resource name for them"
             ),
         ),
     ],
