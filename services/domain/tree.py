@@ -116,7 +116,7 @@ def build_tree(
     present = {device.id for _, device in placed}
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)
-        placed.extend((_place(card), device) for device in carried if device.id not in present)
+        placed.extend(each for each in carried if each[1].id not in present)
     return _assemble(mode, placed)
 
 
@@ -342,11 +342,12 @@ def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device
 
 def _carry_over(
     card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
-) -> list[Device]:
+) -> list[_Placed]:
     """The devices that a card had while it could be read, or while it had an engine.
 
-    Which functions are in them is unknown now.
-    What stands for an unreadable card of which nothing is known is a device without resource.
+    Which functions are in them is unknown now. A card that is too broken to tell its address is
+    known by its name. What stands for an unreadable card of which nothing is known is a device
+    without resource.
     """
     problem = card.failure
     if problem is None and card.fme is None and mode in (PluginMode.REGION, PluginMode.REGIONDEVEL):
@@ -354,15 +355,19 @@ def _carry_over(
     if problem is None:
         return []
     carried = [
-        replace(
-            device, healthy=False, reasons=(problem,), afu_ids=tuple("" for _ in device.afu_ids)
-        )
+        (place, _blind(device, problem))
         for (_, place), device in known.items()
-        if place == _place(card)
+        if place == _place(card) or (device.card == card.name and not card.address)
     ]
     if carried or card.failure is None:
         return carried
-    return [_unoffered(card, card.name, card.failure)]
+    return [(_place(card), _unoffered(card, card.name, card.failure))]
+
+
+def _blind(device: Device, problem: Problem) -> Device:
+    """A device of which nothing can be read now."""
+    unknown = tuple("" for _ in device.afu_ids)
+    return replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
 
 
 def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> Tree:

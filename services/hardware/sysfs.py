@@ -116,7 +116,7 @@ class Sysfs:
     def _read_linked(self, path: str) -> Reading:
         resolved = self.resolve(path)
         if resolved is None:
-            return Reading(failure=Failure.MISSING, detail="a link that leads nowhere")
+            return Reading(failure=Failure.UNREADABLE, detail="a link that leads nowhere")
         try:
             return self._read(resolved)
         except OSError as error:

@@ -381,6 +381,19 @@ def test_a_card_without_address_keeps_its_devices_by_its_name() -> None:
     ]
 
 
+def test_a_card_that_does_not_tell_its_address_any_more_keeps_its_devices() -> None:
+    good = tree(AF, card(0), card(1))
+    lost = replace(unreadable(card(0)), pci=None)
+    bad = tree(AF, lost, card(1), after=good)
+    assert [(device.id, device.healthy) for device in bad.devices()] == [
+        ("dfl-port.1", True),
+        ("dfl-port.0", False),
+    ]
+    assert bad.unplaced == ()
+    spoilt = card(0, port("dfl-port.0", "", AFU_EMPTY))
+    assert ids(tree(AF, spoilt, card(1), after=bad)) == ids(good)
+
+
 def test_a_port_that_gets_another_function_moves() -> None:
     good = tree(AF, card(0))
     moved = tree(AF, card(0, port("dfl-port.0", NLB3)), after=good)
