@@ -135,9 +135,9 @@ def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
 
 def test_before_loading_there_is_nothing_to_show(tmp_path: Path) -> None:
     certificates = source(tmp_path)
-    before = (certificates.loaded, certificates.seconds_left)
+    before: list[object] = [certificates.loaded, certificates.seconds_left]
     certificates.load()
-    assert before == (False, 0)
+    assert before == [False, 0]
     assert certificates.loaded
     assert certificates.seconds_left == 364 * 86400
 
