@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from simulator.kubelet.pods import ContainerSpec, PodSpec
@@ -36,15 +36,11 @@ class Call:
 class Journal:
     """The calls and events of one kubelet, the newest last."""
 
-    def __init__(self, on_event: Callable[[Event], None] | None = None) -> None:
-        """Starts empty.
-
-        Args:
-            on_event: told of each event that is new or said again.
-        """
+    def __init__(self) -> None:
+        """Starts empty."""
+        self.version = 0
         self.calls: deque[Call] = deque(maxlen=KEPT)
         self.events: deque[Event] = deque(maxlen=KEPT)
-        self._on_event = on_event
         self._waiting: set[asyncio.Future[None]] = set()
 
     def call(self, call: Call) -> None:
@@ -63,17 +59,16 @@ class Journal:
         """Notes an event; one that was said before is counted, not repeated."""
         where = container.field_path if container else ""
         new = Event(kind, reason, message, pod, where)
-        known = next((each for each in self.events if replace(each, count=1) == new), None)
+        known = next((each for each in self.events if each.says_the_same_as(new)), None)
         if known is None:
             self.events.append(new)
         else:
-            known.count += 1
-        if self._on_event is not None:
-            self._on_event(known or new)
+            known.again()
         self.ring()
 
     def ring(self) -> None:
         """Something changed: whoever waits looks again."""
+        self.version += 1
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(None)

@@ -37,6 +37,7 @@ from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.pods import PodSpec, read_pod
 from simulator.kubelet.podworker import Node, PodWorker, Workload, usual_workload
 from simulator.kubelet.registration import fault
+from simulator.kubelet.registry import NodeResources
 from simulator.kubelet.states import Event, Phase, PodState, Stage
 
 LOG = structlog.get_logger()
@@ -58,7 +59,6 @@ class KubeletStandIn:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         workload: Workload = usual_workload,
-        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         """Prepares a kubelet that is stopped.
 
@@ -71,12 +71,11 @@ class KubeletStandIn:
             rng: decides what the real kubelet leaves to chance: the order of a container's
                 resources and of devices without a preference. Without it they are ordered.
             workload: what containers do.
-            on_event: told of each event.
         """
         self.folder = folder
         self.node_name = node_name
         self.pod_logs_dir = pod_logs_dir or folder / POD_LOGS
-        self._journal = Journal(on_event)
+        self._journal = Journal()
         self._pods: dict[str, PodState] = {}
         self._workers: dict[str, PodWorker] = {}
         self._admission = asyncio.Lock()
@@ -270,19 +269,40 @@ class KubeletStandIn:
     # What is to be seen
 
     @property
+    def resources(self) -> NodeResources:
+        """What the node's status says of its devices."""
+        return self._devices.resources
+
+    @property
     def capacity(self) -> dict[str, int]:
         """The node's capacity by device plugin resource."""
-        return self._devices.resources.capacity
+        return self.resources.capacity
 
     @property
     def allocatable(self) -> dict[str, int]:
         """What of the capacity is healthy, taken or not."""
-        return self._devices.resources.allocatable
+        return self.resources.allocatable
 
     def in_use(self, resource: str) -> set[str]:
         """The devices of a resource that a pod has."""
         self._devices.allocator.forget_inactive()
         return self._devices.allocator.ledger.in_use(resource)
+
+    def device_health(self, pod: PodState, container: str) -> dict[str, dict[str, bool]]:
+        """Whether each device of a container is healthy, by resource and id.
+
+        A device that its plugin no longer lists counts as healthy, as in the real kubelet.
+        """
+        registry, health = self._devices.registry, dict[str, dict[str, bool]]()
+        for entry in self._devices.allocator.ledger.of_container(pod.spec.uid, container):
+            known = {each: registry.device(entry.resource, each) for each in entry.ids}
+            health[entry.resource] = {k: v is None or v.healthy for k, v in known.items()}
+        return health
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of anything that is to be seen here."""
+        return self._journal.version
 
     @property
     def pods(self) -> tuple[PodState, ...]:

@@ -3,11 +3,18 @@
 The records here are the kubelet's only memory of pods; `podworker` alone writes them.
 """
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from simulator.kubelet.pods import ContainerSpec, EnvVar, PodSpec
+
+
+def now() -> datetime:
+    """The time of day, for people who read statuses and events."""
+    return datetime.now(UTC)
 
 
 class Phase(StrEnum):
@@ -87,6 +94,7 @@ class ContainerState:
         env: all its variables at its last start, in order: those of `Allocate`, then the spec's.
         started: how often it was started.
         attempts: how often that was tried, successfully or not.
+        since: when it came into its stage.
     """
 
     spec: ContainerSpec
@@ -99,6 +107,7 @@ class ContainerState:
     env: tuple[EnvVar, ...] = ()
     started: int = 0
     attempts: int = 0
+    since: datetime = field(default_factory=now)
 
     @property
     def running(self) -> bool:
@@ -126,13 +135,14 @@ class ContainerState:
         """It starts with what it was given."""
         given = tuple(EnvVar(name, value) for name, value in granted.env)
         self.granted, self.env = granted, given + self.spec.env
-        self.stage, self.reason, self.message = Stage.RUNNING, "", ""
+        self.stage, self.reason, self.message, self.since = Stage.RUNNING, "", "", now()
         self.restarts += bool(self.started)
         self.started += 1
 
     def end(self, exit_code: int) -> None:
         """It ended by itself."""
         self.stage, self.message, self.exit_code = Stage.TERMINATED, "", exit_code
+        self.since = now()
         self.reason = "Error" if exit_code else "Completed"
 
 
@@ -146,6 +156,7 @@ class PodState:
         reason: of a pod that was refused (`UnexpectedAdmissionError`).
         message: the sentence with that reason.
         containers: by name, init containers first.
+        since: when it came to this node.
     """
 
     spec: PodSpec
@@ -153,6 +164,7 @@ class PodState:
     reason: str = ""
     message: str = ""
     containers: dict[str, ContainerState] = field(default_factory=dict)
+    since: datetime = field(default_factory=now)
 
     def __post_init__(self) -> None:
         for container in self.spec.all_containers:
@@ -195,6 +207,9 @@ class Event:
         pod: whom it is about.
         field_path: which container, or empty.
         count: how often it was said.
+        first: when it was first said.
+        last: when it was last said.
+        key: its name among all events.
     """
 
     type: str
@@ -203,3 +218,21 @@ class Event:
     pod: PodSpec
     field_path: str = ""
     count: int = 1
+    first: datetime = field(default_factory=now)
+    last: datetime = field(default_factory=now)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+
+    def says_the_same_as(self, other: "Event") -> bool:
+        """Whether the other is the same event, said again."""
+        return (self.type, self.reason, self.message, self.field_path, self.pod.uid) == (
+            other.type,
+            other.reason,
+            other.message,
+            other.field_path,
+            other.pod.uid,
+        )
+
+    def again(self) -> None:
+        """It is said once more."""
+        self.count += 1
+        self.last = now()

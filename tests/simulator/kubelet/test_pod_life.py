@@ -15,7 +15,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
 from services.kubelet.channel import checkpoint_file, dial, pod_resources_socket
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
-from simulator.kubelet.client import PRE_START_SECONDS
+from simulator.kubelet.client import PRE_START_SECONDS, go_text
 from simulator.kubelet.pods import PodSpec
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
 from simulator.kubelet.states import ContainerState, DeviceNode, Phase, Stage
@@ -398,3 +398,40 @@ async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: Kubele
             await later.restart_container(state, "main")
             assert state["main"].restarts == 3
         assert plugin.pre_starts == [("a",)] * 2
+
+
+async def test_a_checkpoint_that_cannot_be_written_fails_the_pod(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet)) as plugin:
+        await ready(kubelet)
+        kubelet.remove_folder()
+        plugin.list(devices("a", "b"))
+        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
+        state = await kubelet.admit(pod())
+        assert state.phase is Phase.FAILED
+        assert "failed to write checkpoint file" in state.message
+
+
+async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> None:
+    async with registered(fake(kubelet)):
+        await ready(kubelet)
+        await kubelet.stop()
+        checkpoint_file(kubelet.folder).write_text("{")
+        await kubelet.start()
+    assert kubelet.capacity == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "text"),
+    [
+        ("INTERNAL", "x", "rpc error: code = Internal desc = x"),
+        ("FAILED_PRECONDITION", "x", "rpc error: code = FailedPrecondition desc = x"),
+        ("CANCELLED", "x", "rpc error: code = Canceled desc = x"),
+        (
+            "DEADLINE_EXCEEDED",
+            "Deadline Exceeded",
+            "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+    ],
+)
+async def test_errors_read_as_go_prints_them(code: str, details: str, text: str) -> None:
+    assert go_text(grpc.StatusCode[code], details) == text

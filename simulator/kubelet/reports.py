@@ -1,0 +1,229 @@
+"""What the kubelet tells the API server, as JSON values: its node, its pods, its events.
+
+What a container was given (variables, device nodes, annotations, CDI devices) is nowhere in the API
+of a real cluster, where one looks into the container instead. Here it stands in the pod's
+annotation `simulator.accelbind.dev/containers`: a JSON object by container name of
+
+    {"env": [{"name": …, "value": …} | {"name": …, "valueFrom": "fieldRef"}, …],
+     "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …],
+     "mounts": [{"containerPath": …, "hostPath": …, "readOnly": …}, …],
+     "annotations": {…}, "cdiDevices": [names],
+     "allocated": {resource: [device ids]}}
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from simulator.kubelet.pods import EnvVar
+from simulator.kubelet.registry import NodeResources
+from simulator.kubelet.states import ContainerState, Event, Phase, PodState, Stage
+
+Json: TypeAlias = dict[str, Any]
+
+GIVEN_ANNOTATION: Final = "simulator.accelbind.dev/containers"
+KUBELET_VERSION: Final = "v1.36.2"
+NATIVE_RESOURCES: Final = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+"""What a node offers besides devices."""
+
+
+def node(name: str) -> Json:
+    """A Node object as a kubelet registers it."""
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+
+
+def node_status(name: str, resources: NodeResources) -> Json:
+    """The status of a node that is ready."""
+    return {
+        "capacity": NATIVE_RESOURCES | _counts(resources.capacity),
+        "allocatable": NATIVE_RESOURCES | _counts(resources.allocatable),
+        "addresses": [{"type": "Hostname", "address": name}],
+        "nodeInfo": {"kubeletVersion": KUBELET_VERSION, "operatingSystem": "linux"},
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "kubelet stand-in is posting ready status",
+            }
+        ],
+    }
+
+
+def _counts(resources: Mapping[str, int]) -> dict[str, str]:
+    return {name: str(count) for name, count in resources.items()}
+
+
+def pod_status(pod: PodState, health: Mapping[str, Mapping[str, Mapping[str, bool]]]) -> Json:
+    """The status of a pod.
+
+    Args:
+        pod: its record.
+        health: by container, resource and device id, whether the device is healthy; that of
+            app containers is told (`allocatedResourcesStatus`).
+    """
+    status: Json = {
+        "phase": pod.phase.value,
+        "reason": pod.reason or None,
+        "message": pod.message or None,
+        "startTime": timestamp(pod.since),
+    }
+    if pod.phase is Phase.FAILED and pod.reason:
+        return status
+    states = list(pod)
+    status["conditions"] = _conditions(pod)
+    status["initContainerStatuses"] = [
+        _container_status(each, {}) for each in states if each.spec.init
+    ]
+    status["containerStatuses"] = [
+        _container_status(each, health.get(each.spec.name, {}))
+        for each in states
+        if not each.spec.init
+    ]
+    return status
+
+
+def _conditions(pod: PodState) -> list[Json]:
+    initialized = all(
+        each.stage is Stage.TERMINATED and not each.exit_code
+        if each.spec.runs_to_completion
+        else bool(each.started)
+        for each in pod
+        if each.spec.init
+    )
+    ready = all(each.running for each in pod if not each.spec.runs_to_completion)
+    return [
+        _condition("PodScheduled", holds=True, reason=""),
+        _condition("Initialized", holds=initialized, reason="ContainersNotInitialized"),
+        _condition("ContainersReady", holds=ready, reason="ContainersNotReady"),
+        _condition("Ready", holds=ready, reason="ContainersNotReady"),
+    ]
+
+
+def _condition(kind: str, *, holds: bool, reason: str) -> Json:
+    if holds:
+        return {"type": kind, "status": "True"}
+    return {"type": kind, "status": "False", "reason": reason}
+
+
+def _container_status(state: ContainerState, health: Mapping[str, Mapping[str, bool]]) -> Json:
+    spec = state.spec
+    done = spec.runs_to_completion and state.stage is Stage.TERMINATED and not state.exit_code
+    status: Json = {
+        "name": spec.name,
+        "image": spec.image,
+        "imageID": "",
+        "ready": state.running or done,
+        "started": state.running,
+        "restartCount": state.restarts,
+        "state": {state.stage.value: _stage(state)},
+    }
+    if health:
+        status["allocatedResourcesStatus"] = [
+            {
+                "name": resource,
+                "resources": [
+                    {"resourceID": each, "health": "Healthy" if good else "Unhealthy"}
+                    for each, good in devices.items()
+                ],
+            }
+            for resource, devices in health.items()
+        ]
+    return status
+
+
+def _stage(state: ContainerState) -> Json:
+    match state.stage:
+        case Stage.RUNNING:
+            return {"startedAt": timestamp(state.since)}
+        case Stage.TERMINATED:
+            ended = {"exitCode": state.exit_code, "reason": state.reason}
+            return ended | {"finishedAt": timestamp(state.since)}
+        case Stage.WAITING:
+            waiting = {"reason": state.reason, "message": state.message}
+            return {key: value for key, value in waiting.items() if value}
+
+
+def given(pod: PodState) -> str:
+    """The value of the annotation: what each container that ever started was given."""
+    containers = {each.spec.name: _given(each) for each in pod if each.started}
+    return json.dumps(containers, separators=(",", ":"))
+
+
+def _given(state: ContainerState) -> Json:
+    granted = state.granted
+    return {
+        "env": [_variable(each) for each in state.env],
+        "devices": [
+            {
+                "containerPath": each.container_path,
+                "hostPath": each.host_path,
+                "permissions": each.permissions,
+            }
+            for each in granted.devices
+        ],
+        "mounts": [
+            {
+                "containerPath": each.container_path,
+                "hostPath": each.host_path,
+                "readOnly": each.read_only,
+            }
+            for each in granted.mounts
+        ],
+        "annotations": dict(granted.annotations),
+        "cdiDevices": list(granted.cdi_devices),
+        "allocated": {resource: list(ids) for resource, ids in granted.allocated},
+    }
+
+
+def _variable(variable: EnvVar) -> Json:
+    if variable.source:
+        return {"name": variable.name, "valueFrom": variable.source}
+    return {"name": variable.name, "value": variable.value}
+
+
+def event_name(event: Event) -> str:
+    """The name under which an event is kept."""
+    return f"{event.pod.name}.{event.key}"
+
+
+def event_object(event: Event, node_name: str) -> Json:
+    """An Event object."""
+    pod = event.pod
+    involved = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "fieldPath": event.field_path or None,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": event_name(event), "namespace": pod.namespace},
+        "involvedObject": {key: value for key, value in involved.items() if value},
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message,
+        "firstTimestamp": timestamp(event.first),
+        "source": {"component": "kubelet", "host": node_name},
+        "reportingComponent": "kubelet",
+        "reportingInstance": node_name,
+    } | event_again(event)
+
+
+def event_again(event: Event) -> Json:
+    """What changes in an Event object when it is said again."""
+    return {"count": event.count, "lastTimestamp": timestamp(event.last)}
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as the API writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,270 @@
+"""The node, its pods and their events on an API server stand-in, over verified TLS."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from services.cluster.client import ClusterClient, load_config
+from simulator.apiserver.standin import ApiServerStandIn
+from simulator.kubelet.agent import NodeAgent
+from simulator.kubelet.reports import GIVEN_ANNOTATION
+from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
+from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+PODS = "/api/v1/namespaces/default/pods"
+NODE = "/api/v1/nodes/n1"
+
+
+class Cluster:
+    """An API server stand-in, a kubelet that it knows, and a client to look with."""
+
+    def __init__(
+        self, api: ApiServerStandIn, kubelet: KubeletStandIn, client: ClusterClient
+    ) -> None:
+        self.api = api
+        self.kubelet = kubelet
+        self.client = client
+
+    async def get(self, path: str) -> dict[str, Any]:
+        body = await self.client.get(path)
+        return {} if body is None else dict(json.loads(body))
+
+    async def node_count(self, which: str) -> str:
+        return str((await self.get(NODE))["status"][which].get(RESOURCE, ""))
+
+    async def create(self, described: dict[str, Any]) -> None:
+        described = {"apiVersion": "v1", "kind": "Pod", **described}
+        described["metadata"].pop("uid")
+        described["spec"]["nodeName"] = "n1"
+        for each in described["spec"]["containers"] + described["spec"]["initContainers"]:
+            each["image"] = "registry.example/workload:1"
+            each.get("resources", {}).pop("requests", None)
+        answer = await self.client.request("POST", PODS, body=described)
+        self.client.expect(answer, "POST pods")
+
+    async def status_of(self, name: str, phase: str) -> dict[str, Any]:
+        async def look() -> dict[str, Any] | None:
+            status = (await self.get(f"{PODS}/{name}")).get("status", {})
+            return dict(status) if status.get("phase") == phase else None
+
+        return await eventually_async(look, what=f"{name} {phase}") or {}
+
+    async def events(self, reason: str) -> list[dict[str, Any]]:
+        listed = await self.get("/api/v1/namespaces/default/events")
+        return [each for each in listed["items"] if each["reason"] == reason]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, kubelet: KubeletStandIn) -> AsyncIterator[Cluster]:
+    async with (
+        ApiServerStandIn(tmp_path) as api,
+        client_of(api) as client,
+        agent(kubelet, client),
+    ):
+        yield Cluster(api, kubelet, client)
+
+
+@asynccontextmanager
+async def client_of(api: ApiServerStandIn) -> AsyncIterator[ClusterClient]:
+    config = load_config(api.kubeconfig_path)
+    assert config is not None
+    async with ClusterClient(config) as client:
+        yield client
+
+
+@asynccontextmanager
+async def agent(kubelet: KubeletStandIn, client: ClusterClient) -> AsyncIterator[NodeAgent]:
+    made = NodeAgent(kubelet, client)
+    task = asyncio.create_task(made.run())
+    await asyncio.wait_for(made.registered.wait(), 10)
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_node_registers_and_follows_its_devices(cluster: Cluster) -> None:
+    node = await cluster.get(NODE)
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
+    assert node["status"]["capacity"]["cpu"]
+    assert node["status"]["allocatable"]["memory"]
+    listed = devices("a", "b", unhealthy=["b"])
+    async with registered(FakePlugin(cluster.kubelet.folder, listed)) as plugin:
+
+        async def counts() -> tuple[str, str]:
+            return await cluster.node_count("capacity"), await cluster.node_count("allocatable")
+
+        async def become(capacity: str, allocatable: str) -> None:
+            async def look() -> bool:
+                return await counts() == (capacity, allocatable)
+
+            await eventually_async(look, what=f"{capacity} devices, {allocatable} healthy")
+
+        await become("2", "1")
+        plugin.list(devices("a", "b"))
+        await become("2", "2")
+        plugin.end_stream()
+        await become("2", "0")
+        await cluster.kubelet.restart()
+        await become("0", "0")
+
+
+async def test_a_pod_runs_and_what_it_was_given_is_told(cluster: Cluster) -> None:
+    async with registered(FakePlugin(cluster.kubelet.folder, devices("a", "b"))):
+        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
+        env: list[dict[str, object]] = [{"name": "MINE", "value": "1"}]
+        await cluster.create(pod(init={"init": 1}, containers={"main": 1}, env=env))
+        status = await cluster.status_of("pod", "Running")
+        assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
+        assert status["containerStatuses"][0]["allocatedResourcesStatus"] == [
+            {"name": RESOURCE, "resources": [{"resourceID": "a", "health": "Healthy"}]}
+        ]
+        assert status["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+        ready = {each["type"]: each["status"] for each in status["conditions"]}
+        assert ready["Ready"] == ready["PodScheduled"] == "True"
+        annotations = (await cluster.get(f"{PODS}/pod"))["metadata"]["annotations"]
+        given = json.loads(annotations[GIVEN_ANNOTATION])
+        assert set(given) == {"init", "main"}
+        assert given["main"]["env"] == [
+            {"name": "DEVICES", "value": "a"},
+            {"name": "MINE", "value": "1"},
+        ]
+        assert given["main"]["devices"] == [
+            {"containerPath": "/dev/a", "hostPath": "/dev/a", "permissions": "rw"}
+        ]
+        assert given["main"]["allocated"] == {RESOURCE: ["a"]}
+
+
+async def test_an_unhealthy_device_reaches_the_pods_status(cluster: Cluster) -> None:
+    async with registered(FakePlugin(cluster.kubelet.folder, devices("a"))) as plugin:
+        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod())
+        await cluster.status_of("pod", "Running")
+        plugin.list(devices("a", unhealthy=["a"]))
+
+        async def unhealthy() -> bool:
+            status = (await cluster.get(f"{PODS}/pod"))["status"]["containerStatuses"][0]
+            (resource,) = status["allocatedResourcesStatus"]
+            return bool(resource["resources"] == [{"resourceID": "a", "health": "Unhealthy"}])
+
+        await eventually_async(unhealthy)
+
+
+async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
+    plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
+    plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
+    async with registered(plugin):
+        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod())
+
+        async def said_again() -> list[dict[str, Any]]:
+            return [each for each in await cluster.events("Failed") if each["count"] > 2]
+
+        (event,) = await eventually_async(said_again)
+        assert event["type"] == "Warning"
+        assert event["message"] == (
+            "Error: device plugin PreStartContainer rpc failed with err:"
+            " rpc error: code = Internal desc = no bitstream"
+        )
+        assert event["involvedObject"]["name"] == "pod"
+        assert event["involvedObject"]["fieldPath"] == "spec.containers{main}"
+        status = (await cluster.get(f"{PODS}/pod"))["status"]
+        assert status["phase"] == "Pending"
+        waiting = status["containerStatuses"][0]["state"]["waiting"]
+        assert waiting["reason"] == "CreateContainerConfigError"
+        plugin.refusal = None
+        await cluster.status_of("pod", "Running")
+
+
+async def test_a_pod_that_cannot_have_its_devices_fails_for_good(cluster: Cluster) -> None:
+    async with registered(FakePlugin(cluster.kubelet.folder, devices("a"))):
+        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod(containers={"main": 2}))
+        status = await cluster.status_of("pod", "Failed")
+        assert status["reason"] == UNEXPECTED
+        assert "Requested: 2, Available: 1" in status["message"]
+        assert await eventually_async(lambda: cluster.events(UNEXPECTED))
+
+
+async def test_a_deleted_pod_is_gone_on_both_sides(cluster: Cluster) -> None:
+    kubelet = cluster.kubelet
+    async with registered(FakePlugin(kubelet.folder, devices("a"))):
+        await kubelet.until(lambda: bool(kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod())
+        await cluster.status_of("pod", "Running")
+        await cluster.client.request("DELETE", f"{PODS}/pod")
+        await kubelet.until(lambda: not kubelet.pods)
+        assert await eventually_async(lambda: not kubelet.in_use(RESOURCE))
+
+        async def gone() -> bool:
+            return await cluster.client.get(f"{PODS}/pod") is None
+
+        await eventually_async(gone)
+
+
+async def test_it_catches_up_after_the_api_server_was_away(cluster: Cluster) -> None:
+    kubelet = cluster.kubelet
+    async with registered(FakePlugin(kubelet.folder, devices("a", "b"))) as plugin:
+        await kubelet.until(lambda: bool(kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod("first"))
+        await cluster.status_of("first", "Running")
+        async with cluster.api.away():
+            plugin.list(devices("a", "b", "c"))
+            await kubelet.until(lambda: kubelet.capacity[RESOURCE] == 3)
+        await cluster.create(pod("second"))
+        await cluster.status_of("second", "Running")
+
+        async def caught_up() -> bool:
+            return await cluster.node_count("capacity") == "3"
+
+        await eventually_async(caught_up)
+        cluster.api.cut_watches()
+        await cluster.create(pod("third"))
+        await cluster.status_of("third", "Running")
+        assert len(kubelet.pods) == 3
+
+
+async def test_a_pod_that_the_api_server_does_not_know_is_ended(cluster: Cluster) -> None:
+    kubelet = cluster.kubelet
+    await cluster.create(pod("stays", containers={"main": 0}))
+    await cluster.status_of("stays", "Running")
+    stranger = await kubelet.admit(pod("stranger", containers={"main": 0}))
+    cluster.api.cut_watches()
+    await kubelet.until(lambda: stranger not in kubelet.pods)
+    assert [each.spec.name for each in kubelet.pods] == ["stays"]
+
+
+async def test_a_new_process_adopts_the_pods_that_run(cluster: Cluster) -> None:
+    kubelet = cluster.kubelet
+    async with registered(FakePlugin(kubelet.folder, devices("a"), pre_start=True)) as plugin:
+        await kubelet.until(lambda: bool(kubelet.allocatable.get(RESOURCE)))
+        await cluster.create(pod())
+        await cluster.status_of("pod", "Running")
+        await kubelet.close()
+        async with (
+            KubeletStandIn(kubelet.folder, node_name="n1") as later,
+            client_of(cluster.api) as client,
+            agent(later, client),
+        ):
+            await later.until(lambda: bool(later.pods))
+            assert later.pods[0]["main"].environment == {"DEVICES": "a"}
+            assert later.in_use(RESOURCE) == {"a"}
+        assert plugin.pre_starts == [("a",)]
+
+
+async def test_a_resource_that_no_plugin_listed_is_not_the_kubelets_business(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(pod())
+    await cluster.status_of("pod", "Running")
+    assert cluster.kubelet.pods[0]["main"].granted.allocated == ()
