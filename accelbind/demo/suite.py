@@ -1,0 +1,126 @@
+"""Raises the demo's cluster: two nodes with synthetic cards, stand-ins, and the suite on them."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelbind.demo import cluster
+from accelbind.demo.api import Api, Json
+from accelbind.demo.cluster import NodePlan
+from accelbind.demo.stage import Stage
+from certs.folder import IssuedPaths, issue
+from simulator.cards import lay_out
+
+HOST = "127.0.0.1"
+SCAN_SECONDS = "1"
+WEBHOOK = "pods.accelbind.dev"
+
+_API = "/apis/fpga.intel.com/v2"
+_PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What runs, and how to reach it."""
+
+    api: Api
+    audit: Path
+    ports: Mapping[str, int]
+    """Process → the port that people would look at."""
+
+
+def raise_suite(stage: Stage) -> Suite:
+    """Starts everything, and waits until all of it serves."""
+    folder = stage.folder
+    issued = issue(folder / "tls", ["localhost", HOST])
+    control_plane = folder / "api"
+    stage.start(
+        "api-server",
+        "simulator.apiserver",
+        *("--dir", control_plane, "--ports-file", folder / "api-server.ports"),
+    )
+    _start_webhook(stage, issued)
+    api_ports = stage.announced(folder / "api-server.ports", "the API server stand-in")
+    kubeconfig = control_plane / "kubeconfig"
+    for plan in cluster.NODES:
+        _start_node(stage, plan, kubeconfig)
+    webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
+    api = Api(kubeconfig)
+    _register(api, webhook_ports["admission"], issued.ca_certificate)
+    for plan in cluster.NODES:
+        stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
+    ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
+    return Suite(api, control_plane / "audit.jsonl", ports)
+
+
+def _start_webhook(stage: Stage, issued: IssuedPaths) -> None:
+    stage.start(
+        "webhook",
+        "accelbind",
+        *("webhook", "--host", HOST, "--port", "0", "--metrics-port", "0"),
+        *("--tls-cert", issued.certificate, "--tls-key", issued.key),
+        *("--mappings", cluster.mappings_folder()),
+        *("--ports-file", stage.folder / "webhook.ports"),
+    )
+
+
+def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
+    """One node: its cards, its kubelet, its plugin; folders short, for the sockets in them."""
+    home = stage.folder / plan.name
+    lay_out(home / "root", plan.cards)
+    node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
+    stage.start(
+        f"kubelet-{plan.name}",
+        "simulator.kubelet",
+        *("--dir", home, "--retry-seconds", "1", *node),
+    )
+    stage.start(
+        f"plugin-{plan.name}",
+        "accelbind",
+        *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
+        *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
+    )
+
+
+def _register(api: Api, port: int, authority: Path) -> None:
+    """Puts the mappings and the two webhook configurations into the API server."""
+    for obj in cluster.mappings():
+        plural = _PLURALS[obj["kind"]]
+        api.post(f"{_API}/namespaces/{cluster.NAMESPACE}/{plural}", obj)
+    bundle = base64.b64encode(authority.read_bytes()).decode()
+    for kind, path in (
+        ("MutatingWebhookConfiguration", "mutate"),
+        ("ValidatingWebhookConfiguration", "validate"),
+    ):
+        configuration = _configuration(kind, f"https://{HOST}:{port}/{path}", bundle)
+        api.post(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration)
+
+
+def _configuration(kind: str, url: str, bundle: str) -> Json:
+    webhook: Json = {
+        "name": WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": url, "caBundle": bundle},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+    }
+    if kind.startswith("Mutating"):
+        webhook["reinvocationPolicy"] = "IfNeeded"
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "accelbind"},
+        "webhooks": [webhook],
+    }
