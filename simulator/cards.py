@@ -15,7 +15,7 @@ import itertools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from simulator.card_files import (
     SyntheticPort,
     entry_files,
     function_files,
+    port_files,
 )
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
@@ -121,6 +122,7 @@ class Rack:
         self._give_back(function)
         if function.physfn is not None:
             physical = self._functions[function.physfn]
+            self._discard(self._virtual_link(address, physical))
             physical.virtual.remove(address)
             self._rewrite_function_file(physical, "sriov_numvfs")
 
@@ -130,10 +132,8 @@ class Rack:
         moved = physical.ports.pop(port)
         self._discard(self._entry(physical) / physical.port_name(moved))
         self._discard(self.root / "dev" / physical.port_name(moved))
-        base, _, number = address.rpartition(".")
-        virtual_address = f"{base}.{int(number) + 1 + len(physical.virtual)}"
         virtual = self._function(
-            virtual_address,
+            self._free_function(address),
             physical.driver,
             physical.interface_id,
             physical.numa_node,
@@ -141,12 +141,23 @@ class Rack:
         )
         virtual.physfn = address
         virtual.ports.append(moved)
-        link = self.root / "sys" / physical.folder / f"virtfn{len(physical.virtual)}"
-        physical.virtual.append(virtual_address)
         self._lay_out(virtual)
-        link.symlink_to(f"../{virtual_address}")
+        self._virtual_link(virtual.address, physical).symlink_to(f"../{virtual.address}")
+        physical.virtual.append(virtual.address)
         self._rewrite_function_file(physical, "sriov_numvfs")
-        return virtual_address
+        return virtual.address
+
+    def move_back(self, address: str) -> None:
+        """Removes a virtual function and gives its ports back to the physical one."""
+        virtual = self._functions[address]
+        physical = self._functions[str(virtual.physfn)]
+        returned, virtual.ports = virtual.ports, []
+        self.remove_card(address)
+        for port in returned:
+            staged = self._staged()
+            _fill(staged, port_files(physical, port))
+            staged.rename(self._entry(physical) / physical.port_name(port))
+            physical.ports.append(port)
 
     # What is in a card ---------------------------------------------------------------------------
 
@@ -208,15 +219,9 @@ class Rack:
         elif path in files:
             _write_text(staged, files[path])
         else:
-            inside = f"{path}/"
-            _fill(
-                staged,
-                (
-                    (name.removeprefix(inside), text)
-                    for name, text in files.items()
-                    if name.startswith(inside)
-                ),
-            )
+            _fill(staged, _below(path, files))
+            for link, target in _below(path, links):
+                (staged / link).symlink_to(target)
 
     # Laying out ----------------------------------------------------------------------------------
 
@@ -266,6 +271,17 @@ class Rack:
             if address not in self._functions:
                 return address
         raise ValueError("the rack is full")
+
+    def _free_function(self, address: str) -> str:
+        """The lowest free address behind one, on the same device."""
+        device, _, number = address.rpartition(".")
+        behind = (f"{device}.{each}" for each in range(int(number) + 1, 8))
+        return next(each for each in behind if each not in self._functions)
+
+    def _virtual_link(self, address: str, physical: Function) -> Path:
+        """The link from a physical function to one of its virtual ones."""
+        index = int(address[-1]) - int(physical.address[-1]) - 1
+        return self.root / "sys" / physical.folder / f"virtfn{index}"
 
     def _lay_out(self, function: Function) -> None:
         """Makes a function beside the tree, moves it in, and only then lists it."""
@@ -355,6 +371,13 @@ def _links(function: Function) -> Iterator[tuple[str, str]]:
         yield f"{entry}/{inner}/device", "../../../dfl-fme-region.0"
         yield f"{folder}/region{function.inner}", f"../../{entry}/{inner}"
     yield f"{folder}/{name}", f"../../{entry}"
+
+
+def _below(folder: str, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is below a folder, by its path there."""
+    for path, content in paths.items():
+        if path.startswith(f"{folder}/"):
+            yield path.removeprefix(f"{folder}/"), content
 
 
 def _write_text(path: Path, content: str) -> None:

@@ -1,0 +1,248 @@
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from services.domain.devices import PluginMode
+from services.domain.tree import build_tree
+from services.hardware.scan import scan
+from simulator.card_faults import DAMAGE, Fault
+from simulator.cards import (
+    A10_INTERFACE,
+    D5005_INTERFACE,
+    NLB0,
+    NLB3,
+    CardSpec,
+    Rack,
+    lay_out,
+    main,
+)
+
+DRIVERS = ["opae", "dfl"]
+
+
+def found(root: Path) -> dict[str, list[str]]:
+    """Ports by the address of their function, as a reader sees them."""
+    return {card.address: [port.name for port in card.ports] for card in scan(root).cards}
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    """Every file and link below a root, with its content."""
+    seen = {}
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                seen[str(path.relative_to(root))] = bytes(path.readlink())
+            elif path.is_file():
+                seen[str(path.relative_to(root))] = path.read_bytes()
+    return seen
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_laid_out_tree_has_no_link_to_nowhere(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver, ports=2)] * 2)
+    rack.move_to_vf(rack.addresses[0])
+    links = [path for path in tmp_path.rglob("*") if path.is_symlink()]
+    assert len(links) >= 12
+    assert [path for path in links if not path.exists()] == []
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_layout_is_that_of_the_driver(tmp_path: Path, driver: str) -> None:
+    lay_out(tmp_path, [CardSpec(driver, address="0000:5e:00.0")])
+    entry, inner = {
+        "opae": ("fpga/intel-fpga-dev.0", "intel-fpga-fme.0/pr/interface_id"),
+        "dfl": (
+            "fpga_region/region0",
+            "dfl-fme.0/dfl-fme-region.0/fpga_region/region1/compat_id",
+        ),
+    }[driver]
+    card = tmp_path / "sys/devices/pci0000:5e/0000:5e:00.0" / entry
+    listed = tmp_path / "sys/class" / entry
+    assert listed.is_symlink()
+    assert listed.resolve() == card
+    assert (card / "device").resolve() == card.parent.parent
+    assert (card / inner).read_text() == f"{A10_INTERFACE}\n"
+    assert (tmp_path / "sys/bus/pci/devices/0000:5e:00.0").resolve() == card.parent.parent
+
+
+def test_the_last_function_fills_the_ports_that_are_left(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl", afu_ids=(NLB0, NLB3), ports=4), CardSpec(ports=0)])
+    first, second = scan(tmp_path).cards
+    assert [port.afu_id for port in first.ports] == [NLB0, NLB3, NLB3, NLB3]
+    assert [port.afu_id for port in second.ports] == [NLB0]
+
+
+def test_addresses_are_given_out_across_buses_and_domains(tmp_path: Path) -> None:
+    rack = Rack(tmp_path)
+    rack.add_card(CardSpec(address="0000:06:00.0"))
+    given = [rack.add_card(CardSpec()) for _ in range(241)]
+    assert given[:2] == ["0000:05:00.0", "0000:07:00.0"]
+    assert given[-2:] == ["0001:05:00.0", "0001:06:00.0"]
+    with pytest.raises(ValueError, match=r"^0000:06:00\.0 is taken$"):
+        rack.add_card(CardSpec(address="0000:06:00.0"))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_card_that_is_removed_leaves_nothing_and_its_numbers_are_free(
+    tmp_path: Path, driver: str
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
+    before = snapshot(tmp_path)
+    address = rack.add_card(CardSpec(driver, ports=2))
+    rack.move_to_vf(address, 1)
+    rack.remove_card(address)
+    assert snapshot(tmp_path) == before
+    first = rack.addresses[0]
+    names = rack.ports(first), rack.fme(first)
+    rack.remove_card(first)
+    assert list(found(tmp_path)) == list(rack.addresses)
+    rack.add_card(CardSpec(driver, address=first))
+    assert (rack.ports(first), rack.fme(first)) == names
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_port_moves_to_a_virtual_function_and_back(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver, ports=3, address="0000:5e:00.0")])
+    ports = rack.ports("0000:5e:00.0")
+    assert rack.move_to_vf("0000:5e:00.0", 1) == "0000:5e:00.1"
+    assert rack.move_to_vf("0000:5e:00.0", 1) == "0000:5e:00.2"
+    assert found(tmp_path) == {
+        "0000:5e:00.0": [ports[0]],
+        "0000:5e:00.1": [ports[1]],
+        "0000:5e:00.2": [ports[2]],
+    }
+    function = tmp_path / "sys/bus/pci/devices/0000:5e:00.0"
+    assert (function / "sriov_numvfs").read_text() == "2\n"
+    assert (function / "virtfn1/physfn").resolve() == function.resolve()
+    assert rack.fme("0000:5e:00.1") is None
+    rack.move_back("0000:5e:00.2")
+    assert (function / "sriov_numvfs").read_text() == "1\n"
+    assert found(tmp_path) == {"0000:5e:00.0": [ports[0], ports[2]], "0000:5e:00.1": [ports[1]]}
+    assert all(port.problems == () for card in scan(tmp_path).cards for port in card.ports)
+    rack.remove_card("0000:5e:00.1")
+    assert not (function / "virtfn0").is_symlink()
+    assert rack.move_to_vf("0000:5e:00.0") == "0000:5e:00.1"
+    assert rack.addresses == ("0000:5e:00.0", "0000:5e:00.1")
+    assert found(tmp_path) == {"0000:5e:00.0": [ports[2]], "0000:5e:00.1": [ports[0]]}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_card_shows_what_is_put_into_it(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver, ports=2)])
+    (address,) = rack.addresses
+    rack.set_afu(address, NLB3, 1)
+    rack.set_interface(address, D5005_INTERFACE)
+    (card,) = scan(tmp_path).cards
+    assert card.fme is not None
+    assert card.fme.interface_id == D5005_INTERFACE
+    assert [port.afu_id for port in card.ports] == [NLB0, NLB3]
+    virtual = rack.move_to_vf(address)
+    rack.set_interface(virtual, A10_INTERFACE)
+    assert scan(tmp_path).cards[0].fme == card.fme
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("fault", sorted(Fault))
+def test_a_fault_changes_the_tree_and_healing_undoes_it(
+    tmp_path: Path, driver: str, fault: Fault
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver, ports=2)])
+    (address,) = rack.addresses
+    rack.set_afu(address, NLB3, 1)
+    before = snapshot(tmp_path)
+    rack.break_(address, fault, 1)
+    assert snapshot(tmp_path) != before
+    rack.break_(address, fault, 1)
+    rack.heal(address, fault, 1)
+    assert snapshot(tmp_path) == before
+    rack.heal(address, fault, 1)
+    assert snapshot(tmp_path) == before
+
+
+def test_each_fault_has_its_damage() -> None:
+    assert set(DAMAGE) == set(Fault)
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    (address,) = rack.addresses
+    done = threading.Event()
+
+    def change() -> None:
+        for number in range(300):
+            rack.set_afu(address, (NLB0, NLB3)[number % 2])
+        done.set()
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    seen = set()
+    while not done.is_set():
+        seen.add(scan(tmp_path).cards[0].ports[0].afu_id)
+    changer.join()
+    assert seen <= {NLB0, NLB3}
+
+
+def test_cards_may_come_and_go_while_they_are_read(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
+    done = threading.Event()
+
+    def change() -> None:
+        for _ in range(40):
+            rack.remove_card(rack.add_card(CardSpec("dfl")))
+        done.set()
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    looks = 0
+    while not done.is_set():
+        made = build_tree(scan(tmp_path), PluginMode.AF)
+        healthy = [device.id for device in made.devices() if device.healthy]
+        assert "dfl-port.0" in healthy
+        looks += 1
+    changer.join()
+    assert looks
+    assert list(found(tmp_path)) == ["0000:5e:00.0"]
+
+
+def test_a_process_that_may_can_ask_for_character_devices(tmp_path: Path) -> None:
+    try:
+        lay_out(tmp_path, [CardSpec("dfl")], devices=True)
+    except PermissionError:
+        assert os.geteuid() != 0 or not os.access("/dev/mem", os.W_OK)
+        return
+    assert stat.S_ISCHR((tmp_path / "dev/dfl-port.0").stat().st_mode)
+    assert scan(tmp_path).cards[0].ports[0].problems == ()
+
+
+def test_a_thousand_ports_are_laid_out_in_seconds(tmp_path: Path) -> None:
+    started = time.monotonic()
+    lay_out(tmp_path, [CardSpec("dfl", ports=4)] * 250)
+    assert sum(map(len, found(tmp_path).values())) == 1000
+    assert time.monotonic() - started < 20
+
+
+def test_cards_are_laid_out_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--opae", "1", "--dfl", "1", "--ports", "2", "--afu", NLB3, "--fault", "ap1-event"]
+    main(["--root", str(tmp_path), *flags, "--interface", D5005_INTERFACE])
+    assert capsys.readouterr().out == (
+        "0000:05:00.0 intel-fpga-port.0 intel-fpga-port.1\n0000:06:00.0 dfl-port.0 dfl-port.1\n"
+    )
+    made = build_tree(scan(tmp_path), PluginMode.AF)
+    (devices,) = made.resources.values()
+    assert [device.healthy for device in devices.values()] == [False, True, False, True]
+    assert {device.interface_id for device in devices.values()} == {D5005_INTERFACE}
+
+
+def test_the_module_is_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "simulator.cards", "--root", str(tmp_path), "--dfl", "1"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "0000:05:00.0 dfl-port.0\n", "")
