@@ -7,12 +7,15 @@ again, which is the only way that hand-written ones may look.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import TypeAlias
+
+import msgspec
 
 from services.domain.mappings import NamespaceMappings
 from services.domain.pod import EnvVar
+from services.domain.refusals import MAX_REFUSALS
 from services.domain.text import plain, quote
 
 Function: TypeAlias = tuple[str, str]
@@ -26,17 +29,17 @@ _FORM = re.compile(r"FPGA_(REGION|AFU)_([1-9][0-9]{0,8})")
 _NO_SOURCE = b"null"
 
 
-@dataclass(slots=True)
-class WrittenFunctions:
+class WrittenFunctions(msgspec.Struct, frozen=True):
     """The functions that a container's env spells when it reaches us.
 
     Attributes:
-        by_number: the functions by the number in the variables' names.
-        problems: a phrase for each variable that may not stay, to go on after ``container "c0"``.
+        by_number: the functions by the number in the variables' names; none if something is wrong.
+        problems: a phrase for each variable that may not stay, to go on after ``container "c0"``;
+            no more of them than a refusal tells.
     """
 
-    by_number: dict[int, Function] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    by_number: dict[int, Function] = {}
+    problems: list[str] = []
 
 
 def read_functions(
@@ -49,24 +52,20 @@ def read_functions(
         mappings: those of its namespace.
         units: how many units of each physical name (without domain) the container asks for.
     """
-    result = WrittenFunctions()
     values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
-    for variable in variables:
-        if variable.name.startswith(_RESERVED):
-            problem = _read(variable, values)
-            if problem:
-                result.problems.append(f"sets {plain(variable.name)}, {problem}")
-    if result.problems:
-        return result
+    problems = list(islice(_unreadable(variables, values), MAX_REFUSALS))
+    if problems:
+        return WrittenFunctions(problems=problems)
     regions, afus = values["REGION"], values["AFU"]
-    for number in sorted(regions.keys() ^ afus.keys()):
-        kind, partner = ("REGION", "AFU") if number in regions else ("AFU", "REGION")
-        result.problems.append(f"sets FPGA_{kind}_{number} without FPGA_{partner}_{number}")
-    for number in sorted(regions.keys() & afus.keys()):
-        result.by_number[number] = (regions[number], afus[number])
-    result.problems += _not_mapped(result.by_number, mappings)
-    result.problems += _not_covered(result.by_number, units)
-    return result
+    functions = {number: (regions[number], afus[number]) for number in regions if number in afus}
+    mapped = {number: pair for number, pair in functions.items() if pair in mappings.pairs}
+    found = chain(
+        _unpaired(regions, afus),
+        _not_mapped(functions, mappings),
+        _not_covered(mapped, units),
+    )
+    problems = list(islice(found, MAX_REFUSALS))
+    return WrittenFunctions(problems=problems) if problems else WrittenFunctions(functions)
 
 
 def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[dict[str, str]]:
@@ -88,24 +87,38 @@ def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[d
     return variables
 
 
-def _read(variable: EnvVar, values: dict[str, dict[int, str]]) -> str | None:
-    """Take one variable into `values`, or say why it may not be there."""
-    match = _FORM.fullmatch(variable.name)
-    if not match:
-        return (
-            "but names that start with FPGA_REGION or FPGA_AFU are accelbind's own: "
-            "rename it, or ask for a function by its logical name"
-        )
-    if bytes(variable.value_from) != _NO_SOURCE or not variable.value:
-        return "but not to a plain value: leave it out, and ask for a function by its logical name"
-    number = int(match[2])
-    if number in values[match[1]]:
-        return "and sets it twice"
-    values[match[1]][number] = variable.value
-    return None
+def _unreadable(variables: Iterable[EnvVar], values: dict[str, dict[int, str]]) -> Iterator[str]:
+    """Take the variables into `values`, by kind and number, and yield what is wrong with them."""
+    for variable in variables:
+        if not variable.name.startswith(_RESERVED):
+            continue
+        match = _FORM.fullmatch(variable.name)
+        if not match:
+            yield (
+                f"sets {plain(variable.name)}, but names that start with FPGA_REGION or FPGA_AFU "
+                "are accelbind's own: rename it, or ask for a function by its logical name"
+            )
+        elif bytes(variable.value_from) != _NO_SOURCE or not variable.value:
+            yield (
+                f"sets {variable.name}, but not to a plain value: leave it out, and ask for a "
+                "function by its logical name"
+            )
+        elif int(match[2]) in values[match[1]]:
+            yield f"sets {variable.name}, and sets it twice"
+        else:
+            values[match[1]][int(match[2])] = variable.value
 
 
-def _not_mapped(functions: Mapping[int, Function], mappings: NamespaceMappings) -> Iterable[str]:
+def _unpaired(regions: dict[int, str], afus: dict[int, str]) -> Iterator[str]:
+    for number in regions:
+        if number not in afus:
+            yield f"sets FPGA_REGION_{number} without FPGA_AFU_{number}"
+    for number in afus:
+        if number not in regions:
+            yield f"sets FPGA_AFU_{number} without FPGA_REGION_{number}"
+
+
+def _not_mapped(functions: Mapping[int, Function], mappings: NamespaceMappings) -> Iterator[str]:
     for number, (region, afu) in functions.items():
         if (region, afu) not in mappings.pairs:
             yield (
@@ -116,7 +129,7 @@ def _not_mapped(functions: Mapping[int, Function], mappings: NamespaceMappings) 
             )
 
 
-def _not_covered(functions: Mapping[int, Function], units: Mapping[str, int]) -> Iterable[str]:
+def _not_covered(functions: Mapping[int, Function], units: Mapping[str, int]) -> Iterator[str]:
     counted = Counter(region for region, _ in functions.values())
     for region, wanted in counted.items():
         asked = units.get(f"region-{region}", 0)

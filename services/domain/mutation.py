@@ -233,4 +233,4 @@ def _mixed(
 ) -> str:
     first = f"{plain(one.container.name, 20)} ({'/'.join(sorted(one_modes))})"
     second = f"{plain(other.container.name, 20)} ({'/'.join(sorted(other_modes))})"
-    return f"containers {first} and {second}: a node runs one mode, so it may never be scheduled"
+    return f"containers {first} and {second}: a node runs one mode only"

@@ -204,4 +204,4 @@ def _written(
     written = env_rules.read_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)
-    return {} if written.problems else written.by_number, is_empty
+    return written.by_number, is_empty

@@ -563,16 +563,11 @@ def test_different_modes_in_different_containers_are_warned_of() -> None:
     )
     result = judge(before)
     assert isinstance(result, Patched)
-    assert result.warnings == (
-        "containers one (region) and two (af): a node runs one mode, so it may never be scheduled",
-    )
+    assert result.warnings == ("containers one (region) and two (af): a node runs one mode only",)
     again = judge(apply(before, result))
     assert isinstance(again, Unchanged)
     assert again.warnings == (
-        (
-            "containers one (region/regiondevel) and two (af): "
-            "a node runs one mode, so it may never be scheduled"
-        ),
+        "containers one (region/regiondevel) and two (af): a node runs one mode only",
     )
 
 
