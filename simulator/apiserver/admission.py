@@ -142,6 +142,16 @@ class Admission:
         )
         if not verdict.allowed:
             raise refusal(hook.name, verdict.status)
+        if changed is not None:  # a real API server notes it from audit level Request on
+            run.trail.annotate(
+                f"patch.{_PREFIX}/{label}",
+                {
+                    "configuration": hook.configuration,
+                    "webhook": hook.name,
+                    "patch": verdict.patch,
+                    "patchType": "JSONPatch",
+                },
+            )
         return changed
 
     async def _validate_once(self, hook: Hook, item: Json | None, run: _Run) -> None:
