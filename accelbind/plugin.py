@@ -1,0 +1,182 @@
+"""`accelbind plugin`: serve this node's cards to its kubelet."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+KUBELET = "Kubelet and cluster"
+CARDS = "Cards"
+PROCESS = "Process"
+
+
+def plugin(
+    *,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="What a device is: af (a port with its function), region (verified before a"
+            " container starts), regiondevel (with the engine's node), units, bdf.",
+            show_default="af",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder below which sys/ and dev/ are read.",
+            show_default="/",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    host_root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="What the host has before /dev/…, for the kubelet.",
+            show_default="as --root",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    units: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Units in mode units.", show_default="40", rich_help_panel=CARDS
+        ),
+    ] = None,
+    scan_interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time between two looks at the cards.",
+            show_default="5",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    kubelet_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Holds device-plugins/ and pod-resources/.",
+            show_default="/var/lib/kubelet",
+            rich_help_panel=KUBELET,
+        ),
+    ] = None,
+    node_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="This node's name in the cluster.",
+            show_default="$NODE_NAME, or the host's name",
+            rich_help_panel=KUBELET,
+        ),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="How to reach the API server; needed in mode region.",
+            show_default="$KUBECONFIG, or the pod's service account",
+            rich_help_panel=KUBELET,
+        ),
+    ] = None,
+    pod_logs_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the host's /var/log/pods is.",
+            show_default="/var/log/pods",
+            rich_help_panel=KUBELET,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address for /metrics, /healthz and /readyz.",
+            show_default="::, all of IPv6 and IPv4",
+            rich_help_panel=PROCESS,
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port for these; 0 takes any free one.",
+            show_default="9102",
+            rich_help_panel=PROCESS,
+        ),
+    ] = None,
+    ports_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write the port taken.", rich_help_panel=PROCESS
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="debug, info, warning or error.",
+            show_default="info",
+            rich_help_panel=PROCESS,
+        ),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="json, console, or auto: console on a terminal.",
+            show_default="auto",
+            rich_help_panel=PROCESS,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Settings in YAML; flags and ACCELBIND_* variables count before it.",
+            rich_help_panel=PROCESS,
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Show the settings that count, and from where, and exit.",
+            rich_help_panel=PROCESS,
+        ),
+    ] = False,
+) -> None:
+    """Serve this node's cards to its kubelet.
+
+    Finds the FPGA cards of the OPAE and DFL drivers, registers a resource for
+    each kind of device, keeps the kubelet told of their health, and hands
+    containers their device nodes. Ends cleanly on SIGTERM.
+
+    [bold]Examples[/bold]
+      accelbind plugin
+      accelbind plugin --mode region --node-name node-1
+      accelbind plugin --mode units --units 8 --metrics-port 0
+      accelbind plugin --root ./snapshot --kubelet-dir ./kubelet
+    """
+    given = dict(locals())
+    # What the process is made of takes its time and memory: not before it is needed.
+    from plugin.settings import PluginSettings  # noqa: PLC0415
+    from services.runtime.settings import load, render  # noqa: PLC0415
+
+    flags = {name: given[name] for name in PluginSettings.model_fields}
+    settings = load(PluginSettings, flags, config)
+    if print_config:
+        typer.echo(render(settings), nl=False)
+        return
+
+    import asyncio  # noqa: PLC0415
+
+    from plugin.app import run  # noqa: PLC0415
+    from services.runtime import logging  # noqa: PLC0415
+
+    logging.configure(settings.log_level, settings.log_format)
+    asyncio.run(run(settings))

@@ -1,0 +1,229 @@
+"""The plugin process: what it is made of, how it starts, how it ends.
+
+One event loop. Tasks: the look at the kubelet's folder, discovery, an endpoint a resource; beside
+them the probes' small HTTP server. One daemon thread reads files that may hang. SIGTERM or SIGINT
+ends discovery, then every endpoint (streams first, then sockets), then the rest; a scan that hangs
+holds nobody up.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import structlog
+
+from plugin import probes
+from plugin.backoff import Backoff
+from plugin.discovery import Discovery
+from plugin.endpoint import Endpoint
+from plugin.fleet import Fleet
+from plugin.kubelet import KubeletWatch
+from plugin.metrics import PluginMetrics
+from plugin.prestart import FILES_SECONDS, FunctionGate, PodSource
+from plugin.server import ResourceServer, StartGate
+from plugin.settings import PluginSettings
+from plugin.sockets import SocketNames, sweep
+from plugin.worker import DaemonExecutor, Worker
+from services.domain.devices import Device, PluginMode
+from services.domain.errors import HardwareError
+from services.domain.tree import Tree
+from services.hardware.scan import scan
+from services.kubelet.channel import checkpoint_file, plugins_folder
+from services.runtime import metrics as runtime_metrics
+from services.runtime.ports_file import write_ports
+
+END_SECONDS: Final = 4.0
+"""For all endpoints to end; then they are left behind."""
+
+log = structlog.get_logger(room="plugin")
+
+
+async def run(settings: PluginSettings) -> None:
+    """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
+
+    Args:
+        settings: Everything that can be set.
+
+    Raises:
+        AccelbindError: It can't start: a port that is taken, a path that is too long, a
+            kubeconfig that can't be used.
+    """
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(DaemonExecutor())
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with _pods(settings) as pods:
+            plugin = Plugin(settings, pods)
+            await plugin.run(stop)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _pods(settings: PluginSettings) -> AsyncIterator[PodSource | None]:
+    """Access to the API server, where the mode needs it and something says how to reach it."""
+    if settings.mode is not PluginMode.REGION:
+        yield None
+        return
+    # Only this mode pays for a Kubernetes client's memory.
+    from services.cluster.client import ClusterClient, load_config  # noqa: PLC0415
+
+    config = load_config(settings.kubeconfig)
+    if config is None:
+        log.warning(
+            "no access to the API server: in region mode no container will start; run with a"
+            " service account that may get pods, or set --kubeconfig or KUBECONFIG"
+        )
+        yield None
+        return
+    async with ClusterClient(config) as client:
+        yield client
+
+
+class Plugin:
+    """The parts of a plugin process, wired.
+
+    Args:
+        settings: Everything that can be set.
+        pods: The API server, if the mode needs it and it can be reached.
+    """
+
+    def __init__(self, settings: PluginSettings, pods: PodSource | None) -> None:
+        self._settings = settings
+        self._registry = runtime_metrics.new_registry()
+        runtime_metrics.build_info(self._registry, "plugin")
+        self._metrics = PluginMetrics(self._registry)
+        folder = plugins_folder(settings.kubelet_dir)
+        self._names = SocketNames(folder)
+        self._kubelet = KubeletWatch(folder)
+        self._worker = Worker("files")
+        self._discovery = Discovery(
+            mode=settings.mode,
+            root=settings.root,
+            units=settings.units,
+            interval=settings.scan_interval,
+            scan=scan,
+            worker=self._worker,
+            apply=self._apply,
+            scanned=self._metrics.scanned,
+        )
+        self._metrics.watch(lambda: self._discovery.tree)
+        self._gate = self._function_gate(pods)
+        self._fleet: Fleet | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until `stop` is set.
+
+        Raises:
+            AccelbindError: It can't start.
+        """
+        settings = self._settings
+        self._names.next()  # a folder whose path is too long is an error before anything starts
+        await self._sweep()
+        server = await runtime_metrics.serve(
+            self._registry,
+            settings.metrics_host,
+            settings.metrics_port,
+            {"/healthz": self._healthz, "/readyz": self._readyz},
+        )
+        try:
+            write_ports(settings.ports_file, {"metrics": server.port})
+            log.info("plugin starts", **_announced(settings, server.port))
+            await self._work(stop)
+        except ExceptionGroup as group:
+            log.exception("mistake of ours")
+            raise group.exceptions[0] from group
+        finally:
+            await server.close()
+            self._worker.close()
+        log.info("plugin ended")
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._fleet = fleet = Fleet(self._endpoint, group)
+            watching = group.create_task(self._kubelet.run(), name="kubelet")
+            looking = group.create_task(self._discovery.run(), name="discovery")
+            await stop.wait()
+            log.info("plugin ends")
+            looking.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await fleet.close()
+            watching.cancel()
+
+    async def _healthz(self) -> probes.Answer:
+        return await probes.healthz(self._fleet.endpoints if self._fleet else {})
+
+    async def _readyz(self) -> probes.Answer:
+        return await probes.readyz(self._discovery, self._fleet.endpoints if self._fleet else {})
+
+    def _apply(self, tree: Tree) -> None:
+        if self._fleet is not None:
+            self._fleet.apply(tree)
+
+    def _function_gate(self, pods: PodSource | None) -> StartGate | None:
+        settings = self._settings
+        if settings.mode is not PluginMode.REGION:
+            return None
+        return FunctionGate(
+            checkpoint=checkpoint_file(settings.kubelet_dir),
+            pod_logs_dir=settings.pod_logs_dir,
+            node=settings.node_name,
+            pods=pods,
+            fresh_tree=lambda seconds: self._discovery.fresh_tree(seconds=seconds),
+            worker=self._worker,
+        )
+
+    def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:
+        def make_server(now: Mapping[str, Device]) -> ResourceServer:
+            return ResourceServer(
+                resource,
+                now,
+                mode=self._settings.mode,
+                device_root=self._settings.device_root,
+                gate=self._gate,
+                counters=self._metrics,
+            )
+
+        return Endpoint(
+            resource,
+            devices,
+            make_server=make_server,
+            next_path=self._names.next,
+            kubelet=self._kubelet,
+            registered=self._metrics.registered,
+            backoff=Backoff(),
+        )
+
+    async def _sweep(self) -> None:
+        folder = self._kubelet.folder
+        try:
+            swept = await self._worker.run(
+                lambda: sweep(folder), seconds=FILES_SECONDS, what=f"looking through {folder}"
+            )
+        except HardwareError as error:
+            log.warning("sockets of a predecessor were not removed", reason=str(error))
+            return
+        if swept.removed:
+            log.info("sockets of a predecessor removed", sockets=list(swept.removed))
+        if swept.alive:
+            log.warning(
+                "another accelbind plugin serves on this node: end one of the two, since the"
+                " kubelet keeps only the one that registered last",
+                sockets=list(swept.alive),
+            )
+
+
+def _announced(settings: PluginSettings, port: int) -> dict[str, str | int]:
+    return {
+        "mode": settings.mode.value,
+        "node": settings.node_name,
+        "root": str(settings.root),
+        "kubelet_dir": str(settings.kubelet_dir),
+        "metrics_port": port,
+    }

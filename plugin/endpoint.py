@@ -1,0 +1,275 @@
+"""One resource's life with the kubelet: served, registered, lost, and all over again.
+
+    wait for devices → wait for the kubelet → serve → register → registered → lost ─┐
+         ▲                                                                           │
+         └──────────────── close the server, wait a little ◄─────────────────────────┘
+
+A registration is lost when the kubelet's socket is another one (it restarted), when ours is gone
+from its folder (it cleaned up, or somebody else did), or when its stream ends though the folder
+hasn't changed. Whatever it was, the answer is the same: end the old server with its stream, then
+register a new one on a new socket. Ending the old stream first matters: were it to end after the
+new registration, the kubelet would take that for the end of the new one.
+
+A restarted kubelet is registered with at once; anything else waits, longer each time it happens
+soon after the last, so that a kubelet that keeps refusing is not hammered.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import structlog
+
+from plugin.backoff import Backoff
+from plugin.kubelet import Identity, KubeletWatch
+from plugin.server import ResourceServer
+from services.domain.devices import Device
+from services.domain.errors import KubeletError
+from services.domain.text import plain
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet.channel import API_VERSION, dial
+
+REGISTER_SECONDS: Final = 5.0
+"""For the kubelet to answer `Register`; it dials back before it does."""
+
+OPEN_SECONDS: Final = 10.0
+"""For the kubelet to open its stream after that."""
+
+STABLE_SECONDS: Final = 10.0
+"""A registration that lasted this long was a good one: the next wait is a short one again."""
+
+log = structlog.get_logger(room="plugin")
+
+
+class State(StrEnum):
+    """Where an endpoint is in its life."""
+
+    IDLE = "has no devices"
+    WAITING = "waits for the kubelet"
+    REGISTERING = "registers"
+    REGISTERED = "is registered"
+    FAILED = "could not register"
+
+
+class Endpoint:
+    """Keeps one resource registered.
+
+    Args:
+        resource: Full resource name.
+        devices: Its devices by id, to begin with.
+        make_server: Makes a server for devices; one each registration.
+        next_path: Gives a socket path never used before.
+        kubelet: Whether the kubelet is there.
+        registered: Told the outcome of each attempt, `ok` or `failed`.
+        backoff: How long to wait between attempts.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        devices: Mapping[str, Device],
+        *,
+        make_server: Callable[[Mapping[str, Device]], ResourceServer],
+        next_path: Callable[[], Path],
+        kubelet: KubeletWatch,
+        registered: Callable[[str, str], None],
+        backoff: Backoff,
+    ) -> None:
+        self.resource = resource
+        self.devices = devices
+        self.state = State.IDLE
+        self.trouble = ""
+        """Why the last attempt failed; empty once one succeeds."""
+        self.server: ResourceServer | None = None
+        self._make_server = make_server
+        self._next_path = next_path
+        self._kubelet = kubelet
+        self._registered = registered
+        self._backoff = backoff
+        self._has_devices = asyncio.Event()
+        self._log = log.bind(resource=resource)
+        self.update(devices)
+
+    def update(self, devices: Mapping[str, Device]) -> None:
+        """Takes the devices as they are now; none at all makes the capacity 0.
+
+        Args:
+            devices: By id.
+        """
+        self.devices = devices
+        if devices:
+            self._has_devices.set()
+        else:
+            self._has_devices.clear()
+        if self.server is not None:
+            self.server.update(devices)
+
+    async def run(self) -> None:
+        """Keeps the resource registered until cancelled, then ends its server."""
+        while True:
+            self.state = State.WAITING if self.devices else State.IDLE
+            await self._has_devices.wait()
+            self.state = State.WAITING
+            seen = await self._kubelet.present()
+            self.state = State.REGISTERING
+            began = time.monotonic()
+            try:
+                async with self._serving() as (server, path):
+                    await self._register(server, path, seen)
+                    why = await self._until_lost(server, path, seen)
+                self.state = State.WAITING
+                self._log.info("registration lost, will register again", reason=why)
+            except KubeletError as error:
+                self._failed(str(error))
+            if time.monotonic() - began >= STABLE_SECONDS:
+                self._backoff.reset()
+            await self._pause(seen)
+
+    async def _pause(self, seen: Identity) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.next()):
+                await self._kubelet.replaced(seen)
+                self._backoff.reset()
+
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[tuple[ResourceServer, Path]]:
+        path = self._next_path()
+        server = self._make_server(self.devices)
+        try:
+            await server.start(path)
+            self.server = server
+            server.update(self.devices)  # they may have changed meanwhile
+            yield server, path
+        finally:
+            self.server = None
+            await server.close()
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    async def _register(self, server: ResourceServer, path: Path, seen: Identity) -> None:
+        """Makes the resource known.
+
+        Raises:
+            KubeletError: The kubelet refuses, doesn't answer in time, or restarts meanwhile.
+        """
+        request = pb.RegisterRequest(
+            version=API_VERSION,
+            endpoint=path.name,
+            resource_name=self.resource,
+            options=server.options,
+        )
+        async with dial(self._kubelet.socket) as channel:
+            stub = rpc.RegistrationStub(channel)
+            try:
+                first = await first_of(
+                    {
+                        "answered": _answer(stub.Register(request, timeout=REGISTER_SECONDS)),
+                        "restarted": self._kubelet.replaced(seen),
+                    }
+                )
+            except grpc.aio.AioRpcError as error:
+                raise KubeletError(explain(error, self._kubelet.socket)) from error
+        if first == "restarted":
+            raise KubeletError("the kubelet restarted during the registration")
+
+    async def _until_lost(self, server: ResourceServer, path: Path, seen: Identity) -> str:
+        """Waits until the registration is worth nothing any more, and says why.
+
+        Raises:
+            KubeletError: The kubelet never opened its stream.
+        """
+        with self._kubelet.guard(path) as gone:
+
+            def losses() -> dict[str, Coroutine[Any, Any, object]]:
+                return {
+                    "the kubelet restarted": self._kubelet.replaced(seen),
+                    "our socket was removed": gone.wait(),
+                    "the kubelet ended its stream": server.cut.wait(),
+                }
+
+            opened = {_OPENED: server.opened.wait()}
+            first = await first_of(opened | losses(), seconds=OPEN_SECONDS)
+            if first is None:
+                raise KubeletError(
+                    "the kubelet took the registration but hasn't asked for the devices within"
+                    f" {OPEN_SECONDS:g} s"
+                )
+            if first != _OPENED:
+                return first
+            self._succeeded(path)
+            return await first_of(losses()) or ""
+
+    def _succeeded(self, path: Path) -> None:
+        self.state, self.trouble = State.REGISTERED, ""
+        self._registered(self.resource, "ok")
+        self._log.info("registered", socket=path.name, devices=len(self.devices))
+
+    def _failed(self, trouble: str) -> None:
+        """Says what is wrong once; the same trouble again is for who looks closer."""
+        say = self._log.debug if trouble == self.trouble else self._log.warning
+        say("registration failed, will try again", reason=trouble)
+        self.state, self.trouble = State.FAILED, trouble
+        self._registered(self.resource, "failed")
+
+
+_OPENED: Final = "opened"
+
+
+async def _answer(call: Awaitable[object]) -> None:
+    await call
+
+
+async def first_of(
+    waits: Mapping[str, Coroutine[Any, Any, object]], *, seconds: float | None = None
+) -> str | None:
+    """Waits for the first of several to finish, and ends the others.
+
+    Args:
+        waits: What to wait for, by name; earlier ones count first if several finish together.
+        seconds: How long to wait at most.
+
+    Returns:
+        The name of the first; None if none finished in time.
+
+    Raises:
+        BaseException: Whatever the first one raised.
+    """
+    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
+    try:
+        await asyncio.wait(tasks.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for name, task in tasks.items():
+            if task.done():
+                task.result()
+                return name
+        return None
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
+    """A sentence for a registration that failed.
+
+    Args:
+        error: What gRPC says.
+        socket: The kubelet's.
+    """
+    said = plain(error.details() or "", 300)
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"the kubelet doesn't answer a registration within {REGISTER_SECONDS:g} s"
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return f"nobody answers on {socket}: is the kubelet running? ({said})"
+    if "version" in said and "not supported" in said:
+        return (
+            f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"
+            f" version that accelbind has: {said}"
+        )
+    return f"the kubelet refuses the registration: {error.code().name}: {said}"

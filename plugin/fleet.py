@@ -1,0 +1,87 @@
+"""All of a node's resources: an endpoint each, kept in step with the tree.
+
+A resource that loses its last device says so at once, which makes its capacity 0; only some time
+later its endpoint ends. Ended at once, the kubelet would keep the old capacity for minutes.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from plugin.endpoint import Endpoint
+from services.domain.devices import Device
+from services.domain.tree import Tree
+
+LINGER_SECONDS: Final = 60.0
+"""How long an endpoint without devices stays."""
+
+Devices = Mapping[str, Device]
+
+log = structlog.get_logger(room="plugin")
+
+
+class Fleet:
+    """Starts, updates and ends endpoints as resources come, change and go.
+
+    Args:
+        make_endpoint: Makes the endpoint of a resource.
+        group: Where their tasks run: one that fails by a mistake of ours ends the group.
+        linger_seconds: How long an endpoint without devices stays.
+    """
+
+    def __init__(
+        self,
+        make_endpoint: Callable[[str, Devices], Endpoint],
+        group: asyncio.TaskGroup,
+        *,
+        linger_seconds: float = LINGER_SECONDS,
+    ) -> None:
+        self.endpoints: dict[str, Endpoint] = {}
+        self._make_endpoint = make_endpoint
+        self._group = group
+        self._linger_seconds = linger_seconds
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+
+    def apply(self, tree: Tree) -> None:
+        """Brings every endpoint in step with a tree.
+
+        Args:
+            tree: What the node offers now.
+        """
+        for resource, devices in tree.resources.items():
+            if resource in self._lingering:
+                self._lingering.pop(resource).cancel()
+            if resource in self.endpoints:
+                self.endpoints[resource].update(devices)
+            else:
+                self._begin(resource, devices)
+        for resource in self.endpoints.keys() - tree.resources.keys() - self._lingering.keys():
+            log.warning("last device of a resource is gone", resource=resource)
+            self.endpoints[resource].update({})
+            self._lingering[resource] = asyncio.get_running_loop().call_later(
+                self._linger_seconds, self._end, resource
+            )
+
+    async def close(self) -> None:
+        """Ends all endpoints with their streams and sockets."""
+        for handle in self._lingering.values():
+            handle.cancel()
+        self._lingering.clear()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, resource: str, devices: Devices) -> None:
+        endpoint = self._make_endpoint(resource, devices)
+        self.endpoints[resource] = endpoint
+        self._tasks[resource] = self._group.create_task(endpoint.run(), name=resource)
+
+    def _end(self, resource: str) -> None:
+        self._lingering.pop(resource, None)
+        self.endpoints.pop(resource)
+        self._tasks.pop(resource).cancel()
+        log.info("resource ended", resource=resource)

@@ -1,0 +1,132 @@
+"""Whether the kubelet is there, and whether it is still the same one.
+
+The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
+deletes every other socket in the folder when it starts, and makes its own anew. So a look at the
+folder a few times a second tells all there is to tell: one listing gives the names and inodes of
+its sockets and ours. It costs next to nothing, and unlike file notifications it survives the
+folder being removed and made again.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.kubelet.channel import KUBELET_SOCKET
+
+LOOK_SECONDS: Final = 0.2
+"""Between two looks: a restarted kubelet is seen within this, and registered with soon after."""
+
+log = structlog.get_logger(room="plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells one socket from another at the same path.
+
+    Inodes of deleted files are soon given out again, so the time it was made counts too.
+    """
+
+    inode: int
+    made_ns: int
+
+
+def identify(path: Path) -> Identity | None:
+    """The identity of what has a path now; None where there is nothing to be seen."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return Identity(found.st_ino, found.st_mtime_ns)
+
+
+class KubeletWatch:
+    """Looks at the kubelet's folder, and wakes who waits for a change in it.
+
+    Args:
+        folder: The kubelet's folder of device plugins.
+        look_seconds: Time between two looks.
+    """
+
+    def __init__(self, folder: Path, *, look_seconds: float = LOOK_SECONDS) -> None:
+        self.folder = folder
+        self.socket = folder / KUBELET_SOCKET
+        self.current: Identity | None = None
+        self._look_seconds = look_seconds
+        self._changed = asyncio.Event()
+        self._trouble = ""
+        self._guarded: dict[str, tuple[int, asyncio.Event]] = {}
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        self._look()
+        if self.current is None:
+            log.warning("kubelet is away: waiting for its socket", **self._where())
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            self._look()
+
+    async def present(self) -> Identity:
+        """Waits until there is a kubelet's socket."""
+        while self.current is None:
+            await self._changed.wait()
+        return self.current
+
+    async def replaced(self, seen: Identity) -> None:
+        """Waits until the kubelet's socket isn't the one seen."""
+        while self.current == seen:
+            await self._changed.wait()
+
+    @contextmanager
+    def guard(self, path: Path) -> Iterator[asyncio.Event]:
+        """An event that is set when our socket at a path in the folder is gone.
+
+        Args:
+            path: A socket that is there.
+        """
+        gone = asyncio.Event()
+        identity = identify(path)
+        if identity is None:
+            gone.set()
+        else:
+            self._guarded[path.name] = (identity.inode, gone)
+        try:
+            yield gone
+        finally:
+            self._guarded.pop(path.name, None)
+
+    def _look(self) -> None:
+        inodes: dict[str, int] = {}
+        try:
+            with os.scandir(self.folder) as entries:
+                inodes = {entry.name: entry.inode() for entry in entries}
+            self._trouble = ""
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
+        for name, (inode, gone) in self._guarded.items():
+            if inodes.get(name) != inode:
+                gone.set()
+        now = identify(self.socket) if KUBELET_SOCKET in inodes else None
+        if now == self.current:
+            return
+        before, self.current = self.current, now
+        self._say(before, now)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _say(self, before: Identity | None, now: Identity | None) -> None:
+        if now is None:
+            log.warning("kubelet is away: its socket is gone", **self._where())
+        elif before is None:
+            log.info("kubelet is there", **self._where())
+        else:
+            log.info("kubelet has restarted", **self._where())
+
+    def _where(self) -> dict[str, str]:
+        where = {"socket": str(self.socket)}
+        return where | {"reason": self._trouble} if self._trouble else where

@@ -1,0 +1,102 @@
+"""What the plugin counts, and its devices as a scrape finds them."""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.domain.tree import Tree
+from services.kubelet.channel import HEALTHY, UNHEALTHY
+
+_SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
+
+
+class PluginMetrics:
+    """The plugin's metrics.
+
+    Args:
+        registry: Where they are registered.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._allocations = Counter(
+            "accelbind_allocations",
+            "Containers given devices, by resource and outcome (given, refused).",
+            ("resource", "outcome"),
+            registry=registry,
+        )
+        self._registrations = Counter(
+            "accelbind_registrations",
+            "Attempts to register a resource with the kubelet, by outcome (ok, failed).",
+            ("resource", "outcome"),
+            registry=registry,
+        )
+        self._scan = Histogram(
+            "accelbind_scan_seconds",
+            "Seconds that reading all cards takes.",
+            buckets=_SCAN_BUCKETS,
+            registry=registry,
+        )
+        self._prestart = Counter(
+            "accelbind_prestart",
+            "Containers about to start whose function was verified, by outcome (allowed, refused,"
+            " unverifiable, failed).",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("allowed", "refused", "unverifiable", "failed"):
+            self._prestart.labels(outcome)
+
+    def watch(self, tree: Callable[[], Tree]) -> None:
+        """Shows the devices of a tree.
+
+        Args:
+            tree: Gives the tree as of now.
+        """
+        self._registry.register(_Devices(tree))
+
+    def allocated(self, resource: str, outcome: str) -> None:
+        """One container's `Allocate` was answered."""
+        self._allocations.labels(resource, outcome).inc()
+
+    def registered(self, resource: str, outcome: str) -> None:
+        """One attempt to register ended."""
+        self._registrations.labels(resource, outcome).inc()
+
+    def scanned(self, seconds: float) -> None:
+        """One scan ended."""
+        self._scan.observe(seconds)
+
+    def prestarted(self, outcome: str) -> None:
+        """One `PreStartContainer` was answered."""
+        self._prestart.labels(outcome).inc()
+
+
+class _Devices(Collector):
+    """Counts devices when asked, so that no label outlives what it was about."""
+
+    def __init__(self, tree: Callable[[], Tree]) -> None:
+        self._tree = tree
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "accelbind_devices",
+            "Devices by resource, health and the first reason for it; no resource: can't be"
+            " offered.",
+            labels=("resource", "health", "reason"),
+        )
+        tree = self._tree()
+        tally = Tally(
+            (
+                device.resource,
+                HEALTHY if device.healthy else UNHEALTHY,
+                device.reasons[0].reason if device.reasons else "",
+            )
+            for device in (*tree.devices(), *tree.unplaced)
+        )
+        for labels, count in sorted(tally.items()):
+            family.add_metric(labels, count)
+        yield family

@@ -1,0 +1,331 @@
+"""One resource's gRPC server: what the kubelet asks, and what it is streamed.
+
+A server lives as long as one registration does. Its socket is its own and its streams know only
+itself, so that ending it ends just what the kubelet had from it; see `plugin.endpoint` for when.
+
+`ListAndWatch` sends the devices at once and after each change. Every stream remembers what it sent
+last: one that is slow skips to the newest list instead of queueing all of them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from services.domain.allocation import ContainerAllocation, allocate
+from services.domain.devices import Device, PluginMode
+from services.domain.errors import AccelbindError, AskerError, KubeletError
+from services.domain.text import clip
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet.channel import HEALTHY, UNHEALTHY, dial, listen
+
+DRAIN_SECONDS: Final = 1.0
+"""For streams to end by themselves when a server closes."""
+
+GRACE_SECONDS: Final = 0.5
+"""For calls under way after that; what still runs then is cancelled."""
+
+MAX_DETAILS: Final = 2000
+"""Characters of an error's text; it travels in a header and ends in a pod's event."""
+
+log = structlog.get_logger(room="plugin")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class StartGate(Protocol):
+    """Decides whether a container may start."""
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        """Returns if it may.
+
+        Args:
+            resource: Full resource name.
+            ids: The devices of it that the container was given.
+
+        Raises:
+            AccelbindError: It may not, with a sentence for the pod's events.
+        """
+
+
+class Counters(Protocol):
+    """What a server counts."""
+
+    def allocated(self, resource: str, outcome: str) -> None:
+        """One container's `Allocate` was answered."""
+
+    def prestarted(self, outcome: str) -> None:
+        """One `PreStartContainer` was answered."""
+
+
+class ResourceServer(rpc.DevicePluginServicer):
+    """Serves one resource on one socket.
+
+    Args:
+        resource: Full resource name.
+        devices: Its devices by id, to begin with.
+        mode: The node's mode.
+        device_root: Folder below which the host's `dev/` is, as the host sees it.
+        gate: Asked before a container starts; without one, the kubelet doesn't ask.
+        counters: What to count with.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        devices: Mapping[str, Device],
+        *,
+        mode: PluginMode,
+        device_root: str,
+        gate: StartGate | None,
+        counters: Counters,
+    ) -> None:
+        self.resource = resource
+        self.path: Path | None = None
+        self.opened = asyncio.Event()
+        """Set once the kubelet has opened a stream."""
+        self.cut = asyncio.Event()
+        """Set once the kubelet has ended its stream."""
+        self._devices = devices
+        self._listing = listing(devices)
+        self._mode = mode
+        self._device_root = device_root
+        self._gate = gate
+        self._counters = counters
+        self._server: grpc.aio.Server | None = None
+        self._streams: set[asyncio.Event] = set()
+        self._drained = asyncio.Event()
+        self._ending = False
+
+    @property
+    def options(self) -> pb.DevicePluginOptions:
+        """What the kubelet should call before it starts a container or chooses devices."""
+        return pb.DevicePluginOptions(
+            pre_start_required=self._gate is not None, get_preferred_allocation_available=False
+        )
+
+    async def start(self, path: Path) -> None:
+        """Serves on a socket that nothing else has.
+
+        Raises:
+            KubeletError: The socket can't be made.
+        """
+        server = grpc.aio.server()
+        rpc.add_DevicePluginServicer_to_server(self, server)
+        listen(server, path)
+        self._server, self.path = server, path
+        await server.start()
+
+    async def close(self) -> None:
+        """Ends the streams, then the calls, then the server, and with it its socket."""
+        if self._server is None:
+            return
+        self._ending = True
+        for wake in self._streams:
+            wake.set()
+        if self._streams:
+            # Stopping a server with an open stream waits the whole grace: end the streams first.
+            await asyncio.wait([asyncio.ensure_future(self._drained.wait())], timeout=DRAIN_SECONDS)
+        await self._server.stop(GRACE_SECONDS)
+        self._server = None
+
+    def update(self, devices: Mapping[str, Device]) -> None:
+        """Takes the resource's devices as they are now, and streams them if that changes the list.
+
+        Args:
+            devices: By id.
+        """
+        self._devices = devices
+        new = listing(devices)
+        if new == self._listing:
+            return
+        self._listing = new
+        for wake in self._streams:
+            wake.set()
+
+    async def alive(self, seconds: float) -> None:
+        """Makes a real call to our own socket.
+
+        Raises:
+            KubeletError: No answer.
+        """
+        if self.path is None:
+            raise KubeletError(f"{self.resource} is not served")
+        async with dial(self.path) as channel:
+            try:
+                await rpc.DevicePluginStub(channel).GetDevicePluginOptions(
+                    pb.Empty(), timeout=seconds
+                )
+            except grpc.aio.AioRpcError as error:
+                raise KubeletError(
+                    f"{self.resource} doesn't answer on {self.path}: {error.code().name}"
+                ) from error
+
+    # The kubelet's calls; their names are the protocol's.
+
+    async def GetDevicePluginOptions(  # noqa: N802
+        self,
+        request: pb.Empty,  # noqa: ARG002 - holds nothing
+        context: grpc.aio.ServicerContext[pb.Empty, pb.DevicePluginOptions],  # noqa: ARG002
+    ) -> pb.DevicePluginOptions:
+        """What the kubelet should call; also the kubelet's first sign of life during `Register`."""
+        return self.options
+
+    async def ListAndWatch(  # noqa: N802
+        self,
+        request: pb.Empty,  # noqa: ARG002 - holds nothing
+        context: grpc.aio.ServicerContext[pb.Empty, pb.ListAndWatchResponse],  # noqa: ARG002
+    ) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """The devices now, and again after each change, until either side ends it."""
+        wake = asyncio.Event()
+        self._streams.add(wake)
+        self.opened.set()
+        sent = None
+        try:
+            while not self._ending:
+                wake.clear()
+                if self._listing is not sent:
+                    sent = self._listing
+                    yield sent
+                else:
+                    await wake.wait()
+        finally:
+            self._streams.discard(wake)
+            if not self._streams:
+                (self._drained if self._ending else self.cut).set()
+
+    async def GetPreferredAllocation(  # noqa: N802
+        self,
+        request: pb.PreferredAllocationRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - no need of it
+            pb.PreferredAllocationRequest, pb.PreferredAllocationResponse
+        ],
+    ) -> pb.PreferredAllocationResponse:
+        """The devices that must be in, then the others in the kubelet's order.
+
+        Not announced in `GetDevicePluginOptions`: the kubelet chooses as well by itself.
+        """
+        return pb.PreferredAllocationResponse(
+            container_responses=[
+                pb.ContainerPreferredAllocationResponse(deviceIDs=preferred(each))
+                for each in request.container_requests
+            ]
+        )
+
+    async def Allocate(  # noqa: N802
+        self,
+        request: pb.AllocateRequest,
+        context: grpc.aio.ServicerContext[pb.AllocateRequest, pb.AllocateResponse],
+    ) -> pb.AllocateResponse:
+        """What each container needs for its devices: one answer a request, in their order."""
+        requests = [list(each.devices_ids) for each in request.container_requests]
+        async with self._answering(context, "Allocate", devices=requests):
+            try:
+                given = [self._allocate(ids) for ids in requests]
+            except AccelbindError:
+                self._counters.allocated(self.resource, "refused")
+                raise
+        for ids, one in zip(requests, given, strict=True):
+            self._counters.allocated(self.resource, "given")
+            log.info(
+                "allocated",
+                resource=self.resource,
+                devices=ids,
+                nodes=[each.host_path for each in one.devices],
+            )
+        return pb.AllocateResponse(container_responses=[message(one) for one in given])
+
+    def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
+        return allocate(self._devices, ids, mode=self._mode, host_root=self._device_root)
+
+    async def PreStartContainer(  # noqa: N802
+        self,
+        request: pb.PreStartContainerRequest,
+        context: grpc.aio.ServicerContext[
+            pb.PreStartContainerRequest, pb.PreStartContainerResponse
+        ],
+    ) -> pb.PreStartContainerResponse:
+        """The last word before a container starts, where the kubelet was told to ask."""
+        ids = list(request.devices_ids)
+        async with self._answering(context, "PreStartContainer", devices=ids):
+            if self._gate is not None:
+                outcome = "failed"
+                try:
+                    await self._gate.check(self.resource, ids)
+                    outcome = "allowed"
+                except AskerError:
+                    outcome = "refused"
+                    raise
+                except AccelbindError:
+                    outcome = "unverifiable"
+                    raise
+                finally:
+                    self._counters.prestarted(outcome)
+        return pb.PreStartContainerResponse()
+
+    @asynccontextmanager
+    async def _answering(
+        self, context: Context, call: str, **values: object
+    ) -> AsyncIterator[None]:
+        """Where errors become gRPC codes, once."""
+        try:
+            yield
+        except AccelbindError as error:
+            log.warning("refused", call=call, resource=self.resource, reason=str(error), **values)
+            await context.abort(code_of(error), clip(str(error), MAX_DETAILS))
+        except Exception as error:
+            log.exception("mistake of ours", call=call, resource=self.resource, **values)
+            text = f"accelbind has made a mistake in {call}: {type(error).__name__}: {error}"
+            await context.abort(grpc.StatusCode.INTERNAL, clip(text, MAX_DETAILS))
+
+
+def code_of(error: AccelbindError) -> grpc.StatusCode:
+    """The gRPC code that says whose fault an error is.
+
+    What the asker wants doesn't fit the node as it is: FAILED_PRECONDITION. The world is in the
+    way, and may not be next time: UNAVAILABLE.
+    """
+    if isinstance(error, AskerError):
+        return grpc.StatusCode.FAILED_PRECONDITION
+    return grpc.StatusCode.UNAVAILABLE
+
+
+def listing(devices: Mapping[str, Device]) -> pb.ListAndWatchResponse:
+    """Devices as the kubelet is told them, in the order of their ids."""
+    return pb.ListAndWatchResponse(devices=[_told(devices[key]) for key in sorted(devices)])
+
+
+def _told(device: Device) -> pb.Device:
+    told = pb.Device(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)
+    if device.numa_node is not None:  # set but empty breaks the single-numa-node policy
+        told.topology.nodes.add(ID=device.numa_node)
+    return told
+
+
+def preferred(request: pb.ContainerPreferredAllocationRequest) -> list[str]:
+    """Devices for one container: those it must have, then the first of the rest."""
+    chosen = dict.fromkeys((*request.must_include_deviceIDs, *request.available_deviceIDs))
+    return list(chosen)[: max(0, request.allocation_size)]
+
+
+def message(given: ContainerAllocation) -> pb.ContainerAllocateResponse:
+    """One container's allocation as the kubelet reads it."""
+    return pb.ContainerAllocateResponse(
+        envs=given.envs,
+        devices=[
+            pb.DeviceSpec(
+                container_path=each.container_path,
+                host_path=each.host_path,
+                permissions=each.permissions,
+            )
+            for each in given.devices
+        ],
+        annotations=given.annotations,
+        cdi_devices=[pb.CDIDevice(name=name) for name in given.cdi_devices],
+    )

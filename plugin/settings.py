@@ -1,0 +1,54 @@
+"""Everything that can be set about a plugin process."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from services.domain.devices import PluginMode
+from services.domain.tree import DEFAULT_UNITS
+from services.runtime.listening import ALL_ADDRESSES
+from services.runtime.settings import ProcessSettings
+
+AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+
+
+def default_node_name() -> str:
+    """This node's name: `NODE_NAME`, which a DaemonSet sets from the field, or the host's name."""
+    return os.environ.get("NODE_NAME") or socket.gethostname()
+
+
+class PluginSettings(ProcessSettings):
+    """Settings of `accelbind plugin`; flags, `ACCELBIND_*` and a file fill them, in that order."""
+
+    mode: PluginMode = PluginMode.AF
+    """What a device is on this node."""
+    root: AbsolutePath = Path("/")
+    """Folder below which `sys/` and `dev/` are read."""
+    host_root: AbsolutePath | None = None
+    """What stands before `/dev/…` in the host paths given to the kubelet; as `root` if None."""
+    kubelet_dir: AbsolutePath = Path("/var/lib/kubelet")
+    """Holds `device-plugins/` and `pod-resources/`."""
+    node_name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
+        default_factory=default_node_name
+    )
+    """This node's name in the cluster."""
+    units: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_UNITS
+    """How many units there are in mode `units`."""
+    scan_interval: Annotated[float, Field(ge=0.05, le=3600)] = 5.0
+    """Seconds between two looks at the cards."""
+    metrics_host: str = ALL_ADDRESSES
+    """Address for metrics and probes; `::` means all, IPv6 and IPv4."""
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9102
+    """Port for metrics and probes; 0 means any free one."""
+    kubeconfig: AbsolutePath | None = None
+    """How to reach the API server; None: `KUBECONFIG`, or the pod's service account."""
+    pod_logs_dir: AbsolutePath = Path("/var/log/pods")
+    """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
+
+    @property
+    def device_root(self) -> str:
+        """Folder below which the host's `dev/` is, as the host sees it."""
+        return str(self.host_root or self.root)
