@@ -51,7 +51,7 @@ def require(tool: str) -> str:
 
 
 def eventually(
-    predicate: Callable[[], T], timeout: float = 10, interval: float = 0.02, what: str = ""
+    predicate: Callable[[], T | None], timeout: float = 10, interval: float = 0.02, what: str = ""
 ) -> T:
     """Calls `predicate` until it gives something true, and returns that.
 
@@ -76,7 +76,7 @@ def eventually(
 
 @overload
 async def eventually_async(
-    predicate: Callable[[], Awaitable[T]],
+    predicate: Callable[[], Awaitable[T | None]],
     timeout: float = ...,  # noqa: ASYNC109 - as below
     interval: float = ...,
     what: str = ...,
@@ -85,7 +85,7 @@ async def eventually_async(
 
 @overload
 async def eventually_async(
-    predicate: Callable[[], T],
+    predicate: Callable[[], T | None],
     timeout: float = ...,  # noqa: ASYNC109 - as below
     interval: float = ...,
     what: str = ...,
@@ -93,7 +93,7 @@ async def eventually_async(
 
 
 async def eventually_async(
-    predicate: Callable[[], T | Awaitable[T]],
+    predicate: Callable[[], T | None] | Callable[[], Awaitable[T | None]],
     timeout: float = 10,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
     interval: float = 0.02,
     what: str = "",
