@@ -12,13 +12,13 @@ Nothing here decides anything about devices: that is `standin`'s.
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import httpx2
 import structlog
 
-from services.cluster.client import ClusterClient
+from services.cluster.client import Answer, ClusterClient
 from services.domain.errors import AskerError, ClusterError
 from simulator.kubelet import reports
 from simulator.kubelet.reports import GIVEN_ANNOTATION, Json
@@ -35,6 +35,8 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 WATCH_SECONDS: Final = 300
 WATCH_GRACE_SECONDS: Final = 15
+LAST_WORDS_SECONDS: Final = 1.0
+"""How long requests under way may take once all is over."""
 LOOK_SECONDS: Final = 5.0
 """How often the node's status is looked at though nothing happened: capacity may expire."""
 
@@ -54,6 +56,7 @@ class NodeAgent:
         self._client = client
         self._node = kubelet.node_name
         self._chores: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Task[Answer]] = set()
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: dict[str, int] = {}
@@ -69,6 +72,10 @@ class NodeAgent:
             for chore in self._chores:
                 chore.cancel()
             await asyncio.gather(*self._chores, return_exceptions=True)
+            if self._asking:
+                await asyncio.wait(self._asking, timeout=LAST_WORDS_SECONDS)
+            for asking in self._asking:
+                asking.cancel()
 
     async def _again_and_again(self, what: str, follow: Callable[[], Awaitable[None]]) -> None:
         """Follows something, and starts over where the API server failed."""
@@ -97,7 +104,7 @@ class NodeAgent:
 
     async def _create_node(self) -> None:
         body = reports.node(self._node)
-        answer = await self._client.request("POST", NODES, body=body)
+        answer = await self._ask("POST", NODES, body=body)
         if answer.status != httpx2.codes.CONFLICT:
             self._client.expect(answer, f"POST {NODES}")
             LOG.info("node registered", node=self._node)
@@ -125,8 +132,8 @@ class NodeAgent:
 
     async def _follow_pods(self) -> None:
         """Lists the node's pods, then watches them until the watch ends."""
-        chosen = {"fieldSelector": f"spec.nodeName={self._node}"}
-        answer = await self._client.request("GET", PODS, params=chosen)
+        chosen: dict[str, str | int] = {"fieldSelector": f"spec.nodeName={self._node}"}
+        answer = await self._ask("GET", PODS, params=chosen)
         listed = _decode(self._client.expect(answer, f"GET {PODS}").body)
         present = {str(each["metadata"]["uid"]) for each in listed["items"]}
         for state in self._kubelet.pods:
@@ -136,7 +143,7 @@ class NodeAgent:
             self._take(pod)
         await self._watch_pods(chosen, str(listed["metadata"]["resourceVersion"]))
 
-    async def _watch_pods(self, chosen: dict[str, str], version: str) -> None:
+    async def _watch_pods(self, chosen: dict[str, str | int], version: str) -> None:
         params: dict[str, str | int] = {
             **chosen,
             "watch": "1",
@@ -188,7 +195,7 @@ class NodeAgent:
             await self._end(state)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         try:
-            await self._client.request("DELETE", _pod_path(pod["metadata"]), body=body)
+            await self._ask("DELETE", _pod_path(pod["metadata"]), body=body)
         except ClusterError as error:
             LOG.warning("deletion not told", pod=pod["metadata"]["name"], reason=str(error))
 
@@ -241,14 +248,44 @@ class NodeAgent:
             await self._patch(f"{path}/{reports.event_name(event)}", reports.event_again(event))
         else:
             body = reports.event_object(event, self._node)
-            answer = await self._client.request("POST", path, body=body)
+            answer = await self._ask("POST", path, body=body)
             if answer.status != httpx2.codes.NOT_FOUND:  # its namespace may be gone
                 self._client.expect(answer, f"POST {path}")
         self._events_written[event.key] = count
 
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Json | None = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        """Asks the API server; who is cancelled meanwhile leaves the request to come to its end.
+
+        So a write is not broken off half-way, nor a connection in its handshake (whose socket
+        Python 3.11 would leave open).
+
+        Raises:
+            ClusterError: no answer.
+        """
+        request = self._client.request(
+            method, path, params=params, body=body, content_type=content_type
+        )
+        asking = asyncio.create_task(request)
+        self._asking.add(asking)
+        asking.add_done_callback(self._done_asking)
+        return await asyncio.shield(asking)
+
+    def _done_asking(self, asking: asyncio.Task[Answer]) -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # whoever still waits gets it; nobody else needs to hear of it
+
     async def _patch(self, path: str, patch: Json) -> bool:
         """Patches an object; gives whether it is there, and still the same one."""
-        answer = await self._client.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        answer = await self._ask("PATCH", path, body=patch, content_type=MERGE_PATCH)
         if answer.status in {httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT}:
             return False
         self._client.expect(answer, f"PATCH {path}")
