@@ -232,3 +232,55 @@ async def test_a_stopped_kubelet_leaves_no_task_behind(short_dir: Path) -> None:
         await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
     await eventually_async(lambda: asyncio.all_tasks() <= before)
     assert names(short_dir) == ["device-plugins", "pod-resources"]
+
+
+async def test_a_restart_ends_registrations_that_hang(kubelet: KubeletStandIn) -> None:
+    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
+        with kubelet.hanging():
+            registration = asyncio.create_task(plugin.register())
+            await kubelet.until(lambda: "Register" in methods(kubelet))
+            await kubelet.restart()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await registration
+    again = FakePlugin(kubelet.folder, devices("a"), endpoint="again.sock")
+    async with registered(again):
+        await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
+
+
+async def test_a_restart_ends_a_registration_whose_plugin_does_not_answer(
+    kubelet: KubeletStandIn,
+) -> None:
+    plugin = FakePlugin(kubelet.folder, devices("a"))
+    asked = asyncio.Event()
+
+    async def hang(_: object, __: object) -> object:
+        asked.set()
+        return await asyncio.get_running_loop().create_future()
+
+    plugin.GetDevicePluginOptions = hang  # type: ignore[method-assign,assignment]
+    async with plugin:
+        registration = asyncio.create_task(plugin.register())
+        await asked.wait()
+        assert not registration.done()
+        await kubelet.restart()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await registration
+    assert kubelet.capacity == {}
+
+
+async def test_an_error_from_the_options_is_an_error_of_the_registration(
+    kubelet: KubeletStandIn,
+) -> None:
+    plugin = FakePlugin(kubelet.folder, devices("a"))
+
+    async def fail(_: object, context: grpc.aio.ServicerContext[object, object]) -> object:
+        await context.abort(grpc.StatusCode.INTERNAL, "not now")
+
+    plugin.GetDevicePluginOptions = fail  # type: ignore[method-assign,assignment]
+    async with plugin:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await plugin.register()
+    assert caught.value.details() == (
+        "failed to get device plugin options: rpc error: code = Internal desc = not now"
+    )
+    assert kubelet.capacity == {}
