@@ -110,10 +110,13 @@ class CertificateSource:
         return True
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
-        """Refreshes every `interval` seconds until cancelled."""
+        """Refreshes every `interval` seconds until cancelled; whatever comes, it goes on."""
         while True:
             await asyncio.sleep(interval)
-            self.refresh()
+            try:
+                self.refresh()
+            except Exception:
+                log.exception("certificate not looked at, the old one serves on")
 
     def _keep_old(self, error: CertificateError) -> bool:
         if str(error) != self.problem:

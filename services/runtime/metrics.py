@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from services.domain.errors import WorldError
+from services.runtime.listening import listen
 
 Route = Callable[[], Awaitable[tuple[int, str]]]
 """Answers a probe: an HTTP status and a text."""
@@ -81,7 +81,7 @@ class MetricsServer:
         """Listens.
 
         Args:
-            host: The address to listen on; empty means all, IPv4 and IPv6.
+            host: The address to listen on; `::` means all, IPv6 and IPv4.
             port: The port; 0 means any free one.
 
         Returns:
@@ -90,15 +90,9 @@ class MetricsServer:
         Raises:
             WorldError: The address can't be had.
         """
-        try:
-            self._server = await asyncio.start_server(
-                self._accept, host or None, port, limit=MAX_HEAD
-            )
-        except OSError as error:
-            raise WorldError(
-                f"can't serve metrics on {host or '*'}:{port}: {error.strerror or error}"
-            ) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        listener = listen(host, port)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD)
+        self.port = listener.getsockname()[1]
         return self.port
 
     async def close(self) -> None:

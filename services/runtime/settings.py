@@ -37,6 +37,7 @@ ENVIRONMENT: Final = frozenset(
     {
         "certs_dir",
         "debug",
+        "drain_seconds",
         "domain",
         "host",
         "host_root",

@@ -209,5 +209,5 @@ def test_an_address_that_is_taken_is_told() -> None:
         async with running() as server:
             await serve(CollectorRegistry(), "127.0.0.1", server.port)
 
-    with pytest.raises(WorldError, match=r"can't serve metrics on 127\.0\.0\.1:"):
+    with pytest.raises(WorldError, match=r"can't listen on 127\.0\.0\.1:"):
         asyncio.run(scenario())

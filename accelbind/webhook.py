@@ -1,0 +1,121 @@
+"""`accelbind webhook`: the admission webhook."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def webhook(
+    *,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificate and chain, PEM; followed when renewed."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its private key, PEM, unencrypted.")
+    ] = None,
+    mappings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of AcceleratorFunctions and FpgaRegions as YAML; followed when changed.",
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Where to listen. (default: ::, all addresses)"),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="For reviews, over TLS; 0 = any. (default: 8443)"),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="For metrics and probes, plain HTTP; 0 = any. (default: 9101)"
+        ),
+    ] = None,
+    max_units: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Units a container may ask for. (default: 64)"),
+    ] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DOMAIN",
+            help="Domain whose resources are ours; repeat it for more. (default: fpga.intel.com)",
+        ),
+    ] = None,
+    max_body: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES", help="Largest review, as 3145728 or 3Mi. (default: 3Mi)"),
+    ] = None,
+    drain_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long new connections are still taken after SIGTERM. (default: 1)",
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error. (default: info)"),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="json, console, or auto: console on a terminal. (default: auto)"
+        ),
+    ] = None,
+    ports_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the ports in use into this file, as JSON."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.")
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Show what counts and where it is from, and exit."),
+    ] = False,
+) -> None:
+    """Serve the admission webhook over TLS.
+
+    Rewrites the logical names in pods to what their namespace's mappings
+    say (POST /mutate), and checks pods after all mutation (POST /validate).
+    Each option may also come as a variable ACCELBIND_<OPTION> or from the
+    file of --config; options count most, then variables, then the file.
+
+    [bold]Examples[/bold]
+      accelbind certs issue --dir . --name localhost
+      accelbind webhook --tls-cert tls.crt --tls-key tls.key --mappings maps
+      ACCELBIND_MAX_UNITS=8 accelbind webhook --config webhook.yaml --print-config
+    """
+    from services.runtime.settings import load, render  # noqa: PLC0415 - only when it runs
+    from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
+
+    flags = {
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "mappings": mappings,
+        "host": host,
+        "port": port,
+        "metrics_port": metrics_port,
+        "max_units": max_units,
+        "domain": tuple(domain) if domain else None,
+        "max_body": max_body,
+        "drain_seconds": drain_seconds,
+        "log_level": log_level,
+        "log_format": log_format,
+        "ports_file": ports_file,
+    }
+    settings = load(WebhookSettings, flags, config)
+    if print_config:
+        typer.echo(render(settings), nl=False)
+        return
+    import uvloop  # noqa: PLC0415 - the server takes its time, and only the server needs it
+
+    from webhook.process import run  # noqa: PLC0415 - the same
+
+    uvloop.run(run(settings))

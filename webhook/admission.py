@@ -1,0 +1,230 @@
+"""The hot path: a request's body in, a review's answer out.
+
+`Gate.serve` is an ASGI application for the admission endpoints alone. It checks what HTTP says,
+reads the body within its limit, and hands it to `services.domain.review.answer`; between decode and
+encode nothing waits. What isn't a review gets a Kubernetes Status with a 4xx, whose message the API
+server passes on to whoever created the pod.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+import structlog
+
+from services.domain.errors import InvalidReview
+from services.domain.mappings import MappingIndex
+from services.domain.mutation import Policy
+from services.domain.review import Answer, Outcome, answer
+from webhook.figures import Figures
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+MUTATE: Final = "mutate"
+VALIDATE: Final = "validate"
+ENDPOINTS: Final = {"/mutate": MUTATE, "/pods": MUTATE, "/validate": VALIDATE}
+"""Paths and what they do; `/pods` is what configurations of the public webhook name."""
+
+REJECTED: Final = "rejected"
+"""The outcome, in metrics, of a request that was answered with a 4xx."""
+
+_STATUS_REASONS: Final = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+}
+_JSON: Final = (b"content-type", b"application/json")
+_CLOSE: Final = (b"connection", b"close")
+
+log = structlog.get_logger(room="admission")
+
+
+class Mappings(Protocol):
+    """Where the mappings come from: `index` is replaced as a whole when they change."""
+
+    index: MappingIndex
+
+
+class Rejection(Exception):
+    """A request that isn't a review; `reason` is a label of metrics."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+def status_body(code: int, message: str) -> bytes:
+    """A Kubernetes Status: what clients of an API server know how to show.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+    """
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": _STATUS_REASONS.get(code, ""),
+            "code": code,
+        }
+    )
+
+
+class Gate:
+    """Answers reviews.
+
+    Args:
+        mappings: Where the index is read for each request.
+        policy: The administrator's.
+        figures: Where requests are counted.
+        max_body: How many bytes a body may have.
+        verbose: Whether admitted pods are logged too.
+
+    Attributes:
+        draining: Whether clients are asked to come back on another connection, elsewhere.
+    """
+
+    def __init__(
+        self,
+        mappings: Mappings,
+        policy: Policy,
+        figures: Figures,
+        *,
+        max_body: int,
+        verbose: bool = False,
+    ) -> None:
+        self.draining = False
+        self._mappings = mappings
+        self._policy = policy
+        self._figures = figures
+        self._max_body = max_body
+        self._verbose = verbose
+
+    async def serve(self, endpoint: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request as an ASGI application."""
+        try:
+            status, body = await self.respond(endpoint, scope["headers"], receive)
+        except Gone:
+            return
+        headers = [_JSON, (b"content-length", b"%d" % len(body))]
+        if self.draining:
+            headers.append(_CLOSE)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def respond(self, endpoint: str, headers: Headers, receive: Receive) -> tuple[int, bytes]:
+        """The status and body for one request.
+
+        Raises:
+            Gone: There is nobody left to answer.
+        """
+        try:
+            self._check(headers)
+            body = await self._read(receive)
+            begun = time.perf_counter()
+            found = answer(
+                body, self._mappings.index, self._policy, validating=endpoint == VALIDATE
+            )
+            self._figures.seconds.observe(time.perf_counter() - begun)
+        except Rejection as rejection:
+            return self._reject(endpoint, rejection)
+        except InvalidReview as error:
+            return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))
+        self._figures.count(endpoint, found.outcome, found.reason)
+        if found.outcome is not Outcome.PATCHED and found.outcome is not Outcome.ALLOWED:
+            _tell_refused(endpoint, found)
+        elif self._verbose:
+            _tell_admitted(endpoint, found)
+        return 200, found.body
+
+    def _check(self, headers: Headers) -> None:
+        kind = b""
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"content-length" and int(value) > self._max_body:
+                raise self._too_large()
+            elif name == b"content-encoding" and value.strip().lower() != b"identity":
+                raise Rejection(415, "content-encoding", "a review must not be compressed")
+        if kind != b"application/json" and (
+            kind.partition(b";")[0].strip().lower() != b"application/json"
+        ):
+            raise Rejection(415, "content-type", "a review must come as application/json")
+
+    async def _read(self, receive: Receive) -> bytes:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Gone
+        body: bytes = message["body"]
+        if message["more_body"]:
+            body = await self._read_on(receive, body)
+        if len(body) > self._max_body:
+            raise self._too_large()
+        self._figures.sizes.observe(len(body))
+        return body
+
+    async def _read_on(self, receive: Receive, begin: bytes) -> bytes:
+        body = bytearray(begin)
+        more = True
+        while more and len(body) <= self._max_body:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise Gone
+            body += message["body"]
+            more = message["more_body"]
+        return bytes(body)
+
+    def _too_large(self) -> Rejection:
+        return Rejection(413, "too-large", f"a review may have at most {self._max_body} bytes")
+
+    def _reject(self, endpoint: str, rejection: Rejection) -> tuple[int, bytes]:
+        self._figures.count(endpoint, REJECTED, rejection.reason)
+        log.info(
+            "request rejected",
+            endpoint=endpoint,
+            status=rejection.status,
+            reason=rejection.reason,
+            message=str(rejection),
+        )
+        return rejection.status, status_body(rejection.status, str(rejection))
+
+
+def _tell_refused(endpoint: str, found: Answer) -> None:
+    tell = log.info if found.error is None else log.error
+    tell(
+        "pod refused",
+        endpoint=endpoint,
+        namespace=found.namespace,
+        pod=found.pod,
+        reason=found.reason,
+        message=found.message,
+        uid=found.uid,
+        exc_info=found.error,
+    )
+
+
+def _tell_admitted(endpoint: str, found: Answer) -> None:
+    log.debug(
+        "pod admitted",
+        endpoint=endpoint,
+        namespace=found.namespace,
+        pod=found.pod,
+        outcome=found.outcome,
+        reason=found.reason,
+        rewrites={rewrite.logical: rewrite.resource for rewrite in found.rewrites},
+        uid=found.uid,
+    )

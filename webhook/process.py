@@ -1,0 +1,199 @@
+"""The webhook process: what it is made of, how it starts and how it ends.
+
+Start: certificate and mappings are loaded first, and what is wrong with them ends the process with
+a sentence; then the ports open. End: `/readyz` says no and answers ask clients to reconnect, for
+`drain_seconds` new connections are still taken (endpoints take a moment to change), then
+`AdmissionServer.shutdown`.
+"""
+
+import asyncio
+import contextlib
+import gc
+import importlib.metadata
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from services.cluster.folder import FolderSource
+from services.domain.errors import InvalidSettings, WorldError
+from services.domain.mutation import Policy
+from services.runtime import logging
+from services.runtime.certificates import CertificateSource
+from services.runtime.lifecycle import stop_signals
+from services.runtime.listening import listen
+from services.runtime.metrics import MetricsServer, build_info, new_registry
+from services.runtime.ports_file import write_ports
+from webhook.admission import Gate
+from webhook.app import Readiness, build_app
+from webhook.figures import Figures, State, WebhookCollector
+from webhook.server import AdmissionServer
+from webhook.settings import WebhookSettings
+
+PROBE_SECONDS: Final = 3.0
+
+log = structlog.get_logger(room="webhook")
+
+
+async def run(settings: WebhookSettings) -> None:
+    """Runs the webhook until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidSettings: A folder of mappings that isn't one.
+        CertificateError: A certificate or key that can't be used.
+        WorldError: A port that can't be had.
+    """
+    logging.configure(settings.log_level, settings.log_format)
+    webhook = Webhook(settings)
+    with stop_signals() as stop:
+        async with webhook.running():
+            await webhook.serve_until(stop)
+    log.info("stopped")
+
+
+class Webhook:
+    """The parts of the process, put together; loads certificate and mappings.
+
+    Args:
+        settings: What it was told.
+    """
+
+    def __init__(self, settings: WebhookSettings) -> None:
+        if settings.tls_cert is None or settings.tls_key is None or settings.mappings is None:
+            raise InvalidSettings("a certificate, its key and mappings are required")
+        self._settings = settings
+        self.certificates = CertificateSource(settings.tls_cert, settings.tls_key)
+        self.certificates.load()
+        self.mappings = FolderSource(settings.mappings)
+        self.mappings.load()
+        figures = Figures()
+        self.gate = Gate(
+            self.mappings,
+            Policy(settings.domain, settings.max_units),
+            figures,
+            max_body=settings.max_body,
+            verbose=settings.log_level == "debug",
+        )
+        self.readiness = Readiness(lambda: list(self._missing()))
+        app = build_app(self.gate, self.readiness, version=_version())
+        self.server = AdmissionServer(app, self.certificates.context)
+        registry: CollectorRegistry = new_registry()
+        build_info(registry, "webhook")
+        registry.register(WebhookCollector(figures, self._state))
+        self.metrics = MetricsServer(
+            registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
+        )
+        self.address: tuple[str, int] = ("", 0)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The parts beside the server: metrics, and followers of files."""
+        async with self.metrics:
+            await self.metrics.start(self._settings.host, self._settings.metrics_port)
+            followers = [
+                asyncio.create_task(self.certificates.follow()),
+                asyncio.create_task(self.mappings.follow()),
+                asyncio.create_task(self.server.sweep()),
+            ]
+            try:
+                yield
+            finally:
+                for follower in followers:
+                    follower.cancel()
+                await asyncio.gather(*followers, return_exceptions=True)
+
+    async def serve_until(self, stop: asyncio.Event) -> None:
+        """Serves reviews until `stop` is set and everything that came before is answered."""
+        listener = listen(self._settings.host, self._settings.port)
+        self.address = listener.getsockname()[:2]
+        serving = asyncio.create_task(self.server.serve(sockets=[listener]))
+        try:
+            await _first(serving, self.server.listening.wait())
+            self._announce()
+            await _first(serving, stop.wait())
+            self.gate.draining = True
+            await asyncio.wait([serving], timeout=self._settings.drain_seconds)
+        finally:
+            self.server.should_exit = True
+            await serving
+
+    def _announce(self) -> None:
+        ports = {"admission": self.address[1], "metrics": self.metrics.port}
+        write_ports(self._settings.ports_file, ports)
+        log.info("serving", port=self.address[1], metrics_port=self.metrics.port)
+        # What the start has made stays: collections needn't look at it again and again.
+        gc.collect()
+        gc.freeze()
+
+    def _missing(self) -> Iterator[str]:
+        if not self.mappings.loaded:
+            yield "mappings not loaded"
+        if not self.certificates.loaded:
+            yield "certificate not loaded"
+        if self.gate.draining:
+            yield "stopping"
+
+    def _state(self) -> State:
+        snapshot = self.mappings.snapshot
+        validity = self.certificates.validity
+        return State(
+            mappings=snapshot.counts,
+            rejected=len(snapshot.problems),
+            age=self.mappings.age,
+            certificate_ends=validity.ends if validity else 0.0,
+            certificate_failing=bool(self.certificates.problem),
+            ready=not self.readiness.because,
+        )
+
+    async def _probe_readiness(self) -> tuple[int, str]:
+        missing = self.readiness.because
+        return (503, f"{missing}\n") if missing else (200, "ok\n")
+
+    async def _probe_health(self) -> tuple[int, str]:
+        """Asks `/healthz` over our own socket and TLS, as a client would."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                status, text = await _ask_healthz(*self.address)
+        except (OSError, TimeoutError) as error:
+            return 503, f"our own port does not answer: {error!r:.200}\n"
+        return (200 if status == b"200" else 503), text or "our own port gives no answer\n"
+
+
+async def _ask_healthz(address: str, port: int) -> tuple[bytes, str]:
+    """Status and text of `/healthz` on an address of this process."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname = False  # we know whom we are asking
+    tls.verify_mode = ssl.CERT_NONE
+    host = {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(address, address)  # noqa: S104 - looked up
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.transport.abort()
+    return head[9:12], body.decode("utf-8", "replace")
+
+
+async def _first(serving: "asyncio.Task[None]", event: Coroutine[Any, Any, object]) -> None:
+    """Waits for an event while the server runs.
+
+    Raises:
+        WorldError: The server has ended by itself.
+    """
+    waiting = asyncio.ensure_future(event)
+    try:
+        await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if serving.done():
+        await serving
+        raise WorldError("the server has ended by itself")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("accelbind")
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,74 @@
+"""Asking the webhook itself whether it works: a tiny review through the real function.
+
+It brings mappings of its own, so it says nothing about the cluster's: whether those are in is for
+readiness to tell, and no reason to restart a process.
+"""
+
+import base64
+from typing import Final
+
+import msgspec
+
+from services.domain.errors import InvalidReview
+from services.domain.mappings import ACCELERATOR_FUNCTION, API_VERSION, build_index, parse
+from services.domain.mutation import Policy
+from services.domain.names import DOMAIN, function_name
+from services.domain.review import answer
+
+_UID: Final = "self-check"
+_NAMESPACE: Final = "accelbind-self-check"
+_NAME: Final = "self-check"
+_INTERFACE: Final = "ce48969398f05f33946d560708be108a"
+_AFU: Final = "d8424dc4a4a3c413f89e433683f9040b"
+_RESOURCE: Final = f"{DOMAIN}/{function_name(_INTERFACE, _AFU)}"
+_POLICY: Final = Policy()
+_INDEX: Final = build_index(
+    [
+        parse(
+            {
+                "apiVersion": API_VERSION,
+                "kind": ACCELERATOR_FUNCTION,
+                "metadata": {"name": _NAME, "namespace": _NAMESPACE},
+                "spec": {"interfaceId": _INTERFACE, "afuId": _AFU, "mode": "af"},
+            }
+        )
+    ]
+)
+_LIMITS: Final = {f"{DOMAIN}/{_NAME}": "1"}
+_REVIEW: Final = msgspec.json.encode(
+    {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": _UID,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "operation": "CREATE",
+            "namespace": _NAMESPACE,
+            "object": {
+                "metadata": {"name": _NAME},
+                "spec": {
+                    "containers": [
+                        {"name": "c", "resources": {"limits": _LIMITS, "requests": _LIMITS}}
+                    ]
+                },
+            },
+        },
+    }
+)
+
+
+def check_ourselves() -> str:
+    """Mutates a tiny pod; returns what is wrong, or nothing if all is well."""
+    try:
+        found = answer(_REVIEW, _INDEX, _POLICY, validating=False)
+        response = msgspec.json.decode(found.body)["response"]
+        patch = base64.b64decode(response["patch"]).decode()
+    except (InvalidReview, msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+        return f"a review of our own was not answered: {error!r:.200}"
+    if (
+        not response["allowed"]
+        or response["uid"] != _UID
+        or _RESOURCE.partition("/")[2] not in patch
+    ):
+        return "a review of our own was answered wrongly"
+    return ""
