@@ -181,7 +181,7 @@ class _Node:
 
     def members(self, card: Card) -> tuple[Card, ...]:
         """A card and the virtual functions split from it."""
-        return (card, *self.virtual.get(card.address, ())) if card.address else (card,)
+        return (card, *self.virtual.get(card.address, ()))
 
 
 def _place(card: Card) -> str:

@@ -127,11 +127,17 @@ def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> N
 
 
 def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
-    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"),))
+    bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
     made = tree(BDF, bare)
     assert made.resources == {}
-    assert [(each.id, reasons(each), each.healthy) for each in made.unplaced] == [
-        ("dfl-port.0", ["no-pci-address"], False)
+    assert [(each.id, each.reasons, each.healthy, each.resource) for each in made.unplaced] == [
+        (
+            name,
+            (Problem("no-pci-address", f"{name} is on no PCI function that could name it"),),
+            False,
+            "",
+        )
+        for name in ("dfl-port.0", "dfl-port.1")
     ]
 
 
@@ -159,6 +165,7 @@ def test_units_need_no_card() -> None:
     assert ids(build_tree(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
     assert made.resources[UNIT]["7"] == Device("7", UNIT, healthy=True)
     assert build_tree(Inventory(), UNITS, units=0).resources == {}
+    assert made.memory.mode is UNITS
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
@@ -208,6 +215,9 @@ def test_a_region_has_the_ports_of_its_virtual_functions(mode: PluginMode) -> No
     assert device.afu_ids == (NLB0, NLB3)
     assert device.healthy
     assert made.unplaced == ()
+    alone = only(tree(mode, *cards[:2]))
+    assert [node.name for node in alone.nodes][:1] == ["dfl-port.1"]
+    assert alone.resource == REGION
 
 
 @pytest.mark.parametrize("mode", REGIONS)
@@ -244,6 +254,16 @@ def test_an_engine_on_a_virtual_function_is_its_own() -> None:
     made = tree(PluginMode.REGION, card(0), odd)
     assert ids(made) == {REGION: ["dfl-fme.0", "dfl-fme.1"]}
     assert [len(device.nodes) for device in made.devices()] == [1, 1]
+    other = card(1, pci=odd.pci, interface=OTHER)
+    assert ids(tree(AF, card(0), other)) == {AF_NLB0: ["dfl-port.0"], AF_OTHER: ["dfl-port.1"]}
+
+
+def test_a_card_without_engine_and_without_function_says_what_is_missing() -> None:
+    bare = Card("dfl", "region0", None, None, (port("dfl-port.0"),))
+    (unplaced,) = tree(AF, bare).unplaced
+    message = "dfl-port.0 can't be programmed or named: its card has no FME"
+    assert unplaced.reasons == (Problem("no-fme", message),)
+    assert (unplaced.interface_id, unplaced.card) == ("", "region0")
 
 
 # Health
@@ -308,7 +328,17 @@ def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None
     (unplaced,) = made.unplaced
     assert (unplaced.id, unplaced.reasons) == ("region0", (UNREADABLE,))
     assert (unplaced.pci_addresses, unplaced.numa_node) == ((), None)
-    assert not unplaced.healthy
+    assert unplaced.healthy is False
+
+
+def test_an_unreadable_card_does_not_inherit_by_its_name_what_is_at_another_address() -> None:
+    good = tree(AF, card(0))
+    elsewhere = replace(unreadable(card(0)), pci=function("0000:af:00.0"))
+    made = tree(AF, elsewhere, after=good)
+    assert made.resources == {}
+    assert [each.reasons for each in made.unplaced] == [(UNREADABLE,)]
+    beside = replace(unreadable(card(7)), pci=None)
+    assert ids(tree(AF, card(1), beside, after=good)) == {AF_NLB0: ["dfl-port.1"]}
 
 
 # What was is kept
@@ -357,7 +387,10 @@ def test_a_region_that_goes_bad_keeps_the_resource_it_had(
     bad = tree(mode, spoilt, after=good)
     assert ids(bad) == ids(good)
     assert reasons(only(bad)) == [reason]
-    assert not only(bad).healthy
+    assert only(bad).healthy is False
+    if reason == "no-fme":
+        message = "region0 can't be programmed or named: its card has no FME"
+        assert only(bad).reasons[0].message == message
     assert only(bad).nodes == only(good).nodes
     assert tree(mode, spoilt, after=bad) == bad
     assert tree(mode, card(0), after=bad) == good
