@@ -1,0 +1,55 @@
+import time
+
+import pytest
+
+from services.domain.hints import known_names, nearest
+
+KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "crypto"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("nlb", "nlb0"),  # a letter less
+        ("nlb30", "nlb0"),  # a letter more
+        ("nblo0", "nlb0"),  # like it
+        ("lnb0", "nlb0"),  # swapped
+        ("nlx3", "nlb3"),  # another letter
+        ("nlb03", "nlb3"),
+        ("NLB0", "nlb0"),  # another case
+        ("Crypto", "crypto"),
+        ("arria10-dcp1.0-nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
+        ("arria10.dcp1.0_nlb0_orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
+        ("arria10.nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
+        ("zzzz", None),
+        ("", None),
+        ("nlb0" * 16, None),
+        ("n" * 1_000_000, None),
+    ],
+)
+def test_the_nearest_name_is_found(asked: str, near: str | None) -> None:
+    assert nearest(asked, KNOWN) == near
+
+
+@pytest.mark.parametrize(
+    "slip", ["xname-77777", "name-7777", "name-77787", "anme-77777", "name-777771"]
+)
+def test_one_slip_is_found_among_any_number_of_names(slip: str) -> None:
+    many = dict.fromkeys(f"name-{n}" for n in range(100_000))
+    found = nearest(slip, many)
+    assert found is not None
+    assert found.startswith("name-777") or found == "name-77787"
+
+
+def test_a_guess_costs_little_among_many_names() -> None:
+    many = dict.fromkeys(f"{n:060}" for n in range(100_000))
+    started = time.process_time()
+    assert nearest("y" * 63, many) is None
+    assert known_names(many).endswith(" and 99992 more")
+    assert time.process_time() - started < 0.2
+
+
+def test_names_are_listed_in_order_up_to_eight() -> None:
+    assert known_names(KNOWN) == "arria10.dcp1.0-nlb0-orchestrated, crypto, nlb0 and nlb3"
+    assert known_names(dict.fromkeys("ihgfedcba")) == "a, b, c, d, e, f, g, h and 1 more"
+    assert known_names({"a\nb": 1}) == "a\\nb"
