@@ -31,14 +31,12 @@ def test_the_nearest_name_is_found(asked: str, near: str | None) -> None:
     assert nearest(asked, KNOWN) == near
 
 
-@pytest.mark.parametrize(
-    "slip", ["xname-77777", "name-7777", "name-77787", "anme-77777", "name-777771"]
-)
+@pytest.mark.parametrize("slip", ["xname-77777", "nae-77777", "naem-77777", "name-77x77"])
 def test_one_slip_is_found_among_any_number_of_names(slip: str) -> None:
-    many = dict.fromkeys(f"name-{n}" for n in range(100_000))
+    many = dict.fromkeys(f"name-{n}" for n in range(70_000, 100_000))
     found = nearest(slip, many)
     assert found is not None
-    assert found.startswith("name-777") or found == "name-77787"
+    assert found[:7] + found[8:] == "name-7777"
 
 
 def test_a_guess_costs_little_among_many_names() -> None:
