@@ -12,7 +12,6 @@ KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "cryp
     [
         ("nlb", "nlb0"),  # a letter less
         ("nlb30", "nlb0"),  # a letter more
-        ("nblo0", "nlb0"),  # like it
         ("lnb0", "nlb0"),  # swapped
         ("nlx3", "nlb3"),  # another letter
         ("nlb03", "nlb3"),
@@ -23,6 +22,8 @@ KNOWN = dict.fromkeys(["nlb0", "nlb3", "arria10.dcp1.0-nlb0-orchestrated", "cryp
         ("arria10.nlb0-orchestrated", "arria10.dcp1.0-nlb0-orchestrated"),
         ("zzzz", None),
         ("", None),
+        ("crypto-accelerator", None),
+        ("my-crypto", "crypto"),
         ("nlb0" * 16, None),
         ("n" * 1_000_000, None),
     ],
@@ -37,6 +38,17 @@ def test_one_slip_is_found_among_any_number_of_names(slip: str) -> None:
     found = nearest(slip, many)
     assert found is not None
     assert found[:7] + found[8:] == "name-7777"
+
+
+def test_without_names_there_is_none_near() -> None:
+    assert nearest("nlb0", {}) is None
+
+
+def test_a_long_name_is_compared_with_the_first_few() -> None:
+    many = dict.fromkeys(f"accelerator-function-number-{n}" for n in range(1000))
+    assert nearest("accelerator-function-nummer-63", many) == "accelerator-function-number-63"
+    assert nearest("accelerator-function-nummer-64", many) != "accelerator-function-number-64"
+    assert nearest("a" * 24, dict.fromkeys(["x" * 64] * 64) | {"a" * 23: None}) == "a" * 23
 
 
 def test_a_guess_costs_little_among_many_names() -> None:

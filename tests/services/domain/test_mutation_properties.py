@@ -144,7 +144,7 @@ def units(one: Object, kind: str) -> Counter[str]:
             mapping = usual().by_name.get(key.removeprefix(DOMAIN))
             resource = f"{DOMAIN}{mapping.resource}" if mapping else key
             counted[resource] += parse_count(0 if quantity is None else quantity)
-    return +counted
+    return counted
 
 
 def spelled(one: Object) -> Counter[tuple[str, str]]:

@@ -189,8 +189,8 @@ def test_a_pod_is_called_by_what_it_has_of_a_name(metadata: Object | None, name:
             body(review() | {"apiVersion": "admission.k8s.io/v1beta1"}),
             (
                 "^this webhook answers AdmissionReview of admission.k8s.io/v1, not "
-                '"AdmissionReview" of "admission.k8s.io/v1beta1": set admissionReviewVersions to v1 '
-                "in its configuration$"
+                '"AdmissionReview" of "admission.k8s.io/v1beta1": set admissionReviewVersions to '
+                "v1 in its configuration$"
             ),
         ),
         (body(review() | {"kind": "Pod"}), 'not "Pod" of "admission.k8s.io/v1"'),
