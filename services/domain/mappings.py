@@ -7,7 +7,7 @@ namespace's access control: what isn't mapped in it, its pods can't have.
 
 `parse` reads one object; `build_namespace` and `build_index` decide which of many can serve.
 What can't is kept with the reason, so that a pod that asks for it is told. An index never
-changes: `MappingIndex.with_namespace` returns a new one that shares all other namespaces.
+changes: `MappingIndex.with_namespaces` returns a new one that shares all others.
 """
 
 import collections.abc
@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+
+import msgspec
 
 from services.domain import names
 from services.domain.errors import InvalidMapping, InvalidName
@@ -36,6 +38,15 @@ class Mode(StrEnum):
 
 
 _AF_ONLY = frozenset({Mode.AF})
+_MODES_OF = {
+    modes: modes
+    for modes in (
+        frozenset({Mode.REGION}),
+        frozenset({Mode.REGIONDEVEL}),
+        frozenset({Mode.REGION, Mode.REGIONDEVEL}),
+    )
+}
+"""One set for all regions with the same modes."""
 _JSON_TYPES: dict[type, str] = {
     bool: "true or false",
     int: "a number",
@@ -45,9 +56,11 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(msgspec.Struct, frozen=True, gc=False):
     """One name of a namespace and what it stands for; ids are canonical.
+
+    A struct that the garbage collector needn't visit: there may be 100 000, and a collection that
+    walks over them would hold up requests.
 
     Attributes:
         kind: ``AcceleratorFunction`` or ``FpgaRegion``.
@@ -106,7 +119,7 @@ class NamespaceMappings:
     by_resource: collections.abc.Mapping[str, tuple[Mapping, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    pairs: frozenset[tuple[str, str]] = frozenset()
+    pairs: collections.abc.Set[tuple[str, str]] = frozenset()
     rejected: collections.abc.Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -145,14 +158,19 @@ class MappingIndex:
         return tuple(self._by_namespace)
 
     def with_namespace(self, mappings: NamespaceMappings) -> "MappingIndex":
-        """Return an index that differs in one namespace and shares all others.
+        """Return an index that differs in one namespace and shares all others."""
+        return self.with_namespaces([mappings])
+
+    def with_namespaces(self, changed: Iterable[NamespaceMappings]) -> "MappingIndex":
+        """Return an index that differs in some namespaces and shares all others.
 
         A namespace without any mapping, good or rejected, is left out.
         """
         updated = dict(self._by_namespace)
-        updated.pop(mappings.namespace, None)
-        if mappings.by_name or mappings.rejected:
-            updated[mappings.namespace] = mappings
+        for mappings in changed:
+            updated.pop(mappings.namespace, None)
+            if mappings.by_name or mappings.rejected:
+                updated[mappings.namespace] = mappings
         return MappingIndex(updated)
 
     def __len__(self) -> int:
@@ -257,7 +275,8 @@ def _index_namespace(
     for mapping in by_name.values():
         gathered.setdefault(mapping.resource, []).append(mapping)
         if mapping.mode is not Mode.AF:
-            modes[mapping.resource] = modes.get(mapping.resource, frozenset()) | {mapping.mode}
+            joined = modes.get(mapping.resource, frozenset()) | {mapping.mode}
+            modes[mapping.resource] = _MODES_OF[joined]
         if mapping.mode is Mode.REGION and mapping.afu_id is not None:
             pairs.add((mapping.interface_id, mapping.afu_id))
     return NamespaceMappings(
