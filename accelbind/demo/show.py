@@ -1,8 +1,8 @@
 """How the demo looks: everything it prints is made here, from values."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
@@ -16,7 +16,7 @@ from accelbind.demo.checks import Checks, capacity, containers, environment, giv
 from accelbind.demo.cluster import NodePlan, PodPlan
 from accelbind.demo.stage import Stage
 
-WIDTH = 110
+WIDTH = 120
 
 
 def make_console() -> Console:
@@ -43,13 +43,18 @@ def processes(parts: Iterable[tuple[str, int, str]]) -> RenderableType:
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     """The nodes: mode, cards, and what the kubelet made of them."""
-    table = _table("node", "mode", "cards", "resource", "capacity", "allocatable")
+    table = _table("node", "resource", "capacity", "allocatable")
     for plan, node in found:
-        first = (plan.name, plan.mode, f"{len(plan.cards)} x {plan.driver}")
+        told = iter(
+            (f"[bold]{plan.name}[/bold]", f"mode {plan.mode}, {len(plan.cards)} x {plan.driver}")
+        )
         allocatable = node["status"].get("allocatable", {})
-        for resource, count in sorted(capacity(node).items()):
-            table.add_row(*first, resource, str(count), str(allocatable.get(resource, "?")))
-            first = ("", "", "")
+        rows = [
+            (name, str(count), str(allocatable.get(name, "?")))
+            for name, count in sorted(capacity(node).items())
+        ]
+        for row in rows + [("", "", "")] * (2 - len(rows)):
+            table.add_row(next(told, ""), *row)
     return table
 
 
@@ -108,39 +113,53 @@ def _patch(operations: Sequence[Json]) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for operation in operations:
-        *parents, last = str(operation["path"]).split("/")
-        place = Text("/".join(parents) + "/", style="dim")
-        place.append(last.replace("~1", "/").replace("~0", "~"), style="default")
         removed = operation["op"] == "remove"
-        if not removed:
-            place.append(f" = {_value(operation.get('value'))}", style="green")
         sign = Text("-", style="bold red") if removed else Text("+", style="bold green")
-        table.add_row(sign, place)
+        for path, value in _leaves(str(operation["path"]), operation.get("value")):
+            *parents, last = path.split("/")
+            place = Text("/".join(parents) + "/", style="dim")
+            place.append(last.replace("~1", "/").replace("~0", "~"), style="default")
+            if not removed:
+                place.append(f" = {value}", style="green")
+            table.add_row(sign, place)
     return table
 
 
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    """What an operation sets, variables and annotations one by one."""
+    match value:
+        case {"name": str(name), "value": str(text)}:
+            yield path, f"{name}={text}"
+        case list():
+            for one in value:
+                yield from _leaves(f"{path}/-", one)
+        case dict():
+            for key, one in value.items():
+                yield from _leaves(f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}", one)
+        case _:
+            yield path, str(value)
 
 
 def _containers(pod: Json) -> RenderableType:
-    table = _table("container", "device ids", "in the container", "on the host", "environment")
+    """A container's devices and variables, a line each."""
+    table = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     got = given(pod)
     for kind, container in containers(pod):
-        name = container["name"]
-        mine = got.get(name, {})
+        mine = got.get(container["name"], {})
+        name = Text(container["name"], style="bold")
+        table.add_row(name.append(" (init)" if kind == "initContainers" else "", style="dim"))
         ids = [one for ids in mine.get("allocated", {}).values() for one in ids]
-        devices = mine.get("devices", [])
-        env = Text("\n").join(
-            Text.assemble((f"{key}=", "cyan"), value) for key, value in environment(mine).items()
-        )
-        table.add_row(
-            Text(f"{name}\n(init)" if kind == "initContainers" else name),
-            Text("\n".join(ids)),
-            Text("\n".join(f"{one['containerPath']} {one['permissions']}" for one in devices)),
-            Text("\n".join(_below_root(one["hostPath"]) for one in devices)),
-            env,
-        )
+        table.add_row("", Text("devices", style="dim"), Text(", ".join(ids)))
+        for at, device in enumerate(mine.get("devices", [])):
+            node = Text(f"{device['containerPath']} {device['permissions']}", style="green")
+            node.append(f"  on the host {_below_root(device['hostPath'])}", style="dim")
+            table.add_row("", Text("" if at else "nodes", style="dim"), node)
+        for at, (variable, value) in enumerate(environment(mine).items()):
+            line = Text.assemble((f"{variable}=", "cyan"), value)
+            table.add_row("", Text("" if at else "environment", style="dim"), line)
     return table
 
 
@@ -151,7 +170,7 @@ def _below_root(path: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(header_style="bold", border_style="dim", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table

@@ -42,7 +42,7 @@ class Part:
         """Whether it runs no more."""
         return self.process.poll() is not None
 
-    def tail(self, lines: int = 15) -> str:
+    def tail(self, lines: int = 8) -> str:
         """The end of what it wrote."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
@@ -103,15 +103,23 @@ class Stage:
             time.sleep(_LOOK_EVERY)
         return found
 
-    def stop(self) -> dict[str, int]:
-        """Asks all to end, last started first, and gives their exit codes by name."""
+    def stop(self) -> dict[str, int | str]:
+        """Asks all to end, last started first.
+
+        Returns:
+            Exit codes by name; a word instead where a process has left others behind.
+        """
         for part in reversed(self.parts):
             if not part.ended:
                 part.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 part.process.wait(STOP_SECONDS)
+        left = {part.name for part in self.parts if _group_lives(part.process.pid)}
         self.kill()
-        return {part.name: part.process.returncode for part in self.parts}
+        return {
+            part.name: "left processes behind" if part.name in left else part.process.returncode
+            for part in self.parts
+        }
 
     def kill(self) -> None:
         """Ends what is left of each process's group at once."""
@@ -119,6 +127,14 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)
             part.process.wait()
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _environment() -> dict[str, str]:

@@ -91,6 +91,7 @@ def _node(stage: Stage, suite: Suite, plan: NodePlan) -> Json:
 def _running(stage: Stage, suite: Suite, console: Console, done: Checks, plan: PodPlan) -> None:
     written = plan.load()
     created = suite.api.post(PODS, written)
+    patch = _newest_patch(suite.audit)
     name = created["metadata"]["name"]
 
     def look() -> Json | None:
@@ -98,7 +99,6 @@ def _running(stage: Stage, suite: Suite, console: Console, done: Checks, plan: P
         return pod if checks.has_started(pod, plan) else None
 
     pod = stage.until(look, f"the containers of pod {name} to start")
-    patch = _patch_of(suite.audit, name)
     console.print(show.pod(plan, pod, patch))
     checks.check_pod(done, plan, written, pod)
     done.equal(f"{name}: was patched", bool(patch), expected=True)
@@ -114,19 +114,23 @@ def _refused(_stage: Stage, suite: Suite, console: Console, done: Checks, plan: 
         status = {"message": "it was admitted"}
     console.print(show.refusal(plan, status))
     done.equal(f"{name}: refused", (status.get("code"), status.get("reason")), (403, "Forbidden"))
+    with contextlib.suppress(Refused):
+        suite.api.get(f"{PODS}/{name}")
+        done.equal(f"{name}: does not exist", "it does", "it does not")
     message = str(status.get("message"))
     done.holds(f"{name}: the refusal says why", (WEBHOOK, "denied", *plan.refusal), message)
 
 
-def _patch_of(audit: Path, pod: str) -> list[Json]:
-    """The webhook's patch of a pod, from the API server's audit log."""
-    for line in audit.read_text().splitlines():
+def _newest_patch(audit: Path) -> list[Json]:
+    """The webhook's patch of the pod that was created last, from the API server's audit log."""
+    for line in reversed(audit.read_text().splitlines()):
         entry = json.loads(line)
-        if entry.get("verb") == "create" and entry.get("objectRef", {}).get("name") == pod:
-            for name, value in entry.get("annotations", {}).items():
+        if entry["verb"] == "create" and entry["objectRef"]["resource"] == "pods":
+            for name, value in entry["annotations"].items():
                 if name.startswith("patch.webhook.admission.k8s.io/"):
                     patch: list[Json] = json.loads(value)["patch"]
                     return patch
+            return []
     return []
 
 

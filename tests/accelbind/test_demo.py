@@ -70,7 +70,7 @@ def test_an_interrupted_demo_leaves_nothing(
 
 def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_dir: Path) -> None:
     def pid_of_webhook() -> int | None:
-        row = re.search(r"webhook\s*│\s*(\d+)", demo.stdout)
+        row = re.search(r"webhook +(\d+) ", demo.stdout)
         return int(row[1]) if row else None
 
     pid = eventually(pid_of_webhook, timeout=60, what="the webhook's process id")
