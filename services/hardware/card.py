@@ -130,6 +130,8 @@ class _Part:
     def __init__(self, files: Sysfs, entry: str, name: str, remarks: list[Problem]) -> None:
         self._files = files
         self._folder = f"{entry}/{name}"
+        if files.link(self._folder):
+            self._folder = files.resolve(self._folder) or self._folder
         self._name = name
         self._remarks = remarks
         self._problems: list[Problem] = []

@@ -42,10 +42,11 @@ class Scanner:
         problems: list[Problem] = []
         loaded: list[str] = []
         for driver in DRIVERS:
-            try:
-                names = files.names(driver.folder)
-            except FileNotFoundError:
+            folder = files.resolve(driver.folder)
+            if folder is None:
                 continue
+            try:
+                names = files.names(folder)
             except OSError as error:
                 text = f"{driver.folder} can't be listed: {error.strerror}"
                 problems.append(Problem("class-unreadable", text))

@@ -10,6 +10,7 @@ a folder or FIFO in a file's place, a link to nowhere or to itself are all answe
 """
 
 import errno
+import functools
 import os
 import stat
 from pathlib import Path
@@ -40,14 +41,19 @@ class Sysfs:
     """
 
     def __init__(self, root: Path) -> None:
-        resolved = os.path.realpath(root)
-        self._root = "" if resolved == "/" else resolved
+        # Not realpath alone: what it makes of /proc/1/root is the wrong root.
+        absolute = os.path.abspath(root)  # noqa: PTH100 - no link may be resolved
+        self._root = "" if absolute == "/" else absolute
+        self._real = "" if self.is_host else os.path.realpath(root)
         self._folders: set[str] = {""}
 
-    @property
+    @functools.cached_property
     def is_host(self) -> bool:
         """Whether the root is this system's own, so that device nodes must be devices."""
-        return not self._root
+        try:
+            return os.path.samefile(self._root or "/", "/")  # noqa: PTH121 - plain paths
+        except OSError:
+            return False
 
     def resolve(self, path: str) -> str | None:
         """Where a path ends when every link on it has been followed.
@@ -85,9 +91,16 @@ class Sysfs:
                 return None
             if target.startswith("/"):
                 here = ""
-                target = target.removeprefix(self._root)
+                target = self._below_root(target)
             todo.extend(target.split("/")[::-1])
         return here or "/"
+
+    def _below_root(self, target: str) -> str:
+        """An absolute link's target without the root, if it spells that out."""
+        for root in (self._root, self._real):
+            if root and target.startswith(f"{root}/"):
+                return target[len(root) :]
+        return target
 
     def read(self, path: str) -> Reading:
         """The content of an attribute.

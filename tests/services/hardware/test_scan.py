@@ -303,6 +303,34 @@ def test_links_may_be_absolute(tmp_path: Path, driver: str) -> None:
     assert device.healthy
 
 
+def test_parts_of_a_card_may_be_links_within_the_root(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    entry = tmp_path / "sys/class/fpga_region/region0"
+    for part in ("dfl-port.0", "dfl-fme.0"):
+        moved = tmp_path / "sys/devices/platform" / part
+        moved.parent.mkdir(exist_ok=True)
+        (entry / part).rename(moved)
+        (entry / part).symlink_to(f"/sys/devices/platform/{part}")
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+    (entry / "dfl-port.0").unlink()
+    (entry / "dfl-port.0").symlink_to("/sys/devices/platform/nothing")
+    card = the_card(scan(tmp_path))
+    assert [problem.reason for problem in card.ports[0].problems] == ["afu-id-missing"]
+
+
+def test_the_class_folders_may_be_links(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    (tmp_path / "sys/class").rename(tmp_path / "sys/devices/class")
+    (tmp_path / "sys/class").symlink_to("/sys/devices/class")
+    for entry in (tmp_path / "sys/devices/class/fpga_region").iterdir():
+        target = entry.readlink()
+        entry.unlink()
+        entry.symlink_to(f"../{target}")
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+
+
 def test_a_card_on_no_pci_bus_is_read(tmp_path: Path) -> None:
     lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
     platform = tmp_path / "sys/devices/platform/dfl"

@@ -159,6 +159,24 @@ def test_a_root_may_be_a_link_and_may_be_missing(tmp_path: Path) -> None:
     assert Sysfs(tmp_path / "nowhere").read("/sys/attribute").failure is Failure.MISSING
 
 
+def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
+    link(tmp_path / "host", "/")
+    assert Sysfs(tmp_path / "host").is_host
+    assert Sysfs(Path("/dev/..")).is_host
+    assert not Sysfs(tmp_path).is_host
+    assert not Sysfs(tmp_path / "nowhere").is_host
+
+
+def test_a_link_may_spell_out_the_root_in_either_way(tmp_path: Path) -> None:
+    (tmp_path / "real/sys/folder").mkdir(parents=True)
+    link(tmp_path / "root", "real")
+    link(tmp_path / "real/sys/as-given", tmp_path / "root/sys/folder")
+    link(tmp_path / "real/sys/as-it-is", (tmp_path / "real").resolve() / "sys/folder")
+    files = Sysfs(tmp_path / "root")
+    assert files.resolve("/sys/as-given") == "/sys/folder"
+    assert files.resolve("/sys/as-it-is") == "/sys/folder"
+
+
 def test_a_link_is_told_as_it_is_written(tmp_path: Path) -> None:
     link(tmp_path / "sys/dangling", "../no/where")
     files = Sysfs(tmp_path)
