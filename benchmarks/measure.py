@@ -22,17 +22,17 @@ class Timing:
     slowest: float
 
 
-def time_calls(call: Callable[[], object], *, rounds: int = ROUNDS) -> Timing:
+def time_calls(call: Callable[[], object], *, rounds: int | None = None) -> Timing:
     """Times a function in rounds of as many calls as take `ROUND_SECONDS`.
 
     Args:
         call: what to time; it is called a few times beforehand.
-        rounds: how many times the mean of a round is taken.
+        rounds: how many times the mean of a round is taken (`ROUNDS` unless told).
     """
     calls = _calls_a_round(call)
     gc.collect()
     means = []
-    for _ in range(rounds):
+    for _ in range(rounds or ROUNDS):
         start = time.perf_counter()
         for _ in range(calls):
             call()

@@ -1,0 +1,51 @@
+import time
+
+import pytest
+
+from benchmarks import __main__ as bench
+from benchmarks import admission, measure, scan
+from benchmarks.reviews import SIZES, index, review
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 1e-5)
+    monkeypatch.setattr(measure, "ROUNDS", 3)
+    monkeypatch.setattr(admission, "MANY", 20)
+    monkeypatch.setattr(scan, "COUNTS", (1, 3))
+
+
+def test_every_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main()
+    shown = capsys.readouterr().out
+    assert "Python" in shown.splitlines()[0]
+    for title in bench.BENCHES:
+        assert title.partition(":")[0] in shown
+    for size in SIZES:
+        assert size in shown
+
+
+def test_rows_have_as_many_cells_as_headings() -> None:
+    assert {len(row) for row in admission.rows()} == {len(admission.HEADINGS)}
+    assert {len(row) for row in scan.rows()} == {len(scan.HEADINGS)}
+
+
+def test_reviews_grow() -> None:
+    sizes = [len(review(size)) for size in SIZES]
+    assert sizes == sorted(sizes)
+    assert 3_000 < sizes[0] < 6_000
+    assert 40_000 < sizes[-1] < 60_000
+
+
+def test_mappings_are_spread_over_namespaces() -> None:
+    made = index(100, namespaces=10)
+    assert len(made) == 100
+    assert len(made.namespaces) == 10
+
+
+def test_timing_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 0.01)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.5)
+    timing = measure.time_calls(lambda: None)
+    assert (timing.fastest, timing.median, timing.slowest) == (0.5, 0.5, 0.5)
