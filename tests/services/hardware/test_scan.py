@@ -220,6 +220,28 @@ def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
     assert good.failure is None
 
 
+def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", ports=2, address="0000:5e:00.0")])
+    virtual = rack.move_to_vf("0000:5e:00.0", 1)
+    good = tree(tmp_path)
+    region = tree(tmp_path, PluginMode.REGION)
+    entry = tmp_path / "sys/class/fpga_region/region2"
+    shutil.rmtree(entry.resolve())
+    lost = scan(tmp_path).cards[1]
+    assert lost.failure is not None
+    assert lost.failure.reason == "card-dangling"
+    assert lost.failure.message == (
+        "/sys/class/fpga_region/region2 leads nowhere: "
+        "../../devices/pci0000:5e/0000:5e:00.1/fpga_region/region2"
+    )
+    assert lost.pci is not None
+    assert (lost.address, lost.pci.physfn, lost.pci.vendor) == (virtual, "0000:5e:00.0", "0x8086")
+    bad = tree(tmp_path, after=good)
+    assert [device.healthy for device in bad.devices()] == [True, False]
+    (device,) = tree(tmp_path, PluginMode.REGION, after=region).devices()
+    assert not device.healthy
+
+
 _HURT = st.lists(
     st.tuples(st.sampled_from(DRIVERS), st.lists(st.sampled_from(Fault), max_size=4, unique=True)),
     max_size=5,
