@@ -1,6 +1,7 @@
 """Listening sockets that mean the same on every machine, with IPv6 or without."""
 
 import errno
+import os
 import socket
 from typing import Final
 
@@ -25,9 +26,12 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
     """
     try:
         return _listen(host, port, backlog)
+    except socket.gaierror as error:
+        raise WorldError(f"can't listen on {host}: {error.strerror}") from error
     except OSError as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise WorldError(f"can't listen on {where}: {error.strerror or error}") from error
+        reason = os.strerror(error.errno) if error.errno else error
+        raise WorldError(f"can't listen on {where}: {reason}") from error
 
 
 def _listen(host: str, port: int, backlog: int) -> socket.socket:

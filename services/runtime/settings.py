@@ -35,8 +35,6 @@ PREFIX: Final = "ACCELBIND_"
 
 ENVIRONMENT: Final = frozenset(
     {
-        "certs_dir",
-        "debug",
         "drain_seconds",
         "domain",
         "host",

@@ -1,0 +1,106 @@
+"""Speaking ASGI to the webhook's application without sockets."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from services.domain.mappings import MappingIndex, build_index, parse
+from services.domain.mutation import Policy
+from tests.webhook.reviews import AFU, INTERFACE, NAME
+from webhook.admission import Gate, Message
+from webhook.app import AdmissionApp, Readiness, build_app
+from webhook.figures import Figures
+
+JSON = [(b"host", b"webhook"), (b"content-type", b"application/json")]
+DISCONNECT: Message = {"type": "http.disconnect"}
+
+
+class Fixed:
+    """Mappings that stay."""
+
+    def __init__(self) -> None:
+        spec = {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"}
+        metadata = {"name": NAME, "namespace": "default"}
+        head = {"apiVersion": "fpga.intel.com/v2", "kind": "AcceleratorFunction"}
+        self.index: MappingIndex = build_index([parse(head | {"metadata": metadata, "spec": spec})])
+
+
+class Bench:
+    """A gate and an application around it.
+
+    Args:
+        max_body: Bytes that a review may have.
+        verbose: Whether admitted pods are logged.
+        shortcut: Whether reviews take the short way.
+        reasons: What is missing for readiness.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_body: int = 100_000,
+        verbose: bool = False,
+        shortcut: bool = True,
+        reasons: Sequence[str] = (),
+    ) -> None:
+        self.mappings = Fixed()
+        self.figures = Figures()
+        self.gate = Gate(self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose)
+        self.app: AdmissionApp = build_app(
+            self.gate, Readiness(lambda: list(reasons)), version="1", shortcut=shortcut
+        )
+
+    def ask(
+        self,
+        path: str,
+        *messages: bytes | Message,
+        method: str = "POST",
+        headers: list[tuple[bytes, bytes]] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Sends a request, its body in as many messages; status, headers and body of the answer.
+
+        The status is 0 where there was no answer.
+        """
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"timeout=10s",
+            "root_path": "",
+            "scheme": "https",
+            "server": ("webhook", 443),
+            "client": ("api", 1),
+            "headers": JSON if headers is None else headers,
+        }
+        return asyncio.run(self._exchange(scope, _as_messages(messages)))
+
+    async def _exchange(
+        self, scope: dict[str, Any], messages: list[Message]
+    ) -> tuple[int, dict[str, str], bytes]:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return messages.pop(0) if messages else DISCONNECT
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        if not sent:
+            return 0, {}, b""
+        headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:])
+
+
+def _as_messages(parts: Sequence[bytes | Message]) -> list[Message]:
+    messages: list[Message] = []
+    for position, part in enumerate(parts):
+        if isinstance(part, bytes):
+            more = position < len(parts) - 1
+            messages.append({"type": "http.request", "body": part, "more_body": more})
+        else:
+            messages.append(part)
+    return messages or [{"type": "http.request", "body": b"", "more_body": False}]

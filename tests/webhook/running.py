@@ -1,0 +1,153 @@
+"""The webhook as a real process, and a client that speaks to it over verified TLS."""
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from certs.folder import issue
+from tests.support import Process, accelbind_command
+
+HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back over HTTP."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    @property
+    def message(self) -> str:
+        """The message of a Kubernetes Status."""
+        found = json.loads(self.body)
+        assert found["kind"] == "Status"
+        assert found["code"] == self.status
+        return str(found["message"])
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A running webhook."""
+
+    process: Process
+    folder: Path
+    port: int
+    metrics_port: int
+
+    @property
+    def mappings(self) -> Path:
+        """The folder that it reads mappings from."""
+        return self.folder / "mappings"
+
+    @property
+    def tls(self) -> Path:
+        """The folder that it reads its certificate from."""
+        return self.folder / "tls"
+
+    def context(self) -> ssl.SSLContext:
+        """TLS that trusts its CA and nobody else."""
+        return ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
+
+    def connect(self, timeout: float = 10) -> http.client.HTTPSConnection:
+        """A connection over TLS."""
+        return http.client.HTTPSConnection(
+            "localhost", self.port, timeout=timeout, context=self.context()
+        )
+
+    @contextlib.contextmanager
+    def raw(self, timeout: float = 10) -> Iterator[ssl.SSLSocket]:
+        """A socket over TLS, for what http.client would not say."""
+        with (
+            socket.create_connection(("localhost", self.port), timeout=timeout) as plain,
+            self.context().wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            yield secured
+
+    def ask(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        method: str = "POST",
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """One request on a connection of its own."""
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, HEADERS if headers is None else headers)
+            found = connection.getresponse()
+            named = {name.lower(): value for name, value in found.getheaders()}
+            return Answer(found.status, found.read(), named)
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Answer:
+        """A GET over TLS."""
+        return self.ask(path, method="GET", headers={})
+
+    def plain(self, path: str) -> Answer:
+        """A GET on the port for metrics and probes."""
+        connection = http.client.HTTPConnection("localhost", self.metrics_port, timeout=10)
+        try:
+            connection.request("GET", path)
+            found = connection.getresponse()
+            return Answer(found.status, found.read(), dict(found.getheaders()))
+        finally:
+            connection.close()
+
+    def metric(self, name: str) -> float:
+        """A sample of `/metrics`, by its name with labels; 0 where it isn't there."""
+        for line in self.plain("/metrics").text.splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.removeprefix(f"{name} "))
+        return 0.0
+
+    def events(self, event: str) -> list[dict[str, object]]:
+        """What it has logged, by event."""
+        lines = [json.loads(line) for line in self.process.stderr.splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+def start_webhook(
+    folder: Path,
+    *arguments: str | Path,
+    mappings: dict[str, str],
+    env: dict[str, str] | None = None,
+) -> Webhook:
+    """Starts the webhook with a certificate of its own.
+
+    Args:
+        folder: A fresh folder, for its files.
+        arguments: More flags.
+        mappings: Files of its mappings, by name.
+        env: Added to its environment.
+    """
+    issue(folder / "tls", ["localhost", "127.0.0.1"])
+    (folder / "mappings").mkdir()
+    for name, text in mappings.items():
+        (folder / "mappings" / name).write_text(text)
+    flags: list[str | Path] = [
+        *("--tls-cert", folder / "tls" / "tls.crt", "--tls-key", folder / "tls" / "tls.key"),
+        *("--mappings", folder / "mappings", "--ports-file", folder / "ports.json"),
+        *("--port", "0", "--metrics-port", "0", "--drain-seconds", "0"),
+    ]
+    command = accelbind_command("webhook", *flags, *arguments)
+    process = Process(command, folder=folder, name="webhook", env=env)
+    try:
+        ports = process.ports(folder / "ports.json")
+    except BaseException:
+        process.kill()
+        raise
+    return Webhook(process, folder, ports["admission"], ports["metrics"])

@@ -1,0 +1,215 @@
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.domain import review as reviews
+from services.domain.mappings import EMPTY_INDEX
+from tests.webhook.asgi import DISCONNECT, JSON, Bench
+from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of, review
+
+
+@pytest.fixture(params=[True, False], ids=["shortcut", "route"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    """Both ways of a review: what holds for one holds for the other."""
+    return Bench(shortcut=request.param)
+
+
+def message(answer: bytes) -> str:
+    return str(json.loads(answer)["message"])
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/pods"])
+def test_a_logical_name_is_rewritten(bench: Bench, path: str) -> None:
+    status, headers, answer = bench.ask(path, body())
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert int(headers["content-length"]) == len(answer)
+    added = {
+        operation["path"].rpartition("/")[2].replace("~1", "/")
+        for operation in patch_of(answer)
+        if operation["op"] == "add" and operation["path"].startswith("/spec")
+    }
+    assert added == {RESOURCE}
+
+
+def test_validation_refuses_what_mutation_would_still_change(bench: Bench) -> None:
+    assert response_of(bench.ask("/validate", body())[2])["allowed"] is False
+    physical = body(pod(RESOURCE))
+    assert response_of(bench.ask("/validate", physical)[2])["allowed"] is True
+    assert patch_of(bench.ask("/mutate", physical)[2]) == []
+
+
+def test_a_refusal_is_an_answer_and_says_what_there_is(bench: Bench) -> None:
+    status, _, answer = bench.ask("/mutate", body(pod("fpga.intel.com/arria10-nlb")))
+    response = response_of(answer)
+    assert status == 200
+    assert response["allowed"] is False
+    assert "arria10-nlb0" in response["status"]["message"]
+
+
+def test_other_kinds_are_allowed_unchanged(bench: Bench) -> None:
+    kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
+    assert patch_of(bench.ask("/mutate", body({"spec": 3}, kind=kind))[2]) == []
+
+
+def test_a_body_may_come_in_pieces(bench: Bench) -> None:
+    whole = body()
+    pieces = [whole[at : at + 100] for at in range(0, len(whole), 100)]
+    assert patch_of(bench.ask("/mutate", *pieces, b"")[2])
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (b"", "can't be read as an AdmissionReview"),
+        (b"{", "can't be read as an AdmissionReview"),
+        (b"[]", "can't be read as an AdmissionReview"),
+        (b"\xff\xfe", "can't be read as an AdmissionReview"),
+        (b"{}", "can't be read as an AdmissionReview"),
+        (b"[" * 90_000, "can't be read as an AdmissionReview"),
+        (b'{"kind": "AdmissionReview", "request": {"uid": "1"}}', "set admissionReviewVersions"),
+    ],
+)
+def test_what_is_no_review_is_a_400_that_says_why(
+    bench: Bench, content: bytes, wanted: str
+) -> None:
+    status, headers, answer = bench.ask("/mutate", content)
+    assert (status, headers["content-type"]) == (400, "application/json")
+    assert wanted in message(answer)
+    assert json.loads(answer)["kind"] == "Status"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        b"application/json",
+        b"application/json; charset=utf-8",
+        b"APPLICATION/JSON",
+        b" application/json ;x=y",
+    ],
+)
+def test_json_in_any_spelling_is_json(bench: Bench, kind: bytes) -> None:
+    assert bench.ask("/mutate", body(), headers=[(b"content-type", kind)])[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"content-type", b"")],
+        [(b"content-type", b"text/plain")],
+        [(b"content-type", b"application/jsonx")],
+        [(b"content-type", b"application/yaml")],
+        [*JSON, (b"content-encoding", b"gzip")],
+    ],
+)
+def test_other_types_of_content_are_a_415(bench: Bench, headers: list[tuple[bytes, bytes]]) -> None:
+    status, _, answer = bench.ask("/mutate", body(), headers=headers)
+    assert status == 415
+    assert message(answer).startswith("a review must")
+
+
+def test_content_that_is_encoded_as_itself_is_fine(bench: Bench) -> None:
+    headers = [*JSON, (b"content-encoding", b"Identity"), (b"accept-encoding", b"gzip")]
+    assert bench.ask("/mutate", body(), headers=headers)[0] == 200
+
+
+def test_a_body_at_the_limit_is_read_and_one_above_is_a_413(bench: Bench) -> None:
+    whole = body()
+    full = whole + b" " * (100_000 - len(whole))
+    assert bench.ask("/mutate", full)[0] == 200
+    assert bench.ask("/mutate", full[:60_000], full[60_000:])[0] == 200
+    for pieces in ((full + b" ",), (full[:60_000], full[60_000:] + b" "), (full, b" ", b" ")):
+        status, _, answer = bench.ask("/mutate", *pieces)
+        assert (status, message(answer)) == (413, "a review may have at most 100000 bytes")
+
+
+def test_a_body_announced_above_the_limit_is_refused_unread(bench: Bench) -> None:
+    headers = [*JSON, (b"content-length", b"100001")]
+    assert bench.ask("/mutate", DISCONNECT, headers=headers)[0] == 413
+
+
+def test_nobody_is_answered_who_went_away() -> None:
+    bench = Bench()
+    assert bench.ask("/mutate", DISCONNECT)[0] == 0
+    assert bench.ask("/mutate", body()[:100], b"", DISCONNECT)[0] == 0
+    begun = {"type": "http.request", "body": b"{", "more_body": True}
+    assert bench.ask("/mutate", begun, DISCONNECT)[0] == 0
+    assert bench.figures.requests == {}
+    assert Bench(shortcut=False).ask("/mutate", begun, DISCONNECT)[0] == 400
+
+
+def test_the_newest_mappings_count_from_the_next_request_on() -> None:
+    bench = Bench()
+    assert patch_of(bench.ask("/mutate", body())[2])
+    bench.mappings.index = EMPTY_INDEX
+    assert response_of(bench.ask("/mutate", body())[2])["allowed"] is False
+
+
+def test_requests_are_counted_by_endpoint_outcome_and_reason() -> None:
+    bench = Bench()
+    bench.ask("/mutate", body())
+    bench.ask("/pods", body())
+    bench.ask("/validate", body())
+    bench.ask("/mutate", body(pod("fpga.intel.com/none")))
+    bench.ask("/mutate", body(pod("cpu")))
+    bench.ask("/mutate", b"{")
+    bench.ask("/mutate", body(), headers=[])
+    assert bench.figures.requests == {
+        ("mutate", "patched", ""): 2,
+        ("validate", "denied", "not-mutated"): 1,
+        ("mutate", "denied", "unknown-name"): 1,
+        ("mutate", "allowed", "nothing-asked"): 1,
+        ("mutate", "rejected", "invalid-review"): 1,
+        ("mutate", "rejected", "content-type"): 1,
+    }
+
+
+def test_a_crash_inside_answers_a_denial_and_is_logged_with_its_trace(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(reviews, "mutate", crash)
+    with capture_logs() as logs:
+        status, _, answer = bench.ask("/mutate", body())
+    response = response_of(answer)
+    assert (status, response["allowed"], response["status"]["code"]) == (200, False, 500)
+    (line,) = logs
+    assert line["log_level"] == "error"
+    assert isinstance(line["exc_info"], RuntimeError)
+    assert bench.figures.requests == {("mutate", "errored", "internal-error"): 1}
+
+
+def test_each_refusal_is_a_line_in_the_log_with_pod_namespace_and_reason() -> None:
+    with capture_logs() as logs:
+        Bench().ask("/mutate", body(pod("fpga.intel.com/none"), namespace="team"))
+    (line,) = logs
+    assert line["event"] == "pod refused"
+    assert line["log_level"] == "info"
+    assert (line["namespace"], line["pod"]) == ("team", "nlb")
+    assert (line["reason"], line["uid"]) == ("unknown-name", UID)
+
+
+def test_admitted_pods_are_logged_only_when_asked_for() -> None:
+    with capture_logs() as logs:
+        Bench().ask("/mutate", body())
+        assert logs == []
+        Bench(verbose=True).ask("/mutate", body())
+    (line,) = logs
+    assert line["event"] == "pod admitted"
+    assert line["rewrites"] == {LOGICAL: RESOURCE}
+
+
+def test_while_draining_clients_are_asked_to_come_back_elsewhere(bench: Bench) -> None:
+    assert "connection" not in bench.ask("/mutate", body())[1]
+    bench.gate.draining = True
+    assert bench.ask("/mutate", body())[1]["connection"] == "close"
+
+
+def test_the_uid_is_echoed_whatever_else_is_wrong(bench: Bench) -> None:
+    broken = review()
+    broken["request"]["object"] = {"spec": {"containers": 3}}
+    response = response_of(bench.ask("/mutate", json.dumps(broken).encode())[2])
+    assert (response["allowed"], response["status"]["code"]) == (False, 400)

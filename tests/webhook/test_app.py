@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from services.domain import review as reviews
+from tests.webhook.asgi import Bench
+from tests.webhook.reviews import UID
+from webhook import selfcheck
+from webhook.selfcheck import check_ourselves
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/pods", "/validate"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+def test_other_methods_are_a_405_that_names_the_right_one(path: str, method: str) -> None:
+    status, headers, answer = Bench().ask(path, method=method)
+    assert (status, headers["allow"]) == (405, "POST")
+    assert json.loads(answer)["reason"] == "MethodNotAllowed"
+
+
+@pytest.mark.parametrize("path", ["/", "/mutate/", "/pods/x", "/docs", "/redoc", "/metrics", "//"])
+def test_other_paths_are_a_404(path: str) -> None:
+    for method in ("GET", "POST"):
+        status, _, answer = Bench().ask(path, method=method)
+        assert (status, json.loads(answer)["reason"]) == (404, "NotFound")
+
+
+def test_probes_do_not_take_posts() -> None:
+    assert Bench().ask("/healthz", method="POST")[0] == 405
+    assert Bench().ask("/readyz", method="POST")[0] == 405
+
+
+def test_the_endpoints_are_documented() -> None:
+    status, _, answer = Bench().ask("/openapi.json", method="GET")
+    document = json.loads(answer)
+    assert status == 200
+    assert set(document["paths"]) == {"/mutate", "/pods", "/validate", "/healthz", "/readyz"}
+    operation = document["paths"]["/mutate"]["post"]
+    assert set(operation["responses"]) == {"200", "400", "413", "415"}
+    assert "application/json" in operation["requestBody"]["content"]
+    names = [path["post"]["operationId"] for path in document["paths"].values() if "post" in path]
+    assert len(set(names)) == len(names)
+
+
+def test_healthz_makes_a_review_of_its_own() -> None:
+    bench = Bench()
+    assert bench.ask("/healthz", method="GET")[::2] == (200, b"ok\n")
+    assert bench.figures.requests == {}
+
+
+def test_healthz_fails_when_the_mutation_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(reviews, "mutate", crash)
+    status, _, answer = Bench().ask("/healthz", method="GET")
+    assert status == 503
+    assert answer.startswith(b"a review of our own was not answered")
+
+
+def test_healthz_fails_when_the_answer_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_ourselves() == ""
+    monkeypatch.setattr(selfcheck, "_RESOURCE", "fpga.intel.com/other")
+    assert check_ourselves() == "a review of our own was answered wrongly"
+    assert selfcheck._UID != UID
+
+
+def test_readyz_says_what_is_missing() -> None:
+    assert Bench().ask("/readyz", method="GET")[::2] == (200, b"ok\n")
+    bench = Bench(reasons=["mappings not loaded", "stopping"])
+    assert bench.ask("/readyz", method="GET")[::2] == (503, b"mappings not loaded, stopping\n")
+
+
+def test_probes_ask_clients_to_reconnect_while_draining() -> None:
+    bench = Bench()
+    assert "connection" not in bench.ask("/healthz", method="GET")[1]
+    bench.gate.draining = True
+    assert bench.ask("/healthz", method="GET")[1]["connection"] == "close"
+    assert bench.ask("/readyz", method="GET")[1]["connection"] == "close"

@@ -1,0 +1,251 @@
+"""The webhook as a real process, over verified TLS."""
+
+import concurrent.futures
+import http.client
+import json
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from certs.folder import issue
+from tests.support import eventually, require_shared
+from tests.webhook.conftest import Starter
+from tests.webhook.reviews import body, mapping_yaml, patch_of, pod, response_of
+from tests.webhook.running import HEADERS, Webhook
+
+MAX_BODY = 3 * 1024 * 1024
+MEBIBYTES = 1024
+
+
+def head(length: str, *more: str) -> bytes:
+    lines = ["POST /mutate?timeout=10s HTTP/1.1", "Host: webhook", length, *more]
+    return ("\r\n".join([*lines, "Content-Type: application/json"]) + "\r\n\r\n").encode()
+
+
+def read_answer(file: http.client.HTTPResponse) -> tuple[int, bytes]:
+    file.begin()
+    return file.status, file.read()
+
+
+def exchange(secured: ssl.SSLSocket, request: bytes) -> tuple[int, bytes]:
+    secured.sendall(request)
+    return read_answer(http.client.HTTPResponse(secured))
+
+
+def test_many_reviews_go_over_one_connection(webhook: Webhook) -> None:
+    connection = webhook.connect()
+    for number in range(50):
+        uid = f"uid-{number}"
+        connection.request("POST", "/pods?timeout=10s", body(uid=uid), HEADERS)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.getheader("Content-Encoding") is None
+        assert len(patch_of(answer.read(), uid)) == 5
+    connection.close()
+
+
+def test_many_connections_are_served_at_once(webhook: Webhook) -> None:
+    connections = [webhook.connect() for _ in range(64)]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+
+        def review(number: int) -> bool:
+            connection = connections[number]
+            connection.request("POST", "/mutate", body(uid=str(number)), HEADERS)
+            return bool(patch_of(connection.getresponse().read(), str(number)))
+
+        assert all(pool.map(review, range(64)))
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("size", ["small", "medium", "large-env"])
+def test_recorded_reviews_are_answered(start: Starter, size: str) -> None:
+    recorded = require_shared("recorded", "kube-apiserver-1.36", f"admissionreview-{size}.json")
+    name = "arria10.dcp1.0-nlb0-orchestrated"
+    webhook = start(mappings={"m.yaml": mapping_yaml(name, mode="region")})
+    content = recorded.read_bytes()
+    uid = json.loads(content)["request"]["uid"]
+    variables = [
+        operation["value"]["name"]
+        for operation in patch_of(webhook.ask("/pods?timeout=10s", content).body, uid)
+        if operation["path"].endswith("/env/-")
+    ]
+    assert variables == ["FPGA_REGION_1", "FPGA_AFU_1", "FPGA_REGION_2", "FPGA_AFU_2"]
+
+
+def test_a_body_in_chunks_without_a_length_is_read(webhook: Webhook) -> None:
+    whole = body()
+    chunks = [whole[at : at + 200] for at in range(0, len(whole), 200)]
+    with webhook.raw() as secured:
+        secured.sendall(head("Transfer-Encoding: chunked"))
+        for chunk in chunks:
+            secured.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        status, answer = exchange(secured, b"0\r\n\r\n")
+    assert status == 200
+    assert patch_of(answer)
+
+
+def test_a_body_of_the_largest_size_is_read_and_a_larger_one_refused(webhook: Webhook) -> None:
+    full = body() + b" " * (MAX_BODY - len(body()))
+    assert webhook.ask("/mutate", full).status == 200
+    refused = webhook.ask("/mutate", full + b" ")
+    assert refused.status == 413
+    assert refused.message == f"a review may have at most {MAX_BODY} bytes"
+
+
+def test_after_a_body_too_large_the_connection_goes_on(webhook: Webhook) -> None:
+    too_much = b" " * (MAX_BODY + 200_000)
+    good = body()
+    with webhook.raw() as secured:
+        announced = head(f"Content-Length: {len(too_much)}") + too_much
+        assert exchange(secured, announced)[0] == 413
+        chunk = f"{len(too_much):x}\r\n".encode() + too_much + b"\r\n0\r\n\r\n"
+        assert exchange(secured, head("Transfer-Encoding: chunked") + chunk)[0] == 413
+        status, answer = exchange(secured, head(f"Content-Length: {len(good)}") + good)
+    assert status == 200
+    assert patch_of(answer)
+
+
+def test_a_client_that_asks_before_it_sends_is_told(webhook: Webhook) -> None:
+    good = body()
+    with webhook.raw() as secured:
+        secured.sendall(head(f"Content-Length: {len(good)}", "Expect: 100-continue"))
+        assert secured.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert exchange(secured, good)[0] == 200
+        too_much = head(f"Content-Length: {MAX_BODY + 1}", "Expect: 100-continue")
+        assert exchange(secured, too_much)[0] == 413
+
+
+def test_requests_sent_without_waiting_are_answered_in_order(webhook: Webhook) -> None:
+    contents = [body(uid=str(number)) for number in range(5)]
+    with webhook.raw() as secured:
+        secured.sendall(b"".join(head(f"Content-Length: {len(one)}") + one for one in contents))
+        stream = secured.makefile("rb")
+        for number in range(5):
+            assert stream.readline().startswith(b"HTTP/1.1 200")
+            length = 0
+            while line := stream.readline().strip():
+                name, _, value = line.partition(b": ")
+                length = int(value) if name == b"content-length" else length
+            assert patch_of(stream.read(length), str(number))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_a_400(webhook: Webhook, request_: bytes) -> None:
+    with webhook.raw() as secured:
+        secured.sendall(request_)
+        assert secured.recv(12) in {b"HTTP/1.1 400", b"HTTP/1.1 415"}
+    assert webhook.ask("/mutate", body()).status == 200
+
+
+def test_an_upgrade_is_not_taken_up(webhook: Webhook) -> None:
+    with webhook.raw() as secured:
+        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+        secured.sendall(head("Content-Length: 2", *upgrade) + b"{}")
+        assert secured.recv(12) == b"HTTP/1.1 400"
+
+
+def test_plain_http_and_unknown_clients_get_nothing(webhook: Webhook) -> None:
+    with socket.create_connection(("localhost", webhook.port), timeout=10) as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert not plain.recv(100).startswith(b"HTTP")
+    stranger = http.client.HTTPSConnection("localhost", webhook.port, timeout=10)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        stranger.request("GET", "/healthz")
+    stranger.close()
+
+
+def test_probes_answer_on_both_ports(webhook: Webhook) -> None:
+    for path in ("/healthz", "/readyz"):
+        for found in (webhook.get(path), webhook.plain(path)):
+            assert (found.status, found.text) == (200, "ok\n")
+
+
+def test_metrics_count_what_was_answered(webhook: Webhook) -> None:
+    labels = '{endpoint="mutate",outcome="denied",reason="unknown-name"}'
+    denied = f"accelbind_admission_requests_total{labels}"
+    before, seconds = webhook.metric(denied), webhook.metric("accelbind_admission_seconds_count")
+    assert not response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/no"))).body)["allowed"]
+    assert webhook.metric(denied) == before + 1
+    assert webhook.metric("accelbind_admission_seconds_count") == seconds + 1
+    assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 2
+    assert webhook.metric("accelbind_mappings_age_seconds") < 5
+    assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") > 1.7e9
+    assert webhook.metric("accelbind_ready") == 1
+    assert "accelbind_build_info{" in webhook.plain("/metrics").text
+
+
+def test_refusals_are_in_the_log(webhook: Webhook) -> None:
+    webhook.ask("/mutate", body(pod("fpga.intel.com/wrong"), uid="in-the-log"))
+    (line,) = [line for line in webhook.events("pod refused") if line["uid"] == "in-the-log"]
+    assert (line["pod"], line["namespace"], line["reason"]) == ("nlb", "default", "unknown-name")
+
+
+def test_it_is_small(webhook: Webhook) -> None:
+    webhook.ask("/mutate", body())
+    status = Path(f"/proc/{webhook.process.pid}/status").read_text().splitlines()
+    (resident,) = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
+    assert resident < 75 * MEBIBYTES
+
+
+def test_mappings_are_followed_and_bad_ones_named(start: Starter) -> None:
+    webhook = start()
+    asking = body(pod("fpga.intel.com/fresh"))
+
+    def admitted() -> bool:
+        return bool(response_of(webhook.ask("/mutate", asking).body)["allowed"])
+
+    assert not admitted()
+    bad = mapping_yaml("bad").replace("mode: af", "mode: no")
+    (webhook.mappings / "n.yaml").write_text(mapping_yaml("fresh") + "---\n" + bad)
+    assert eventually(admitted)
+    assert webhook.metric("accelbind_mappings_rejected") == 1
+    (line,) = webhook.events("mapping skipped")
+    assert str(line["problem"]).startswith("n.yaml, line 11 (document 2): AcceleratorFunction")
+    message = response_of(webhook.ask("/mutate", body(pod("fpga.intel.com/bad"))).body)["status"]
+    assert "spec.mode must be af or region" in message["message"]
+    (webhook.mappings / "n.yaml").unlink()
+    assert eventually(lambda: not admitted())
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(start: Starter) -> None:
+    webhook = start()
+    open_one = webhook.connect()
+    open_one.request("GET", "/healthz")
+    assert open_one.getresponse().read() == b"ok\n"
+    ends = webhook.metric("accelbind_certificate_expiry_timestamp_seconds")
+    old = (webhook.tls / "tls.crt").read_text()
+    issue(webhook.tls, ["localhost"], days=30)
+    fresh = (webhook.tls / "tls.crt").read_text()
+    assert fresh != old
+
+    def shown() -> bool:
+        shown = ssl.get_server_certificate(("localhost", webhook.port))
+        return ssl.PEM_cert_to_DER_cert(shown) == ssl.PEM_cert_to_DER_cert(fresh)
+
+    assert eventually(shown)
+    assert webhook.metric("accelbind_certificate_expiry_timestamp_seconds") < ends
+    open_one.request("GET", "/healthz")
+    assert open_one.getresponse().read() == b"ok\n"
+    open_one.close()
+    (webhook.tls / "tls.key").write_text("nonsense")
+    assert eventually(lambda: webhook.metric("accelbind_certificate_reload_failing") == 1)
+    assert webhook.ask("/mutate", body()).status == 200
+
+
+def test_it_listens_on_both_families_or_on_one(start: Starter) -> None:
+    webhook = start("--host", "127.0.0.1", "--domain", "a.example", "--domain", "fpga.intel.com")
+    assert webhook.get("/healthz").status == 200
+    assert webhook.plain("/healthz").status == 200
+    message = response_of(webhook.ask("/mutate", body(pod("a.example/x"))).body)["status"]
+    assert "a.example/x" in message["message"]

@@ -1,0 +1,204 @@
+"""The server and the process's parts within this one, where time can be made short."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from certs.folder import issue
+from services.domain.errors import InvalidSettings
+from services.runtime.certificates import CertificateSource
+from services.runtime.listening import listen
+from tests.support import eventually_async
+from tests.webhook.asgi import Bench
+from tests.webhook.reviews import body, mapping_yaml
+from webhook import server as servers
+from webhook.process import Webhook
+from webhook.server import AdmissionServer
+from webhook.settings import WebhookSettings
+
+App = Callable[..., Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, app: App, **options: float) -> AsyncIterator[AdmissionServer]:
+    issue(folder / "tls", ["localhost"])
+    certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
+    certificates.load()
+    server = AdmissionServer(app, certificates.context, **options)
+    task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
+    await server.listening.wait()
+    sweeper = asyncio.create_task(server.sweep(interval=0.02))
+    try:
+        yield server
+    finally:
+        sweeper.cancel()
+        server.should_exit = True
+        await asyncio.wait_for(task, 20)
+
+
+async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    port = server.servers[0].sockets[0].getsockname()[1]
+    return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    with contextlib.suppress(ConnectionError):
+        return await asyncio.wait_for(reader.read(), 10) == b""
+    return True
+
+
+def head(length: int) -> bytes:
+    lines = f"Content-Length: {length}\r\nContent-Type: application/json\r\n\r\n"
+    return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
+def test_a_request_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
+    async def scenario() -> bool:
+        async with serving(tmp_path, Bench().app, request_seconds=0.1) as server:
+            reader, writer = await connect(server)
+            writer.write(begun)
+            return await ended(reader)
+
+    assert asyncio.run(scenario())
+
+
+def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
+    async def scenario() -> bool:
+        async with serving(tmp_path, Bench().app, request_seconds=0.2) as server:
+            reader, writer = await connect(server)
+            writer.write(head(1_000_000))
+
+            async def drip() -> None:
+                while True:
+                    writer.write(b" ")
+                    await asyncio.sleep(0.01)
+
+            dripping = asyncio.create_task(drip())
+            gone = await ended(reader)
+            dripping.cancel()
+            return gone
+
+    assert asyncio.run(scenario())
+
+
+def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
+    content = body()
+
+    async def scenario() -> list[bytes]:
+        async with serving(tmp_path, Bench().app, request_seconds=0.05) as server:
+            reader, writer = await connect(server)
+            lines = []
+            for _ in range(3):
+                writer.write(head(len(content)) + content)
+                found = await reader.readuntil(b"\r\n\r\n")
+                lines.append(found.split(b"\r\n")[0])
+                length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                (connection,) = server._connections
+                assert connection.waiting_since is None
+                await _ticks(0.15)
+            writer.close()
+            return lines
+
+    assert asyncio.run(scenario()) == [b"HTTP/1.1 200 OK"] * 3
+
+
+async def _ticks(seconds: float) -> None:
+    """Lets the sweeper look a few times."""
+    until = asyncio.get_running_loop().time() + seconds
+    await eventually_async(lambda: asyncio.get_running_loop().time() > until)
+
+
+def test_after_a_body_too_large_the_next_request_is_waited_for_with_a_limit(tmp_path: Path) -> None:
+    async def scenario() -> bool:
+        async with serving(tmp_path, Bench(max_body=10).app, request_seconds=0.2) as server:
+            reader, writer = await connect(server)
+            writer.write(head(20) + b" " * 10)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")
+            writer.write(b" " * 10)
+            return b"too-large" not in await asyncio.wait_for(reader.read(), 10)
+
+    assert asyncio.run(scenario())
+
+
+def test_an_application_that_hangs_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "END_SECONDS", 0.1)
+    monkeypatch.setattr(servers, "GRACE_SECONDS", 0.1)
+
+    async def hang(_scope: object, _receive: object, _send: object) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        async with serving(tmp_path, hang) as server:
+            _, writer = await connect(server)
+            writer.write(head(0))
+            await eventually_async(lambda: any(one.answering for one in server._connections))
+        writer.transport.abort()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    (line,) = [line for line in logs if line["event"] == "requests left unanswered at the end"]
+    assert line["number"] == 1
+
+
+def settings(folder: Path) -> WebhookSettings:
+    issue(folder / "tls", ["localhost"])
+    (folder / "m.yaml").write_text(mapping_yaml())
+    return WebhookSettings(
+        tls_cert=folder / "tls" / "tls.crt",
+        tls_key=folder / "tls" / "tls.key",
+        mappings=folder,
+        host="127.0.0.1",
+        port=0,
+        metrics_port=0,
+        drain_seconds=0,
+    )
+
+
+def test_liveness_asks_our_own_port_and_says_when_it_does_not_answer(tmp_path: Path) -> None:
+    async def scenario() -> list[tuple[int, str]]:
+        webhook = Webhook(settings(tmp_path))
+        stop = asyncio.Event()
+        async with webhook.running():
+            task = asyncio.create_task(webhook.serve_until(stop))
+            await webhook.server.listening.wait()
+            alive = await webhook._probe_health()
+            stop.set()
+            await task
+            return [alive, await webhook._probe_health()]
+
+    alive, dead = asyncio.run(scenario())
+    assert alive == (200, "ok\n")
+    assert dead[0] == 503
+    assert dead[1].startswith("our own port does not answer: ConnectionRefusedError")
+
+
+def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
+    async def scenario() -> tuple[int, str]:
+        webhook = Webhook(settings(tmp_path))
+        assert await webhook._probe_readiness() == (200, "ok\n")
+        assert webhook._state().ready
+        webhook.mappings.loaded = False
+        webhook.certificates.validity = None
+        webhook.gate.draining = True
+        assert not webhook._state().ready
+        return await webhook._probe_readiness()
+
+    missing = "mappings not loaded, certificate not loaded, stopping\n"
+    assert asyncio.run(scenario()) == (503, missing)
+
+
+def test_settings_that_were_not_checked_are_refused() -> None:
+    with pytest.raises(InvalidSettings):
+        Webhook(WebhookSettings.model_construct(tls_cert=None, tls_key=None, mappings=None))

@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import pytest
+
+from services.domain.errors import InvalidSettings
+from services.runtime.settings import load
+from webhook.settings import WebhookSettings
+
+NEEDED: dict[str, object] = {"tls_cert": "c", "tls_key": "k", "mappings": "m"}
+
+
+def of(**flags: object) -> WebhookSettings:
+    return load(WebhookSettings, NEEDED | flags, environ={})
+
+
+def refusal(**flags: object) -> str:
+    with pytest.raises(InvalidSettings) as caught:
+        of(**flags)
+    return str(caught.value)
+
+
+def test_the_defaults_are_those_of_the_manual() -> None:
+    settings = of()
+    assert settings.model_dump() == {
+        "host": "::",
+        "port": 8443,
+        "metrics_port": 9101,
+        "tls_cert": Path("c"),
+        "tls_key": Path("k"),
+        "mappings": Path("m"),
+        "max_units": 64,
+        "domain": ("fpga.intel.com",),
+        "max_body": 3 * 1024 * 1024,
+        "drain_seconds": 1.0,
+        "ports_file": None,
+        "log_level": "info",
+        "log_format": "auto",
+    }
+
+
+@pytest.mark.parametrize(
+    ("missing", "wanted"),
+    [
+        ("tls_cert", "--tls-cert is required: the API server speaks TLS only; `accelbind certs"),
+        ("tls_key", "--tls-key is required: the API server speaks TLS only; `accelbind certs"),
+        ("mappings", "--mappings is required: a folder with AcceleratorFunctions"),
+    ],
+)
+def test_what_is_required_is_told_with_where_to_get_it(missing: str, wanted: str) -> None:
+    assert refusal(**{missing: None}).startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("3Mi", 3145728), ("512Ki", 524288), ("4096", 4096), ("1 MiB", 1048576), (2048, 2048)],
+)
+def test_sizes_may_have_a_unit(text: object, wanted: int) -> None:
+    assert of(max_body=text).max_body == wanted
+
+
+@pytest.mark.parametrize("text", ["3Gi", "1", "-1", "65Mi", "3.5Mi", "", "9" * 400])
+def test_sizes_out_of_bounds_or_of_other_units_are_refused(text: str) -> None:
+    assert "--max-body" in refusal(max_body=text)
+
+
+def test_several_domains_may_be_ours() -> None:
+    assert of(domain=("a.example", "b.example", "a.example")).domain == ("a.example", "b.example")
+
+
+@pytest.mark.parametrize(
+    ("domain", "wanted"),
+    [
+        ("", "at least one domain is needed"),
+        ("A.example", "is no DNS name"),
+        ("a/b", "is no DNS name"),
+        ("a." * 130 + "a", "is no DNS name"),
+        ("kubernetes.io", "belong to Kubernetes itself"),
+        ("x.k8s.io", "belong to Kubernetes itself"),
+    ],
+)
+def test_domains_that_cannot_be_ours_are_refused(domain: str, wanted: str) -> None:
+    assert wanted in refusal(domain=domain)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"port": 65536},
+        {"metrics_port": -1},
+        {"max_units": 0},
+        {"drain_seconds": "nan"},
+        {"drain_seconds": -1},
+        {"log_level": "loud"},
+    ],
+)
+def test_values_out_of_bounds_are_refused(flags: dict[str, object]) -> None:
+    (name,) = flags
+    assert refusal(**flags).startswith("--" + name.replace("_", "-"))
