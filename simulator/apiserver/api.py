@@ -90,6 +90,7 @@ class Api:
         self._now = now
         self._bookmark_interval = bookmark_interval
         self.watches: set[Watch] = set()
+        self.closing = False
         self.seen: deque[Seen] = deque(maxlen=100_000)
 
     async def handle(self, request: Request) -> Response:
@@ -121,6 +122,8 @@ class Api:
         target = paths.parse(request.path, self._table)
         if target is None:
             raise status.unknown_path()
+        if request.oversized:
+            raise status.too_large(3 * 2**20)
         ask = Ask(target, request, identity)
         if request.method in ("GET", "HEAD"):
             return self._read(ask)
@@ -148,7 +151,7 @@ class Api:
         )
         if self._faults.gone_as_status and (error := watch.too_old) is not None:
             raise error
-        if self._faults.watches_end_at_once:
+        if self._faults.watches_end_at_once or self.closing:
             watch.end()
         return Response(200, headers=(_CACHE,), stream=self._streamed(watch))
 

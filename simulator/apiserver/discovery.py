@@ -2,7 +2,7 @@
 
 import os
 
-from simulator.apiserver import wire
+from simulator.apiserver import openapi, wire
 from simulator.apiserver.resources import Resource, ResourceTable
 from simulator.apiserver.wire import Json
 
@@ -36,6 +36,10 @@ def answer(path: str, table: ResourceTable) -> bytes | None:
             found = {"kind": "APIGroup", "apiVersion": "v1"} | _group(group, table)
         case ["apis", group, version]:
             found = _resource_list(group, version, table)
+        case ["openapi", "v3"]:
+            found = openapi.index(table)
+        case ["openapi", "v3", *root]:
+            found = openapi.document("/".join(root), table)
         case _:
             found = None
     return None if found is None else wire.encode(found) + b"\n"

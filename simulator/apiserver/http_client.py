@@ -125,6 +125,11 @@ class WebhookClient:
         except CallFailed as error:
             raise CallFailed(f'Post "{endpoint.url}": {error}') from error
 
+    @property
+    def idle(self) -> int:
+        """Connections that are kept and look usable."""
+        return sum(one.usable for kept in self._idle.values() for one in kept)
+
     def close(self) -> None:
         """Closes what is kept."""
         for kept in self._idle.values():

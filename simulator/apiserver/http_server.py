@@ -21,15 +21,13 @@ import httptools
 import structlog
 
 _log = structlog.get_logger(__name__)
+_SHUTDOWN_SECONDS = 0.1
+"""How long a peer may take to answer a TLS close (an idle client never does)."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Cut(Exception):
     """Raised by a handler or a stream: drop the connection here and now, without an end."""
-
-
-class BodyTooLarge(Exception):
-    """A request's body went over the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,8 @@ class Request:
         path: decoded path.
         query: decoded parameters, the last of each name.
         headers: by lower-case name.
-        body: all of it.
+        body: all of it, or nothing where it went over the limit.
+        oversized: whether it did.
     """
 
     method: str
@@ -51,6 +50,7 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    oversized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,13 @@ class _Parts:
     body: list[bytes] = field(default_factory=list)
     size: int = 0
 
-    def request(self, method: str) -> Request:
+    def request(self, method: str, limit: int) -> Request:
         target = self.url.decode("latin-1")
         split = urlsplit(target)
         query = dict(parse_qsl(split.query, keep_blank_values=True))
-        body = b"".join(self.body)
-        return Request(method, target, unquote(split.path), query, self.headers, body)
+        path, body = unquote(split.path), b"".join(self.body)
+        too_large = self.size > limit
+        return Request(method, target, path, query, self.headers, body, oversized=too_large)
 
 
 class _Connection(asyncio.Protocol):
@@ -120,8 +121,6 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except BodyTooLarge:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         except httptools.HttpParserError:
             self._refuse(HTTPStatus.BAD_REQUEST)
 
@@ -142,12 +141,15 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._parts.size += len(body)
+        # Read on, or the client would meet a reset connection instead of the answer.
         if self._parts.size > self._server.body_limit:
-            raise BodyTooLarge
-        self._parts.body.append(body)
+            self._parts.body.clear()
+        else:
+            self._parts.body.append(body)
 
     def on_message_complete(self) -> None:
-        request = self._parts.request(self._parser.get_method().decode("latin-1"))
+        method = self._parser.get_method().decode("latin-1")
+        request = self._parts.request(method, self._server.body_limit)
         self._waiting.append((request, self._parser.should_keep_alive()))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._answer_all())
@@ -256,7 +258,12 @@ class HttpServer:
         """Accepts connections and returns the port (that given, or a free one for 0)."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: _Connection(self), host, port, ssl=context, reuse_address=True
+            lambda: _Connection(self),
+            host,
+            port,
+            ssl=context,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+            reuse_address=True,
         )
         self.port = self._listener.sockets[0].getsockname()[1]
         return self.port

@@ -126,6 +126,8 @@ class ApiServerStandIn:
             bookmark_interval=options.bookmark_interval,
         )
         self._server = HttpServer(self._api.handle)
+        for resource in self.table:
+            self.store.shelf(resource)
         for name in INITIAL:
             self.seed(_namespace(name, options))
 
@@ -152,8 +154,8 @@ class ApiServerStandIn:
 
     async def stop(self, grace: float = 2.0) -> None:
         """Ends watches properly, answers what is under way, and closes everything."""
-        for watch in tuple(self.watches):
-            watch.end()
+        self._api.closing = True
+        self.end_watches()
         await self._server.close(grace)
         await self.scheduler.stop()
         self._namespaces.stop()

@@ -68,6 +68,8 @@ class Shelf:
         self.oldest = revision
         """Watches and lists may be taken up at this revision or later."""
         self._history = history
+        self._untold: deque[Change] = deque()
+        self._telling = False
         self._snapshots: dict[int, tuple[list[str], dict[str, bytes]]] = {}
 
     def put(self, path: str, data: bytes) -> None:
@@ -89,8 +91,20 @@ class Shelf:
         self.changes.append(change)
         while len(self.changes) > self._history:
             self.oldest = self.changes.popleft().revision
-        for listener in tuple(self.listeners):
-            listener(change)
+        self._untold.append(change)
+        if not self._telling:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tells listeners one change after the other, those that a listener makes at the end."""
+        self._telling = True
+        try:
+            while self._untold:
+                change = self._untold.popleft()
+                for listener in tuple(self.listeners):
+                    listener(change)
+        finally:
+            self._telling = False
 
     def forget(self, revision: int) -> None:
         """Forgets the changes up to a revision."""

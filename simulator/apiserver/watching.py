@@ -136,7 +136,7 @@ class Watch:
 
     def offer(self, change: Change) -> None:
         """Takes a change of the store, if it is selected."""
-        if not change.path.startswith(self._prefix):
+        if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
         line = change.as_line() if self._predicate is None else self._selected_line(change)
         if line is None:

@@ -1,0 +1,345 @@
+"""Webhooks as a real API server calls them: order, patches, failures, warnings, audit."""
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from tests.simulator.apiserver.support import (
+    FUNCTIONS,
+    MERGE,
+    NODES,
+    PHYSICAL,
+    PODS,
+    FakeWebhook,
+    Json,
+    client_of,
+    created,
+    function,
+    node,
+    patch,
+    pod,
+    register,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def annotate(name: str) -> Json:
+    return patch({"op": "add", "path": "/metadata/annotations", "value": {name: "yes"}})
+
+
+async def test_a_patch_is_applied_and_the_pod_defaulted_again(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    logical = "fpga.intel.com/arria10-nlb0"
+    escaped = logical.replace("/", "~1")
+    base = "/spec/containers/0/resources"
+    webhook.answers["/mutate"] = lambda _: patch(
+        {"op": "remove", "path": f"{base}/limits/{escaped}"},
+        {"op": "remove", "path": f"{base}/requests/{escaped}"},
+        {"op": "add", "path": f"{base}/limits/{PHYSICAL.replace('/', '~1')}", "value": 2},
+    )
+    await register(http, webhook.config(mutate={}))
+    made = await created(http, PODS, pod(resource=logical, count="2000m"))
+    assert made["spec"]["containers"][0]["resources"] == {
+        "limits": {PHYSICAL: "2"},
+        "requests": {PHYSICAL: "2"},
+    }
+    seen = webhook.reviews()[0]["object"]["spec"]["containers"][0]["resources"]
+    assert seen == {"limits": {logical: "2"}, "requests": {logical: "2"}}
+
+
+async def test_the_review_tells_who_asks_for_what(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    await register(http, webhook.config(mutate={}))
+    await created(http, PODS, pod())
+    asked = webhook.reviews()[0]
+    assert list(asked) == [
+        "uid",
+        "kind",
+        "resource",
+        "requestKind",
+        "requestResource",
+        "name",
+        "namespace",
+        "operation",
+        "userInfo",
+        "object",
+        "oldObject",
+        "dryRun",
+        "options",
+    ]
+    assert asked["userInfo"]["username"] == "admin"
+    assert (asked["operation"], asked["dryRun"]) == ("CREATE", False)
+    assert "uid" not in asked["object"]["metadata"]
+    assert asked["object"]["status"] == {}
+
+
+async def test_a_pod_whose_name_is_generated_has_none_yet(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    await register(http, webhook.config(mutate={}))
+    item = pod()
+    item["metadata"] = {"generateName": "job-"}
+    made = await created(http, PODS, item)
+    assert "name" not in webhook.reviews()[0]
+    assert made["metadata"]["name"].startswith("job-")
+
+
+REFUSALS: list[tuple[Json, int, str | None, str]] = [
+    (
+        {"status": {"code": 403, "message": "no such function", "reason": "Forbidden"}},
+        403,
+        "Forbidden",
+        'admission webhook "mutate.test.example" denied the request: no such function',
+    ),
+    (
+        {"status": {"code": 200, "reason": "Because"}},
+        400,
+        "Because",
+        'admission webhook "mutate.test.example" denied the request: Because',
+    ),
+    (
+        {},
+        400,
+        None,
+        'admission webhook "mutate.test.example" denied the request without explanation',
+    ),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+async def test_a_refusal_reaches_the_asker(
+    http: httpx2.AsyncClient,
+    webhook: FakeWebhook,
+    kind: str,
+    refusal: tuple[Json, int, str | None, str],
+) -> None:
+    given, code, reason, message = refusal
+    webhook.answers["/mutate"] = lambda _: {"allowed": False} | given
+    await register(http, webhook.config(kind=kind, mutate={}))
+    answer = await http.post(PODS, json=pod())
+    assert answer.status_code == code
+    assert answer.json()["message"] == message
+    assert answer.json().get("reason") == reason
+    assert (await http.get(f"{PODS}/p")).status_code == 404
+
+
+async def test_warnings_come_as_headers_even_with_a_refusal(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    verdict = {"allowed": True}
+    webhook.answers["/mutate"] = lambda _: verdict | {"warnings": ['mixed "modes"\nhere', "two"]}
+    await register(http, webhook.config(mutate={}))
+    answer = await http.post(PODS, json=pod())
+    expected = ['299 - "mixed \\"modes\\" here"', '299 - "two"']
+    assert answer.headers.get_list("Warning") == expected
+    verdict["allowed"] = False
+    answer = await http.post(PODS, json=pod("q"))
+    assert answer.headers.get_list("Warning") == expected
+
+
+async def test_audit_annotations_are_kept_with_the_name_of_the_webhook(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    webhook.answers["/mutate"] = lambda _: (
+        annotate("a") | {"auditAnnotations": {"rewrites": "c: x -> y"}}
+    )
+    webhook.answers["/deny"] = lambda _: {
+        "allowed": False,
+        "auditAnnotations": {"reason": "unknown-name"},
+    }
+    await register(http, webhook.config(mutate={}))
+    await created(http, PODS, pod())
+    await register(http, webhook.config("more", kind="Validating", deny={}))
+    await http.post(PODS, json=pod("q"))
+    written = (api.kubeconfig_path.parent / "audit.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in written]
+    assert [entry["responseStatus"]["code"] for entry in entries] == [201, 400]
+    assert entries[0]["annotations"]["mutate.test.example/rewrites"] == "c: x -> y"
+    noted = json.loads(
+        entries[0]["annotations"]["mutation.webhook.admission.k8s.io/round_0_index_0"]
+    )
+    assert noted == {"configuration": "hooks", "webhook": "mutate.test.example", "mutated": True}
+    assert entries[1]["annotations"]["deny.test.example/reason"] == "unknown-name"
+
+
+async def test_configurations_are_asked_in_the_order_of_their_names(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    await register(http, webhook.config("b", second={}, third={}))
+    await register(http, webhook.config("a", first={}))
+    await created(http, PODS, pod())
+    assert [one.path for one in webhook.asked] == ["/first", "/second", "/third"]
+
+
+async def test_a_later_change_has_earlier_webhooks_asked_again_if_they_want(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    webhook.answers["/changes"] = lambda _: annotate("x")
+    again = {"reinvocationPolicy": "IfNeeded"}
+    await register(http, webhook.config(wants=again, content={}, changes=again, after=again))
+    await created(http, PODS, pod())
+    paths = [one.path for one in webhook.asked]
+    assert paths == ["/wants", "/content", "/changes", "/after", "/wants"]
+
+
+async def test_a_patch_that_changes_nothing_has_nobody_asked_again(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    webhook.answers["/changes"] = lambda _: patch(
+        {"op": "replace", "path": "/metadata/name", "value": "p"}
+    )
+    again = {"reinvocationPolicy": "IfNeeded"}
+    await register(http, webhook.config(wants=again, changes={}))
+    await created(http, PODS, pod())
+    assert [one.path for one in webhook.asked] == ["/wants", "/changes"]
+
+
+async def test_validating_webhooks_see_the_finished_pod(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    webhook.answers["/mutate"] = lambda _: annotate("x")
+    await register(http, webhook.config(mutate={}))
+    await register(http, webhook.config(kind="Validating", check={}))
+    await created(http, PODS, pod())
+    seen = webhook.reviews()[-1]["object"]
+    assert seen["metadata"]["annotations"] == {"x": "yes"}
+    assert seen["metadata"]["uid"]
+    assert seen["status"]["phase"] == "Pending"
+
+
+async def test_updates_and_deletions_are_reviewed_with_the_old_object(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    rules = [
+        {
+            "operations": ["*"],
+            "apiGroups": ["fpga.intel.com"],
+            "apiVersions": ["v2"],
+            "resources": ["*"],
+        }
+    ]
+    await register(http, webhook.config(kind="Validating", check={"rules": rules}))
+    await created(http, FUNCTIONS, function())
+    change = {"spec": {"mode": "region"}}
+    await http.patch(f"{FUNCTIONS}/nlb0", json=change, headers=MERGE)
+    await http.delete(f"{FUNCTIONS}/nlb0")
+    first, second, third = webhook.reviews()
+    assert [one["operation"] for one in (first, second, third)] == ["CREATE", "UPDATE", "DELETE"]
+    assert second["oldObject"]["spec"]["mode"] == "af"
+    assert second["object"]["spec"]["mode"] == "region"
+    assert second["options"]["kind"] == "UpdateOptions"
+    assert third["object"] is None
+    assert third["oldObject"]["metadata"]["name"] == "nlb0"
+
+
+async def test_a_status_write_is_not_a_write_of_the_pod(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    def rules(resource: str) -> Json:
+        rule = {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"]}
+        return {"rules": [rule | {"resources": [resource]}]}
+
+    hooks: Json = {"pods": rules("pods"), "status": rules("pods/status"), "all": rules("*/*")}
+    await register(http, webhook.config(**hooks))
+    await created(http, PODS, pod())
+    change = {"status": {"message": "x"}}
+    await http.patch(f"{PODS}/p/status", json=change, headers=MERGE)
+    assert [one.path for one in webhook.asked] == ["/status", "/all"]
+    assert webhook.reviews()[0]["subResource"] == "status"
+
+
+@pytest.mark.parametrize(
+    ("selectors", "asked"),
+    [
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
+        (
+            {
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "NotIn",
+                            "values": ["kube-system", "default"],
+                        }
+                    ]
+                }
+            },
+            False,
+        ),
+        ({"objectSelector": {"matchLabels": {"fpga": "yes"}}}, False),
+        ({"objectSelector": {"matchExpressions": [{"key": "x", "operator": "Exists"}]}}, False),
+        (
+            {"objectSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}},
+            True,
+        ),
+        (
+            {
+                "objectSelector": {
+                    "matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]
+                }
+            },
+            True,
+        ),
+    ],
+)
+async def test_selectors_decide_who_is_asked(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, selectors: Json, asked: bool
+) -> None:
+    await register(http, webhook.config(mutate=selectors))
+    item = pod()
+    item["metadata"]["labels"] = {"app": "a"}
+    await created(http, PODS, item)
+    assert bool(webhook.asked) is asked
+
+
+async def test_a_scope_or_version_that_does_not_fit_keeps_a_webhook_out(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    rule = {
+        "operations": ["CREATE"],
+        "apiGroups": ["*"],
+        "apiVersions": ["*"],
+        "resources": ["*"],
+        "scope": "Cluster",
+    }
+    await register(http, webhook.config(mutate={"rules": [rule]}))
+    await created(http, PODS, pod())
+    assert webhook.asked == []
+    await created(http, NODES, node("n"))
+    assert "namespace" not in webhook.reviews()[0]
+
+
+async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path: Any) -> None:
+    services = {"hook.tools.svc": f"127.0.0.1:{webhook.server.port}"}
+    config = webhook.config(mutate={})
+    service = {"name": "hook", "namespace": "tools", "path": "/mutate"}
+    config["webhooks"][0]["clientConfig"] = {"service": service, "caBundle": webhook.bundle}
+    async with (
+        ApiServerStandIn(tmp_path, Options(services=services)) as api,
+        client_of(api) as http,
+    ):
+        await register(http, config)
+        await created(http, PODS, pod())
+        assert webhook.asked[0].headers["host"] == "hook.tools.svc:443"
+
+
+async def test_connections_to_a_webhook_are_kept(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    await register(http, webhook.config(mutate={}))
+    for number in range(5):
+        await created(http, PODS, pod(f"p{number}"))
+    assert (len(webhook.asked), api.admission.client.opened) == (5, 1)
+    for connection in tuple(webhook.server.connections):
+        connection.abort()
+    await eventually_async(lambda: api.admission.client.idle == 0)
+    await created(http, PODS, pod("after"))
+    assert api.admission.client.opened == 2

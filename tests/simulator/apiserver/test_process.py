@@ -1,0 +1,176 @@
+"""The stand-in as a process, and clients that are not ours: lightkube and kubectl."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import lightkube
+import pytest
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.core_v1 import Container, NodeStatus, PodSpec
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Namespace, Node, Pod
+
+from simulator.apiserver import tls
+from tests.support import Process, Processes, eventually, python_module, require
+
+AcceleratorFunction = create_namespaced_resource(
+    "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
+)
+
+
+class Served:
+    def __init__(self, process: Process, folder: Path, port: int) -> None:
+        self.process = process
+        self.folder = folder
+        self.port = port
+        self.kubeconfig = folder / "kubeconfig"
+
+
+@pytest.fixture
+def served(processes: Processes, tmp_path: Path) -> Iterator[Served]:
+    folder, ports = tmp_path / "api", tmp_path / "ports"
+    command = python_module("simulator.apiserver", "--dir", folder, "--ports-file", ports)
+    process = processes.start(command, name="apiserver")
+    yield Served(process, folder, process.ports(ports)["https"])
+    assert process.terminate() == 0
+    assert "Traceback" not in process.stderr
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[lightkube.Client]:
+    client = lightkube.Client(lightkube.KubeConfig.from_file(served.kubeconfig))
+    yield client
+    client.close()
+
+
+def test_the_kubeconfig_is_private_and_complete(served: Served) -> None:
+    assert served.kubeconfig.stat().st_mode & 0o777 == 0o600
+    config = json.loads(served.kubeconfig.read_text())
+    assert config["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{served.port}"
+    assert config["clusters"][0]["cluster"]["certificate-authority-data"]
+    assert config["users"][0]["user"]["token"]
+
+
+def test_lightkube_creates_lists_watches_patches_and_deletes(client: lightkube.Client) -> None:
+    spec = {
+        "afuId": "d8424dc4a4a3c413f89e433683f9040b",
+        "interfaceId": "ce48969398f05f33946d560708be108a",
+        "mode": "af",
+    }
+    for number in range(3):
+        metadata = ObjectMeta(name=f"f{number}", namespace="default")
+        client.create(AcceleratorFunction(metadata=metadata, spec=spec))
+    listed = client.list(AcceleratorFunction, namespace="*", chunk_size=2)
+    assert [one.metadata.name for one in listed if one.metadata] == ["f0", "f1", "f2"]
+    patched = client.patch(
+        AcceleratorFunction,
+        "f0",
+        {"spec": {"mode": "region"}},
+        patch_type=lightkube.types.PatchType.MERGE,
+    )
+    assert patched["spec"]["mode"] == "region"
+    client.delete(AcceleratorFunction, "f1")
+    events = client.watch(AcceleratorFunction, resource_version="0", server_timeout=1)
+    seen = [next(events)[1].metadata for _ in range(2)]
+    assert [one.name for one in seen if one] == ["f0", "f2"]
+    with pytest.raises(lightkube.ApiError) as caught:
+        client.get(AcceleratorFunction, "f1")
+    assert caught.value.status.code == 404
+
+
+def test_lightkube_runs_a_pod_through_admission_and_scheduling(client: lightkube.Client) -> None:
+    client.create(Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable={"cpu": "4"})))
+    client.create(Namespace(metadata=ObjectMeta(name="team")))
+    container = Container(name="c", image="reg/app:1")
+    metadata = ObjectMeta(name="p", namespace="team")
+    client.create(Pod(metadata=metadata, spec=PodSpec(containers=[container])))
+
+    def bound() -> bool:
+        spec = client.get(Pod, "p", namespace="team").spec
+        return spec is not None and spec.nodeName == "n"
+
+    assert eventually(bound)
+
+
+def kubectl(served: Served, *arguments: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        [require("kubectl"), *arguments],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(served.folder),
+            "KUBECONFIG": str(served.kubeconfig),
+        },
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_kubectl_applies_gets_patches_and_deletes(served: Served) -> None:
+    text = """
+apiVersion: fpga.intel.com/v2
+kind: AcceleratorFunction
+metadata: {name: nlb0}
+spec:
+  afuId: d8424dc4a4a3c413f89e433683f9040b
+  interfaceId: ce48969398f05f33946d560708be108a
+  mode: af
+"""
+    for expected in ("created", "unchanged"):
+        assert expected in kubectl(served, "apply", "-f", "-", stdin=text)
+    text = text.replace("mode: af", "mode: region")
+    assert "configured" in kubectl(served, "apply", "-f", "-", stdin=text)
+    mode = kubectl(served, "get", "af", "nlb0", "-o", "jsonpath={.spec.mode}")
+    assert mode == "region"
+    kubectl(served, "patch", "af", "nlb0", "--type=merge", "-p", '{"spec":{"mode":"af"}}')
+    assert "deleted" in kubectl(served, "delete", "af", "nlb0")
+
+
+def test_a_given_certificate_and_port_are_used(processes: Processes, tmp_path: Path) -> None:
+    pair = tls.make_pair(["127.0.0.1"])
+    for name, data in (("crt", pair.certificate), ("key", pair.key), ("ca", pair.authority)):
+        (tmp_path / f"given.{name}").write_bytes(data)
+    given: list[str | Path] = [
+        "--tls-cert",
+        tmp_path / "given.crt",
+        "--tls-key",
+        tmp_path / "given.key",
+        "--tls-ca",
+        tmp_path / "given.ca",
+    ]
+    where: list[str | Path] = [
+        "--dir",
+        tmp_path,
+        "--ports-file",
+        tmp_path / "ports",
+        "--token",
+        "secret",
+    ]
+    config_path = tmp_path / "elsewhere"
+    command = python_module(
+        "simulator.apiserver", *where, *given, "--kubeconfig-out", config_path, "--no-scheduler"
+    )
+    process = processes.start(command, name="apiserver")
+    process.ports(tmp_path / "ports")
+    client = lightkube.Client(lightkube.KubeConfig.from_file(config_path))
+    assert list(client.list(Node)) == []
+    client.close()
+    process.popen.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+
+
+def test_a_certificate_without_its_key_is_a_usage_error(
+    processes: Processes, tmp_path: Path
+) -> None:
+    arguments = ("--dir", tmp_path, "--tls-cert", tmp_path / "x")
+    process = processes.start(python_module("simulator.apiserver", *arguments), name="apiserver")
+    assert process.wait() == 2
+    assert "--tls-cert and --tls-key go together" in process.stderr

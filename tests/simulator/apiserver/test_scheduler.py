@@ -1,0 +1,187 @@
+"""Pods come to nodes that have what they ask for, and say why where none has."""
+
+import httpx2
+import pytest
+
+from simulator.apiserver.scheduler import requests_of
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.simulator.apiserver.support import (
+    MERGE,
+    NODES,
+    PODS,
+    Json,
+    created,
+    node_with,
+    pod,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+FPGA = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+OTHER = "fpga.intel.com/af-x"
+
+
+def node_of(api: ApiServerStandIn, name: str) -> str:
+    found = api.get("Pod", name)
+    assert found is not None
+    assert "nodeName" in found["spec"]
+    return str(found["spec"]["nodeName"])
+
+
+def message_of(api: ApiServerStandIn, name: str) -> str:
+    found = api.get("Pod", name)
+    assert found is not None
+    condition = found["status"]["conditions"][0]
+    assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
+    assert condition["reason"] == "Unschedulable"
+    return str(condition["message"])
+
+
+async def test_a_pod_comes_to_the_node_that_has_its_resource(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, NODES, node_with("a", {OTHER: 1}))
+    await created(http, NODES, node_with("b", {FPGA: 1}))
+    await created(http, PODS, pod(resource=FPGA))
+    assert await eventually_async(lambda: node_of(api, "p")) == "b"
+    event = api.objects("Event")[0]
+    assert event["message"] == "Successfully assigned default/p to b"
+    assert (event["reason"], event["involvedObject"]["name"]) == ("Scheduled", "p")
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_is_tried_again(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    for name in ("a", "b"):
+        await created(http, NODES, node_with(name, {FPGA: 1}))
+    await created(http, PODS, pod(resource=FPGA, count=2))
+    text = await eventually_async(lambda: message_of(api, "p"))
+    assert text == (
+        f"0/2 nodes are available: 2 Insufficient {FPGA}. preemption: 0/2 nodes are available: 2"
+        " Preemption is not helpful for scheduling."
+    )
+    event = next(one for one in api.objects("Event") if one["reason"] == "FailedScheduling")
+    assert (event["type"], event["message"]) == ("Warning", text)
+    grown = {"status": {"allocatable": {FPGA: "2"}}}
+    await http.patch(f"{NODES}/b/status", json=grown, headers=MERGE)
+    assert await eventually_async(lambda: node_of(api, "p")) == "b"
+
+
+async def test_a_pod_waits_until_another_leaves(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, NODES, node_with("a", {FPGA: 1}))
+    await created(http, PODS, pod("first", FPGA))
+    await eventually_async(lambda: node_of(api, "first"))
+    await created(http, PODS, pod("second", FPGA))
+    text = await eventually_async(lambda: message_of(api, "second"))
+    assert "1 No preemption victims found for incoming pod" in text
+    over = {"status": {"phase": "Succeeded"}}
+    await http.patch(f"{PODS}/first/status", json=over, headers=MERGE)
+    assert await eventually_async(lambda: node_of(api, "second")) == "a"
+
+
+async def test_pods_spread_over_nodes(api: ApiServerStandIn, http: httpx2.AsyncClient) -> None:
+    for name in ("a", "b"):
+        await created(http, NODES, node_with(name, {FPGA: 5}))
+    for number in range(4):
+        await created(http, PODS, pod(f"p{number}", FPGA))
+    nodes = await eventually_async(lambda: [node_of(api, f"p{number}") for number in range(4)])
+    assert sorted(nodes) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"spec": {"unschedulable": True}}, "1 node(s) were unschedulable"),
+        (
+            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            "1 node(s) had untolerated taint(s)",
+        ),
+        (
+            {"metadata": {"labels": {"disk": "slow"}}},
+            "1 node(s) didn't match Pod's node affinity/selector",
+        ),
+        ({"status": {"allocatable": {"cpu": "1"}}}, "1 Insufficient cpu"),
+        ({"status": {"allocatable": {"pods": "0"}}}, "1 Too many pods"),
+    ],
+)
+async def test_what_a_node_has_against_a_pod(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, change: Json, expected: str
+) -> None:
+    item = node_with("a", {FPGA: 1})
+    for part, fields in change.items():
+        item[part] = item.get(part, {}) | fields
+    await created(http, NODES, item)
+    wanting = pod(resource=FPGA, nodeSelector={"disk": "fast"} if "metadata" in change else {})
+    wanting["spec"]["containers"][0]["resources"]["limits"] |= {"cpu": 2}
+    item["status"]["allocatable"].setdefault(FPGA, 1)
+    await created(http, PODS, wanting)
+    assert expected in await eventually_async(lambda: message_of(api, "p"))
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        {"operator": "Exists"},
+        {"key": "k", "operator": "Exists"},
+        {"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"},
+    ],
+)
+async def test_a_tolerated_taint_does_not_matter(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, toleration: Json
+) -> None:
+    item = node_with("a", {})
+    taints = [
+        {"key": "k", "value": "v", "effect": "NoSchedule"},
+        {"key": "x", "effect": "PreferNoSchedule"},
+    ]
+    await created(http, NODES, item | {"spec": {"taints": taints}})
+    await created(http, PODS, pod(tolerations=[toleration]))
+    assert await eventually_async(lambda: node_of(api, "p")) == "a"
+
+
+async def test_without_nodes_there_is_nothing_to_schedule_to(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, PODS, pod())
+    text = await eventually_async(lambda: message_of(api, "p"))
+    assert text == "no nodes available to schedule pods"
+
+
+async def test_a_pod_with_a_node_or_another_scheduler_is_left_alone(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, NODES, node_with("a", {}))
+    await created(http, PODS, pod("placed", nodeName="elsewhere"))
+    await created(http, PODS, pod("foreign", schedulerName="mine"))
+    await created(http, PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
+    await created(http, PODS, pod("ours"))
+    await eventually_async(lambda: node_of(api, "ours"))
+    assert node_of(api, "placed") == "elsewhere"
+    for name in ("foreign", "gated"):
+        found = api.get("Pod", name)
+        assert found is not None
+        assert "nodeName" not in found["spec"]
+
+
+def container(count: int, **fields: str) -> Json:
+    return {"name": "c", "resources": {"requests": {FPGA: str(count)}}} | fields
+
+
+@pytest.mark.parametrize(
+    ("init", "app", "expected"),
+    [
+        ([], [container(1), container(2)], 3),
+        ([container(5)], [container(1)], 5),
+        ([container(1), container(2)], [container(4)], 4),
+        ([container(1, restartPolicy="Always")], [container(2)], 3),
+        ([container(2, restartPolicy="Always"), container(3)], [container(1)], 5),
+        ([container(3), container(2, restartPolicy="Always")], [container(2)], 4),
+    ],
+)
+def test_init_containers_count_as_the_scheduler_counts_them(
+    init: list[Json], app: list[Json], expected: int
+) -> None:
+    asked = requests_of({"spec": {"initContainers": init, "containers": app}})
+    assert asked[FPGA] == expected * 10**9
