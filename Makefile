@@ -31,7 +31,7 @@ lint: setup ## Check style, types and layers
 	@$(PYTHON_IN_VENV) -m ruff check
 	@$(PYTHON_IN_VENV) -m ruff format --check
 	@$(PYTHON_IN_VENV) -m mypy
-	@$(PYTHON_IN_VENV) -c 'from importlinter.cli import lint_imports_command as run; run()'
+	@$(PYTHON_IN_VENV) -c 'from importlinter.cli import lint_imports_command as run; run()' --no-logo
 
 format: setup ## Format the code and fix what can be fixed
 	@$(PYTHON_IN_VENV) -m ruff check --fix
