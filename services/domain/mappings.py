@@ -38,7 +38,7 @@ class Mode(StrEnum):
 
 
 _AF_ONLY = frozenset({Mode.AF})
-_MODES_OF = {
+_SHARED_MODES = {
     modes: modes
     for modes in (
         frozenset({Mode.REGION}),
@@ -46,7 +46,6 @@ _MODES_OF = {
         frozenset({Mode.REGION, Mode.REGIONDEVEL}),
     )
 }
-"""One set for all regions with the same modes."""
 _JSON_TYPES: dict[type, str] = {
     bool: "true or false",
     int: "a number",
@@ -84,6 +83,13 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         """How people call the object: ``AcceleratorFunction default/nlb0``."""
         return _label(self.kind, self.namespace, self.name)
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """Interface id and AFU id of a function of mode region, None for anything else."""
+        if self.mode is not Mode.REGION or self.afu_id is None:
+            return None
+        return self.interface_id, self.afu_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +246,16 @@ def build_namespace(
         reasons.setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
     for name in functions.keys() & regions.keys():
-        reasons[name] = (
-            f"{functions[name].label} and {regions[name].label} have one name, "
-            "so neither can be used: rename one of them"
-        )
-        del functions[name], regions[name]
+        reasons[name] = clash(functions.pop(name), regions.pop(name))
     return _index_namespace(namespace, functions | regions, reasons)
+
+
+def clash(function: Mapping, region: Mapping) -> str:
+    """Return why neither of two objects of one name serves."""
+    return (
+        f"{function.label} and {region.label} have one name, "
+        "so neither can be used: rename one of them"
+    )
 
 
 def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) -> MappingIndex:
@@ -266,6 +276,11 @@ def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) 
     )
 
 
+def with_mode(modes: frozenset[Mode] | None, mode: Mode) -> frozenset[Mode]:
+    """Return the modes of a region with one more; one set for all regions of the same modes."""
+    return _SHARED_MODES[frozenset({mode}) if modes is None else modes | {mode}]
+
+
 def _index_namespace(
     namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
 ) -> NamespaceMappings:
@@ -275,10 +290,9 @@ def _index_namespace(
     for mapping in by_name.values():
         gathered.setdefault(mapping.resource, []).append(mapping)
         if mapping.mode is not Mode.AF:
-            joined = modes.get(mapping.resource, frozenset()) | {mapping.mode}
-            modes[mapping.resource] = _MODES_OF[joined]
-        if mapping.mode is Mode.REGION and mapping.afu_id is not None:
-            pairs.add((mapping.interface_id, mapping.afu_id))
+            modes[mapping.resource] = with_mode(modes.get(mapping.resource), mapping.mode)
+        if mapping.pair is not None:
+            pairs.add(mapping.pair)
     return NamespaceMappings(
         namespace,
         by_name=MappingProxyType(by_name),
