@@ -6,6 +6,7 @@ AccelbindError
 │   ├── InvalidQuantity    a quantity that Kubernetes would not read, or not as a count
 │   ├── InvalidMapping     an AcceleratorFunction or FpgaRegion that can't be used
 │   ├── InvalidReview      an AdmissionReview that can't be answered with a review
+│   ├── InvalidManifest    a manifest without a pod that could be judged
 │   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
 │   └── NotAllowed         a container may not have what it is about to be given
 └── WorldError             what was asked is fine, the world is not; asking again may help
@@ -41,6 +42,10 @@ class InvalidMapping(AskerError):
 
 class InvalidReview(AskerError):
     """An AdmissionReview that can't be read well enough to answer with a review."""
+
+
+class InvalidManifest(AskerError):
+    """A manifest without a pod that could be judged."""
 
 
 class InvalidSettings(AskerError):

@@ -26,7 +26,7 @@ def escaped(member: str) -> str:
 
 
 def container_operations(plan: Plan) -> list[Operation]:
-    """Return what turns a container as it came into what is planned for it."""
+    """Return what turns a container that asks by logical name into what is planned for it."""
     operations: list[Operation] = []
     limits = f"{plan.place.path}/resources/limits/"
     requests = f"{plan.place.path}/resources/requests/"
@@ -49,13 +49,17 @@ def container_operations(plan: Plan) -> list[Operation]:
 
 
 def annotation_operation(pod: Pod, plans: Iterable[Plan]) -> Operation:
-    """Return what notes in the pod's metadata what was asked for by logical name."""
+    """Return what notes in the pod's metadata what was asked for by logical name.
+
+    Args:
+        pod: as it came.
+        plans: of the containers that ask by logical name.
+    """
     annotations = pod.metadata.annotations if pod.metadata else None
     noted = _noted(annotations.requested if annotations else None)
     for plan in plans:
-        if plan.mapped:
-            container = noted.setdefault(plan.place.container.name, {})
-            container.update(_asked(plan, container))
+        container = noted.setdefault(plan.place.container.name, {})
+        container.update(_asked(plan, container))
     text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
         return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})

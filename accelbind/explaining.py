@@ -1,0 +1,249 @@
+"""What `accelbind explain` does: pods of a manifest, the webhook's verdict, how it is shown."""
+
+import copy
+import difflib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from services.domain.errors import InvalidManifest, InvalidReview
+from services.domain.mappings import Mapping, MappingIndex, Mode
+from services.domain.mutation import (
+    Patched,
+    Policy,
+    Refused,
+    Rewrite,
+    Unchanged,
+    UnchangedReason,
+    mutate,
+)
+from services.domain.text import plain
+from services.domain.workloads import MAKES_PODS, FoundPod, find_pods
+
+MAX_BYTES = 8 * 1024 * 1024
+
+_UNCHANGED = {
+    UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
+    UnchangedReason.MIRROR_POD: "a mirror pod only shows what a kubelet runs",
+    UnchangedReason.ALREADY_PHYSICAL: "it asks by physical names only, and all of them are mapped",
+}
+_MODES = {
+    Mode.AF: "the device has the function",
+    Mode.REGION: "the node programs the function before the container starts",
+    Mode.REGIONDEVEL: "the container programs the region itself",
+}
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as kubectl reads it: what looks like a date is a text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A pod and what the webhook would do to it."""
+
+    found: FoundPod
+    namespace: str
+    result: Unchanged | Patched | Refused
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it would be refused."""
+        return isinstance(self.result, Refused)
+
+
+def read_pods(path: Path) -> list[FoundPod]:
+    """Return the pods of a manifest.
+
+    Args:
+        path: a file of YAML or JSON with any number of documents, ``-`` for stdin.
+
+    Raises:
+        InvalidManifest: it can't be read, or there is no pod in it.
+    """
+    where = "stdin" if str(path) == "-" else plain(str(path), 200)
+    try:
+        data = _read(path)
+    except OSError as error:
+        raise InvalidManifest(f"{where}: {error.strerror}") from error
+    if len(data) > MAX_BYTES:
+        raise InvalidManifest(f"{where} has more than {MAX_BYTES} bytes")
+    try:
+        documents = list(yaml.load_all(data, _Loader))
+        found = [pod for document in documents if document for pod in find_pods(document)]
+    except yaml.YAMLError as error:
+        raise InvalidManifest(f"{where} is not YAML: {_one_line(error)}") from error
+    except RecursionError as error:
+        raise InvalidManifest(f"{where} is nested too deeply") from error
+    except (InvalidManifest, ValueError) as error:
+        raise InvalidManifest(f"{where}: {_one_line(error)}") from error
+    if not found:
+        kinds = ", ".join(MAKES_PODS)
+        raise InvalidManifest(f"{where} holds nothing that makes pods ({kinds})")
+    return found
+
+
+def explain_pod(
+    found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str | None
+) -> Explained:
+    """Return what the webhook would do to a pod.
+
+    Args:
+        found: the pod.
+        index: the mappings of all namespaces.
+        policy: the webhook's.
+        namespace: the one that was asked for, None if none was.
+
+    Raises:
+        InvalidManifest: the pod can't be read, or is meant for another namespace.
+    """
+    if namespace is not None and found.namespace not in (None, "", namespace):
+        raise InvalidManifest(
+            f"{found.label} is of namespace {plain(found.namespace or '')}, not of {namespace}"
+        )
+    used = found.namespace or namespace or "default"
+    try:
+        result = mutate(found.pod, index.namespace(used), policy)
+    except InvalidReview as error:
+        raise InvalidManifest(f"{found.label}: {error}") from error
+    return Explained(found, used, result)
+
+
+def as_json(explained: Sequence[Explained]) -> str:
+    """Return all of it for programs: a list with one object a pod."""
+    return json.dumps([_as_object(one) for one in explained], indent=2)
+
+
+def show(explained: Sequence[Explained]) -> None:
+    """Print all of it for people; in colour on a terminal."""
+    console = Console(soft_wrap=True, highlight=False)
+    for n, one in enumerate(explained):
+        if n:
+            console.print()
+        for line in _lines(one):
+            console.print(line)
+
+
+def _read(path: Path) -> bytes:
+    if str(path) == "-":
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _one_line(error: Exception) -> str:
+    return plain(" ".join(str(error).split()), 500)
+
+
+def _as_object(one: Explained) -> dict[str, Any]:
+    result = one.result
+    made: dict[str, Any] = {
+        "kind": one.found.kind,
+        "pod": one.found.name,
+        "namespace": one.namespace,
+        "outcome": "unchanged",
+        "reasons": [],
+        "message": "",
+        "patch": [],
+        "rewrites": [],
+        "warnings": [],
+    }
+    if isinstance(result, Refused):
+        reasons = [
+            {"code": refusal.reason, "container": refusal.container, "message": refusal.message}
+            for refusal in result.refusals
+        ]
+        return made | {"outcome": "refused", "reasons": reasons, "message": result.message}
+    made["warnings"] = list(result.warnings)
+    if isinstance(result, Unchanged):
+        reason = {"code": result.reason, "container": "", "message": _UNCHANGED[result.reason]}
+        return made | {"reasons": [reason]}
+    rewrites = [_rewrite_object(rewrite) for rewrite in result.rewrites]
+    return made | {"outcome": "patched", "patch": result.operations, "rewrites": rewrites}
+
+
+def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
+    return {
+        "container": rewrite.container,
+        "init": rewrite.init,
+        "logical": rewrite.logical,
+        "resource": rewrite.resource,
+        "count": rewrite.count,
+        "mode": rewrite.mapping.mode,
+        "mapping": rewrite.mapping.label,
+    }
+
+
+def _lines(one: Explained) -> Iterator[Text]:
+    """Yield what is printed of a pod, line by line."""
+    result = one.result
+    title = Text(f"{one.found.label} in namespace {plain(one.namespace)}: ", style="bold")
+    if isinstance(result, Refused):
+        yield title.append("refused", style="bold red")
+        for refusal in result.refusals:
+            yield (
+                Text("  ")
+                .append(f"✗ {refusal.message}")
+                .append(f" [{refusal.reason}]", style="dim")
+            )
+        return
+    if isinstance(result, Unchanged):
+        yield title.append("admitted unchanged", style="bold green")
+        yield Text(f"  {_UNCHANGED[result.reason]}")
+    else:
+        yield title.append("admitted, rewritten", style="bold green")
+        for rewrite in result.rewrites:
+            yield from _rewrite_lines(rewrite)
+    for warning in result.warnings:
+        yield Text(f"  warning: {warning}", style="yellow")
+    if isinstance(result, Patched):
+        yield Text()
+        yield from _diff(one.found.manifest, result)
+
+
+def _rewrite_lines(rewrite: Rewrite) -> Iterator[Text]:
+    kind = "init container" if rewrite.init else "container"
+    yield (
+        Text(f"  {kind} {plain(rewrite.container)}: ")
+        .append(f"{rewrite.logical}: {rewrite.count}", style="red")
+        .append(" becomes ")
+        .append(rewrite.resource, style="green")
+    )
+    yield Text(f"    {_why(rewrite.mapping)}", style="dim")
+
+
+def _why(mapping: Mapping) -> str:
+    what = f"interface {mapping.interface_id}"
+    if mapping.afu_id is not None:
+        what = f"function {mapping.afu_id} of {what}"
+    return f"{mapping.label}: {what}, mode {mapping.mode}: {_MODES[mapping.mode]}"
+
+
+def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:
+    """Yield a unified diff of the pod as YAML."""
+    after = jsonpatch.apply_patch(copy.deepcopy(manifest), result.operations)
+    lines = difflib.unified_diff(
+        _as_yaml(manifest), _as_yaml(after), "as written", "as admitted", lineterm=""
+    )
+    for line in lines:
+        yield Text(line, style=_STYLES.get(line[:1], ""))
+
+
+def _as_yaml(manifest: object) -> list[str]:
+    text: str = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return text.splitlines()

@@ -1,0 +1,391 @@
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from accelbind import explaining
+from accelbind.cli import main
+
+ARRIA = "ce48969398f05f33946d560708be108a"
+NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
+REGION = f"fpga.intel.com/region-{ARRIA}"
+AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+
+MAPPINGS = f"""
+# from an existing cluster
+apiVersion: fpga.intel.com/v2
+kind: AcceleratorFunction
+metadata:
+  name: arria10.dcp1.0-nlb0-orchestrated
+spec:
+  afuId: {NLB0}
+  interfaceId: {ARRIA}
+  mode: region
+---
+apiVersion: fpga.intel.com/v2
+kind: AcceleratorFunction
+metadata: {{name: nlb0-af}}
+spec: {{afuId: {NLB0}, interfaceId: {ARRIA}, mode: af}}
+---
+apiVersion: fpga.intel.com/v2
+kind: FpgaRegion
+metadata: {{name: devel}}
+spec: {{interfaceId: {ARRIA}}}
+"""
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: nlb
+  creationTimestamp: 2026-11-21
+spec:
+  containers:
+  - name: app
+    image: registry/app:1
+    env:
+    - name: NODE
+      valueFrom:
+        fieldRef: {fieldPath: spec.nodeName}
+    resources:
+      limits: &same
+        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1
+      requests: *same
+"""
+
+
+@pytest.fixture
+def maps(tmp_path: Path) -> Path:
+    folder = tmp_path / "maps"
+    folder.mkdir()
+    (folder / "all.yaml").write_text(MAPPINGS)
+    return folder
+
+
+class Explain:
+    """Runs the command on the text of a manifest."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], folder: Path, maps: Path) -> None:
+        self._capsys = capsys
+        self._folder = folder
+        self._maps = maps
+
+    def __call__(self, manifest: str, *options: str) -> tuple[int, str, str]:
+        path = self._folder / "pod.yaml"
+        path.write_text(manifest)
+        return self.run("-f", str(path), *options)
+
+    def run(self, *options: str) -> tuple[int, str, str]:
+        code = main(["explain", "--mappings", str(self._maps), *options])
+        shown = self._capsys.readouterr()
+        return code, shown.out, shown.err
+
+    def json(self, manifest: str, *options: str) -> Any:
+        code, out, err = self(manifest, "-o", "json", *options)
+        assert (code in (0, 1), err) == (True, "")
+        explained = json.loads(out)
+        assert (code == 1) is any(one["outcome"] == "refused" for one in explained)
+        return explained
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str], tmp_path: Path, maps: Path) -> Explain:
+    return Explain(capsys, tmp_path, maps)
+
+
+def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> None:
+    code, out, err = explain(POD)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:3] == [
+        "Pod nlb in namespace default: admitted, rewritten",
+        "  container app: fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1 becomes " + REGION,
+        (
+            "    AcceleratorFunction default/arria10.dcp1.0-nlb0-orchestrated: function "
+            f"{NLB0} of interface {ARRIA}, mode region: the node programs the function before the "
+            "container starts"
+        ),
+    ]
+    changed = [line for line in lines if line.startswith(("+ ", "- "))]
+    assert changed == [
+        "+  annotations:",
+        (
+            "+    accelbind.dev/requested: "
+            """'{"app":{"fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated":1}}'"""
+        ),
+        "+    - name: FPGA_REGION_1",
+        f"+      value: {ARRIA}",
+        "+    - name: FPGA_AFU_1",
+        f"+      value: {NLB0}",
+        "-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1",
+        f"+        {REGION}: '1'",
+        "-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1",
+        f"+        {REGION}: '1'",
+    ]
+
+
+def test_colours_are_for_terminals_only(explain: Explain, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = explain(POD)
+    assert "\x1b" not in out
+    terminal = io.StringIO()
+
+    def console(**options: Any) -> Console:
+        return Console(
+            file=terminal, force_terminal=True, color_system="standard", no_color=False, **options
+        )
+
+    monkeypatch.setattr(explaining, "Console", console)
+    explain(POD)
+    shown = terminal.getvalue()
+    assert "\x1b[31m-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1" in shown
+    assert f"\x1b[32m+      value: {ARRIA}" in shown
+
+
+POD_OBJECT = {"kind": "Pod", "pod": "p", "namespace": "default"}
+
+
+def pod(limits: str, **more: str) -> str:
+    """A pod of one container, as JSON that YAML knows too."""
+    metadata = {"name": "p"} | more
+    containers = [{"name": "app", "resources": {"limits": json.loads(limits)}}]
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return json.dumps(made | {"spec": {"containers": containers}})
+
+
+def test_programs_get_the_patch_and_what_was_rewritten(explain: Explain) -> None:
+    (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 2}'))
+    limits = "/spec/containers/0/resources/limits"
+    assert explained == POD_OBJECT | {
+        "outcome": "patched",
+        "reasons": [],
+        "message": "",
+        "patch": [
+            {"op": "remove", "path": f"{limits}/fpga.intel.com~1nlb0-af"},
+            {"op": "add", "path": f"{limits}/{AF.replace('/', '~1')}", "value": "2"},
+            {
+                "op": "add",
+                "path": "/metadata/annotations",
+                "value": {"accelbind.dev/requested": '{"app":{"fpga.intel.com/nlb0-af":2}}'},
+            },
+        ],
+        "rewrites": [
+            {
+                "container": "app",
+                "init": False,
+                "logical": "fpga.intel.com/nlb0-af",
+                "resource": AF,
+                "count": 2,
+                "mode": "af",
+                "mapping": "AcceleratorFunction default/nlb0-af",
+            }
+        ],
+        "warnings": [],
+    }
+
+
+def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
+    manifest = pod('{"fpga.intel.com/nlb0": 1}')
+    code, out, err = explain(manifest)
+    message = (
+        'container "app" asks for fpga.intel.com/nlb0, which is not mapped in namespace "default"; '
+        "did you mean fpga.intel.com/nlb0-af? Mapped there: "
+        "arria10.dcp1.0-nlb0-orchestrated, devel and nlb0-af"
+    )
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "Pod p in namespace default: refused",
+        f"  ✗ {message} [unknown-name]",
+    ]
+    assert explain.json(manifest) == [
+        POD_OBJECT
+        | {
+            "outcome": "refused",
+            "reasons": [{"code": "unknown-name", "container": "app", "message": message}],
+            "message": message,
+            "patch": [],
+            "rewrites": [],
+            "warnings": [],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code", "why"),
+    [
+        (pod('{"cpu": 1}'), "nothing-asked", "no container asks for an accelerator"),
+        (
+            pod(f'{{"{REGION}": 1}}'),
+            "already-physical",
+            "it asks by physical names only, and all of them are mapped",
+        ),
+    ],
+)
+def test_a_pod_that_stays_as_it_is_says_why(
+    explain: Explain, manifest: str, code: str, why: str
+) -> None:
+    assert explain(manifest) == (
+        0,
+        f"Pod p in namespace default: admitted unchanged\n  {why}\n",
+        "",
+    )
+    (explained,) = explain.json(manifest)
+    assert explained["outcome"] == "unchanged"
+    assert explained["reasons"] == [{"code": code, "container": "", "message": why}]
+
+
+def test_warnings_are_shown(explain: Explain) -> None:
+    manifest = """
+kind: Pod
+metadata: {annotations: {a: b}}
+spec:
+  initContainers: [{name: setup, resources: {limits: {fpga.intel.com/nlb0-af: 1}}}]
+  containers: [{name: app, resources: {limits: {fpga.intel.com/devel: 1}}}]
+"""
+    warning = "containers setup (af) and app (regiondevel): a node runs one mode only"
+    code, out, _ = explain(manifest)
+    assert code == 0
+    assert out.startswith("Pod in namespace default: admitted, rewritten\n  init container setup: ")
+    assert f"\n  warning: {warning}\n" in out
+    assert "the container programs the region itself" in out
+    assert "FpgaRegion default/devel: interface ce4" in out
+    (explained,) = explain.json(manifest)
+    assert explained["warnings"] == [warning]
+
+
+def test_templates_lists_and_many_documents_are_read(explain: Explain) -> None:
+    template = json.loads(pod('{"fpga.intel.com/nlb0-af": 1}'))
+    documents = [
+        {"kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}},
+        {"kind": "Service", "metadata": {"name": "s"}},
+        {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": template}}}},
+        {"kind": "List", "items": [template, {"kind": "PodTemplate", "template": template}]},
+        {"kind": "PodList", "items": [{"metadata": {"generateName": "g-"}}]},
+    ]
+    manifest = "---\n# nothing\n---\n" + "\n---\n".join(json.dumps(one) for one in documents)
+    explained = explain.json(manifest)
+    assert [(one["kind"], one["pod"], one["outcome"]) for one in explained] == [
+        ("Deployment", "d", "patched"),
+        ("CronJob", "", "patched"),
+        ("Pod", "p", "patched"),
+        ("PodTemplate", "", "patched"),
+        ("Pod", "g-", "unchanged"),
+    ]
+    _, out, _ = explain(manifest)
+    assert out.count("\n\nPod") == 3
+
+
+def test_the_manifest_may_come_from_stdin(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
+    code, out, _ = explain.run("-f", "-")
+    assert code == 0
+    assert out.startswith("Pod nlb in namespace default: admitted, rewritten\n")
+
+
+def test_the_namespace_of_the_pod_decides_which_mappings_count(
+    explain: Explain, maps: Path
+) -> None:
+    (maps / "team.yaml").write_text(
+        MAPPINGS.split("---")[1].replace("name: nlb0-af", "name: theirs, namespace: team")
+    )
+    theirs = '{"fpga.intel.com/theirs": 1}'
+    (explained,) = explain.json(pod(theirs, namespace="team"))
+    assert (explained["namespace"], explained["outcome"]) == ("team", "patched")
+    (explained,) = explain.json(pod(theirs), "-n", "team")
+    assert (explained["namespace"], explained["outcome"]) == ("team", "patched")
+
+
+def test_mappings_without_a_namespace_are_taken_as_kubectl_would(explain: Explain) -> None:
+    (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 1}'), "--namespace", "team")
+    assert explained["rewrites"][0]["mapping"] == "AcceleratorFunction team/nlb0-af"
+
+
+def test_the_limits_and_domains_of_the_webhook_can_be_given(explain: Explain) -> None:
+    manifest = pod('{"fpga.intel.com/nlb0-af": 2, "example.org/nlb0-af": 1}')
+    (explained,) = explain.json(manifest, "--max-units", "1")
+    assert explained["reasons"][0]["code"] == "too-many-units"
+    (explained,) = explain.json(manifest, "--domain", "example.org")
+    assert [rewrite["count"] for rewrite in explained["rewrites"]] == [1]
+    assert explain(manifest, "--max-units", "0")[0] == 2
+
+
+def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) -> None:
+    (maps / "bad.yaml").write_text("kind: FpgaRegion\napiVersion: fpga.intel.com/v2\n")
+    code, out, err = explain(POD)
+    assert code == 0
+    assert out.startswith("Pod nlb")
+    assert err.startswith("warning: bad.yaml")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("manifest", "error"),
+    [
+        ("", "holds nothing that makes pods (Pod, List, CronJob, "),
+        ("kind: ConfigMap", "holds nothing that makes pods"),
+        ("{", "is not YAML: while parsing"),
+        ("a: *unknown", "is not YAML: found undefined alias"),
+        ("kind: !!python/object:os.system x", "is not YAML: could not determine a constructor"),
+        ("\x00", "is not YAML: unacceptable character"),
+        ("[" * 5000, "is nested too deeply"),
+        ("just text", "a document of a manifest must be an object with a kind"),
+        ("a: b", "an object of a manifest must have a kind"),
+        ("{kind: List, items: 3}", "items of a List must be a list"),
+        ("{kind: List, items: [x]}", "a document of a manifest must be an object with a kind"),
+        ("{kind: List, items: [{kind: List}]}", "a list within a list is not a manifest"),
+        ("kind: Deployment", "a Deployment must have an object at spec.template"),
+        ("{kind: Job, spec: {template: 3}}", "a Job must have an object at spec.template"),
+        ("{kind: Pod, metadata: {namespace: 3}}", "metadata.namespace of a Pod must be a text"),
+        (
+            "{kind: Pod, metadata: {name: p}, spec: []}",
+            "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
+        ),
+        ("{kind: Pod, metadata: {name: 3}}", "Pod: the pod can't be read: Expected `str"),
+        ("{kind: Pod, ? [1] : 2}", "is not YAML: while constructing a mapping"),
+        ("{kind: Pod, metadata: {name: p}, ? null : 2}", "Pod p: Only dicts with"),
+        (
+            (
+                "{kind: Pod, spec: {containers: "
+                "[{resources: {limits: {fpga.intel.com/x: 1}}, env: x}]}}"
+            ),
+            (
+                "Pod: the pod can't be read: Expected `array | null`, got `str` in "
+                "/spec/containers/0/env"
+            ),
+        ),
+    ],
+)
+def test_what_is_no_manifest_is_one_line_of_error(
+    explain: Explain, manifest: str, error: str
+) -> None:
+    code, out, err = explain(manifest)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: Explain) -> None:
+    code, _, err = explain(pod("{}", namespace="team"), "-n", "other")
+    assert (code, err) == (2, "error: Pod p is of namespace team, not of other\n")
+
+
+def test_a_manifest_without_end_is_not_read(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "MAX_BYTES", 100)
+    code, _, err = explain(POD)
+    assert code == 2
+    assert err.endswith("pod.yaml has more than 100 bytes\n")
+
+
+def test_files_that_are_not_there_are_named(explain: Explain, tmp_path: Path) -> None:
+    code, _, err = explain.run("-f", str(tmp_path / "none.yaml"))
+    assert (code, err.startswith("error: ")) == (2, True)
+    assert "none.yaml: No such file or directory" in err
+    code, _, err = explain(POD, "--mappings", str(tmp_path / "nowhere"))
+    assert (code, "nowhere" in err) == (2, True)

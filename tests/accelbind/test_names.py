@@ -1,0 +1,105 @@
+import json
+
+import pytest
+
+from accelbind.cli import main
+
+ARRIA = "ce48969398f05f33946d560708be108a"
+NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
+REGION = f"fpga.intel.com/region-{ARRIA}"
+AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["names", *arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["af", ARRIA, NLB0], AF),
+        (["af", ARRIA.upper(), "D8424DC4-A4A3-C413-F89E-433683F9040B"], AF),
+        (["region", ARRIA], REGION),
+    ],
+)
+def test_ids_give_the_resource_in_full(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], shown: str
+) -> None:
+    assert run(capsys, *arguments) == (0, shown + "\n", "")
+
+
+@pytest.mark.parametrize("resource", [AF, AF.removeprefix("fpga.intel.com/")])
+def test_a_function_gives_its_ids(capsys: pytest.CaptureFixture[str], resource: str) -> None:
+    code, out, err = run(capsys, "decode", resource)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"resource      {AF}",
+        f"interface id  {ARRIA}",
+        f"AFU id        {NLB0}",
+    ]
+
+
+def test_a_region_gives_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "decode", REGION)
+    assert code == 0
+    assert out.splitlines() == [f"resource      {REGION}", f"interface id  {ARRIA}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "known"),
+    [
+        (
+            ["af", ARRIA.upper(), NLB0],
+            {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0},
+        ),
+        (["decode", AF], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),
+        (["region", ARRIA], {"resource": REGION, "interfaceId": ARRIA}),
+        (["decode", REGION], {"resource": REGION, "interfaceId": ARRIA}),
+    ],
+)
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_programs_get_json(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], known: dict[str, str], option: str
+) -> None:
+    code, out, err = run(capsys, *arguments, option, "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == known
+
+
+def test_short_ids_have_a_name_even_if_it_could_be_read_in_several_ways(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "af", "0" * 10, "0" * 10)
+    assert code == 0
+    code, _, err = run(capsys, "decode", out.strip())
+    assert code == 2
+    assert "could spell" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["af", "x", NLB0], 'error: interface id "x" is not 8 to 32 hex digits\n'),
+        (["af", ARRIA, ""], 'error: AFU id "" is not 8 to 40 hex digits\n'),
+        (["region", "1234567"], 'error: interface id "1234567" is not 8 to 32 hex digits\n'),
+        (["decode", "nlb0\nx"], 'error: "nlb0\\nx" is not a physical resource name: '),
+        (["decode"], "error: "),
+        (["af", ARRIA], "error: "),
+    ],
+)
+def test_what_is_no_id_and_no_name_is_one_line_of_error(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(error)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["af", "region", "decode"])
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert f"accelbind names {command}" in out.partition("Usage:")[2].partition("\n")[2]
