@@ -94,10 +94,30 @@ class Answer:
     Args:
         status: HTTP status code.
         body: The whole body.
+        retry_after: Seconds that it asks us to wait before asking again; 0 if it doesn't.
     """
 
     status: int
     body: bytes
+    retry_after: int = 0
+
+
+class BadStatus(ClusterError):
+    """The API server answers, but says no.
+
+    Attributes:
+        status: HTTP status code.
+        retry_after: As in `Answer`.
+    """
+
+    def __init__(self, text: str, answer: Answer) -> None:
+        super().__init__(text)
+        self.status = answer.status
+        self.retry_after = answer.retry_after
+
+
+class TooLong(ClusterError):
+    """An answer, or a line of it, is longer than `MAX_BODY`."""
 
 
 class ClusterClient:
@@ -220,7 +240,7 @@ class ClusterClient:
                 method, path, params=params, content=content, headers=_ACCEPT | headers
             ) as response,
         ):
-            return Answer(response.status_code, await _bounded(response, f"{method} {path}"))
+            return await _whole(response, f"{method} {path}")
 
     @asynccontextmanager
     async def lines(
@@ -247,9 +267,9 @@ class ClusterClient:
             response = await self._http.send(request, stream=True)
         try:
             if response.status_code != httpx2.codes.OK:
-                async with self._translated(what):
-                    body = await _bounded(response, what)
-                self.expect(Answer(response.status_code, body), what)
+                async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
+                    answer = await _whole(response, what)
+                self.expect(answer, what)
             async with aclosing(self._lines(response, what)) as lines:
                 yield lines
         finally:
@@ -265,7 +285,7 @@ class ClusterClient:
                     rest.clear()
                 rest += last
                 if len(rest) > MAX_BODY:
-                    raise ClusterError(f"a line of {what} is longer than {MAX_BODY} bytes")
+                    raise TooLong(f"a line of {what} is longer than {MAX_BODY} bytes")
         if rest:
             yield bytes(rest)
 
@@ -277,14 +297,14 @@ class ClusterClient:
             what: What was asked, for the message.
 
         Raises:
-            ClusterError: Its status is no success.
+            BadStatus: Its status is no success.
         """
         if httpx2.codes.is_success(answer.status):
             return answer
         said = _message(answer.body)
         hint = _HINTS.get(answer.status, "")
-        raise ClusterError(
-            f"the API server {self.server} answers {answer.status} to {what}{said}{hint}"
+        raise BadStatus(
+            f"the API server {self.server} answers {answer.status} to {what}{said}{hint}", answer
         )
 
     @asynccontextmanager
@@ -343,10 +363,12 @@ def _message(body: bytes) -> str:
     return f": {plain(said, 400)}" if said else ""
 
 
-async def _bounded(response: httpx2.Response, what: str) -> bytes:
+async def _whole(response: httpx2.Response, what: str) -> Answer:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_BODY:
-            raise ClusterError(f"the answer to {what} is longer than {MAX_BODY} bytes")
-    return bytes(body)
+            raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
+    wait = response.headers.get("Retry-After", "")
+    retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
+    return Answer(response.status_code, bytes(body), retry_after)

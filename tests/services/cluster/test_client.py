@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from services.cluster import client as module
-from services.cluster.client import ClusterClient, load_config
+from services.cluster.client import BadStatus, ClusterClient, TooLong, load_config
 from services.domain.errors import ClusterError
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +139,30 @@ async def test_an_answer_that_is_no_success_says_what_the_server_said(
             await client.get_pod("ns", "p")
 
 
+@pytest.mark.parametrize(
+    ("more", "seconds"),
+    [
+        ("", 0),
+        ("Retry-After: 7\r\n", 7),
+        ("Retry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n", 0),
+        ("Retry-After: -1\r\n", 0),
+        ("Retry-After: 999999999999\r\n", 0),
+    ],
+)
+async def test_a_refusal_tells_its_status_and_how_long_to_wait(
+    tmp_path: Path, more: str, seconds: int
+) -> None:
+    busy = answer(429, b"", more=more)
+    async with talk(tmp_path, busy, busy) as (client, _server):
+        with pytest.raises(BadStatus) as caught:
+            await client.get_pod("ns", "p")
+        assert (caught.value.status, caught.value.retry_after) == (429, seconds)
+        with pytest.raises(BadStatus) as caught:
+            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+                pass
+    assert (caught.value.status, caught.value.retry_after) == (429, seconds)
+
+
 async def test_a_get_on_a_connection_that_was_just_closed_is_sent_again(tmp_path: Path) -> None:
     async with talk(tmp_path, b"", answer(200, b"{}"), close_after_each=True) as (client, server):
         assert await client.get_pod("ns", "p") == b"{}"
@@ -192,7 +216,7 @@ async def test_an_answer_without_end_is_cut(
 ) -> None:
     monkeypatch.setattr(module, "MAX_BODY", 1000)
     async with talk(tmp_path, answer(200, b"x" * 1001)) as (client, _server):
-        with pytest.raises(ClusterError, match="longer than 1000 bytes"):
+        with pytest.raises(TooLong, match="longer than 1000 bytes"):
             await client.get_pod("ns", "p")
 
 
@@ -267,7 +291,7 @@ async def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.Mon
         client_of(tmp_path, server.url) as client,
         client.lines("/api/v1/pods", {}, idle_seconds=5) as lines,
     ):
-        with pytest.raises(ClusterError, match="longer than 1000 bytes"):
+        with pytest.raises(TooLong, match="longer than 1000 bytes"):
             async for _ in lines:
                 pass
 
