@@ -1,0 +1,56 @@
+"""The examples are what they say: every mapping serves, and the pods do as their comments tell."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.domain.documents import Document, read_documents
+from services.domain.mappings import build_index, parse
+from tests.support import REPOSITORY, accelbind_command, clean_environment
+
+EXAMPLES = REPOSITORY / "examples"
+DEMO = REPOSITORY / "accelbind" / "demo"
+PODS = sorted([*EXAMPLES.glob("pods/*.yaml"), *DEMO.glob("pods/*.yaml")])
+REFUSED = {"refused.yaml", "5-misspelt.yaml", "6-forged.yaml"}
+
+
+@pytest.mark.parametrize("folder", [EXAMPLES, DEMO], ids=lambda folder: folder.name)
+def test_every_mapping_serves(folder: Path) -> None:
+    documents = [
+        document
+        for path in sorted(folder.glob("mappings/*.yaml"))
+        for document in read_documents(path.read_bytes())
+    ]
+    objects = [document.value for document in documents if isinstance(document, Document)]
+    assert len(objects) == len(documents) >= 3
+    index = build_index(parse(value) for value in objects)
+    assert len(index) == len(objects)
+    assert {name: index.namespace(name).rejected for name in index.namespaces if index} == {
+        name: {} for name in index.namespaces
+    }
+
+
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.name)
+def test_every_pod_does_as_its_comment_tells(path: Path) -> None:
+    mappings = path.parent.parent / "mappings"
+    done = subprocess.run(
+        accelbind_command("explain", "-f", path, "--mappings", mappings, "-o", "json"),
+        cwd=REPOSITORY,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (1 if path.name in REFUSED else 0), done.stdout + done.stderr
+    assert json.loads(done.stdout)
+
+
+def test_the_examples_look_like_what_clusters_have() -> None:
+    text = "".join(path.read_text() for path in sorted(EXAMPLES.glob("mappings/*.yaml")))
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(text) if one]
+    assert any("." in name for name in names)
+    assert text.count("\n---\n") >= 4
+    assert "\n# " in text
