@@ -183,7 +183,7 @@ def check_patched(before: Object, after: Object) -> None:
     assert note.keys() >= {one["name"] for one in all_containers(before) if asked(one)}
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(pods())
 def test_a_patched_pod_differs_as_little_as_it_must_and_only_once(before: Object) -> None:
     kept = copy.deepcopy(before)
@@ -203,7 +203,7 @@ def test_a_patched_pod_differs_as_little_as_it_must_and_only_once(before: Object
         assert result.message.isprintable()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(pods(), containers(wild=False))
 def test_a_pod_that_others_change_after_us_is_judged_like_a_new_one(
     before: Object, added: Object

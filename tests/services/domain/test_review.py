@@ -550,7 +550,7 @@ def mangled(data: bytes, dice: random.Random) -> bytes:
     return bytes(result)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.randoms(use_true_random=True))
 def test_mangled_reviews_are_answered_or_refused(dice: random.Random) -> None:
     check_any(mangled(body(review()), dice))
@@ -574,7 +574,7 @@ def replaced(obj: Any, path: list[int], value: Any) -> Any:
     return made
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9), values)
 def test_reviews_with_swapped_types_are_answered_or_refused(path: list[int], value: Any) -> None:
     check_any(json.dumps(replaced(review(), path, value)).encode("utf-8", "surrogatepass"))
