@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import SHARED_IS_ABSENT, Processes
 
-
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
