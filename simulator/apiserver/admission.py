@@ -17,6 +17,7 @@ import structlog
 
 from simulator.apiserver import patches, reviews, status
 from simulator.apiserver.audit import Trail
+from simulator.apiserver.cel import EvaluationProblem
 from simulator.apiserver.http_client import Answer, CallFailed, WebhookClient
 from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource
 from simulator.apiserver.reviews import Attributes, InvalidAnswer, Verdict
@@ -90,7 +91,7 @@ class Admission:
         asked: list[tuple[int, Hook]] = []
         again: set[int] = set()
         for at, hook in enumerate(hooks):
-            if not hook.concerns(attributes, item, run.labels):
+            if not _concerns(hook, run, item):
                 continue
             result = await self._mutate_once(hook, item, redefault, run, f"round_0_index_{at}")
             if result is not None:
@@ -98,7 +99,7 @@ class Admission:
                 again |= {earlier for earlier, one in asked if one.reinvocable}
             asked.append((at, hook))
         for at, hook in asked:
-            if at in again and hook.concerns(attributes, item, run.labels):
+            if at in again and _concerns(hook, run, item):
                 result = await self._mutate_once(hook, item, redefault, run, f"round_1_index_{at}")
                 item = item if result is None else result
         return item
@@ -113,7 +114,7 @@ class Admission:
         if not hooks:
             return
         run = _Run(attributes, self._namespace_labels(attributes), trail)
-        concerned = [hook for hook in hooks if hook.concerns(attributes, item, run.labels)]
+        concerned = [hook for hook in hooks if _concerns(hook, run, item)]
         outcomes = await asyncio.gather(
             *(self._validate_once(hook, item, run) for hook in concerned), return_exceptions=True
         )
@@ -199,6 +200,22 @@ class Admission:
     def _namespace_labels(self, attributes: Attributes) -> Mapping[str, str]:
         found = self._store.get(NAMESPACES, attributes.namespace) if attributes.namespace else None
         return (found or {}).get("metadata", {}).get("labels") or {}
+
+
+def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
+    """Whether a webhook is to be asked; a condition without a value counts by failurePolicy."""
+    attributes = run.attributes
+    if not hook.concerns(attributes, item, run.labels):
+        return False
+    try:
+        return hook.conditions_hold(attributes, item)
+    except EvaluationProblem as problem:
+        if hook.ignores_failures:
+            return False
+        resource = attributes.resource
+        raise status.forbidden(
+            resource.group, resource.plural, attributes.name, str(problem)
+        ) from problem
 
 
 def _apply(verdict: Verdict, item: Json, redefault: Redefault) -> Json | None:

@@ -71,6 +71,16 @@ class Verdict:
 
 def request(uid: str, attributes: Attributes, item: Json | None) -> bytes:
     """The body of a review request; core objects must come with their fields in order."""
+    fields = request_fields(uid, attributes)
+    fields["object"] = _raw(attributes.resource, item)
+    fields["oldObject"] = _raw(attributes.resource, attributes.old)
+    fields |= {"dryRun": attributes.dry_run, "options": attributes.options}
+    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": fields}
+    return wire.encode(review) + b"\n"
+
+
+def request_fields(uid: str, attributes: Attributes) -> Json:
+    """What a review says of the request, apart from objects and options."""
     resource = attributes.resource
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     plural = {"group": resource.group, "version": resource.version, "resource": resource.plural}
@@ -86,11 +96,7 @@ def request(uid: str, attributes: Attributes, item: Json | None) -> bytes:
         fields["namespace"] = attributes.namespace
     fields["operation"] = attributes.operation
     fields["userInfo"] = attributes.identity.user_info()
-    fields["object"] = _raw(resource, item)
-    fields["oldObject"] = _raw(resource, attributes.old)
-    fields |= {"dryRun": attributes.dry_run, "options": attributes.options}
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": fields}
-    return wire.encode(review) + b"\n"
+    return fields
 
 
 def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:

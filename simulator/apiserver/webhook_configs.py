@@ -2,8 +2,8 @@
 
 Read: `rules`, `namespaceSelector`, `objectSelector`, `failurePolicy`, `timeoutSeconds`,
 `reinvocationPolicy`, `clientConfig.url` and `.service` with `caBundle`. `matchPolicy` makes no
-difference, since each resource is served in one version. `matchConditions` need CEL, which is not
-modelled: a configuration that has them is refused with that reason rather than half obeyed.
+difference, since each resource is served in one version. Of `matchConditions` the CEL that `cel`
+knows is read; a configuration that needs more is refused rather than half obeyed.
 """
 
 import binascii
@@ -14,7 +14,9 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from simulator.apiserver import names, selectors, status
+from simulator.apiserver import names, reviews, selectors, status
+from simulator.apiserver.cel import EvaluationProblem, compile_expression
+from simulator.apiserver.cel_syntax import SyntaxProblem
 from simulator.apiserver.http_client import Endpoint
 from simulator.apiserver.reviews import Attributes
 from simulator.apiserver.status import Cause
@@ -69,6 +71,29 @@ class Hook:
             for one in (item, attributes.old)
             if one is not None
         )
+
+    def conditions_hold(self, attributes: Attributes, item: Json | None) -> bool:
+        """Whether its match conditions let the request reach it.
+
+        Raises:
+            EvaluationProblem: one has no value for this request, and none is false.
+        """
+        scope = {
+            "object": item,
+            "oldObject": attributes.old,
+            "request": reviews.request_fields("", attributes),
+        }
+        problem: EvaluationProblem | None = None
+        for condition in self.spec.get("matchConditions") or []:
+            try:
+                if not compile_expression(condition["expression"]).holds(scope):
+                    return False
+            except EvaluationProblem as error:
+                text = f"expression '{condition['expression']}' resulted in error: {error}"
+                problem = problem or EvaluationProblem(text)
+        if problem is not None:
+            raise problem
+        return True
 
     def endpoint(self, services: Mapping[str, str]) -> Endpoint:
         """Where it is called.
@@ -188,11 +213,22 @@ def _webhook_causes(path: str, webhook: Json) -> Iterator[Cause]:
     if webhook.get("failurePolicy", "Fail") not in ("Fail", "Ignore"):
         policies = ("Fail", "Ignore")
         yield status.unsupported(f"{path}.failurePolicy", webhook["failurePolicy"], policies)
-    if webhook.get("matchConditions"):
-        why = "Forbidden: matchConditions need CEL, which this stand-in does not model"
-        yield Cause(f"{path}.matchConditions", why, "FieldValueForbidden")
+    yield from _condition_causes(path, webhook)
     yield from _rule_causes(path, webhook)
     yield from _client_causes(f"{path}.clientConfig", webhook.get("clientConfig") or {})
+
+
+def _condition_causes(path: str, webhook: Json) -> Iterator[Cause]:
+    for at, condition in enumerate(webhook.get("matchConditions") or []):
+        where = f"{path}.matchConditions[{at}]"
+        if not condition.get("name"):
+            yield status.required(f"{where}.name")
+        expression = condition.get("expression") or ""
+        try:
+            compile_expression(expression)
+        except SyntaxProblem as problem:
+            why = f"compilation failed: ERROR: <input>: {problem}"
+            yield status.invalid_value(f"{where}.expression", expression, why)
 
 
 def _rule_causes(path: str, webhook: Json) -> Iterator[Cause]:

@@ -23,6 +23,7 @@ from tests.simulator.apiserver.support import (
     pod,
     register,
 )
+from tests.simulator.apiserver.test_cel import ASKS_FOR_FPGA
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -343,3 +344,39 @@ async def test_connections_to_a_webhook_are_kept(
     await eventually_async(lambda: api.admission.client.idle == 0)
     await created(http, PODS, pod("after"))
     assert api.admission.client.opened == 2
+
+
+async def test_a_match_condition_keeps_other_pods_away_from_a_webhook_that_is_down(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    conditions = {"matchConditions": [{"name": "fpga", "expression": ASKS_FOR_FPGA}]}
+    await register(http, webhook.config(mutate=conditions))
+    await register(http, webhook.config(kind="Validating", mutate=conditions))
+    await webhook.server.close(0.1)
+    await created(http, PODS, pod("plain"))
+    answer = await http.post(PODS, json=pod("fpga", PHYSICAL))
+    assert answer.status_code == 500
+    assert "connection refused" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Fail", 403), ("Ignore", 201)])
+async def test_a_match_condition_without_a_value_counts_by_the_policy(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, policy: str, code: int
+) -> None:
+    condition = {"name": "odd", "expression": "object.spec.nothing == 1"}
+    hook = {"failurePolicy": policy, "matchConditions": [condition]}
+    await register(http, webhook.config(mutate=hook))
+    answer = await http.post(PODS, json=pod())
+    assert answer.status_code == code
+    assert webhook.asked == []
+
+
+async def test_match_conditions_know_the_request(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    text = "request.operation == 'CREATE' && request.userInfo.username == 'admin'"
+    conditions = [{"name": "who", "expression": text}, {"name": "no", "expression": "false"}]
+    await register(http, webhook.config(yes={"matchConditions": conditions[:1]}))
+    await register(http, webhook.config("more", no={"matchConditions": conditions}))
+    await created(http, PODS, pod())
+    assert [one.path for one in webhook.asked] == ["/yes"]

@@ -33,6 +33,11 @@ pytestmark = pytest.mark.anyio
             {"clientConfig": {"url": "https://x/", "caBundle": "eA=="}},
             "unable to load root certificates",
         ),
+        (
+            {"matchConditions": [{"name": "x", "expression": "objet.spec == 1"}]},
+            "compilation failed: ERROR: <input>: undeclared reference to 'objet'",
+        ),
+        ({"matchConditions": [{"expression": "true"}]}, "matchConditions[0].name: Required"),
         ({"rules": [{"operations": ["CREATE"]}]}, "rules[0].resources: Required value"),
     ],
 )
