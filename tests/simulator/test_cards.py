@@ -3,7 +3,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -226,14 +225,6 @@ def test_a_process_that_may_can_ask_for_character_devices(tmp_path: Path) -> Non
         return
     assert stat.S_ISCHR((tmp_path / "dev/dfl-port.0").stat().st_mode)
     assert scan(tmp_path).cards[0].ports[0].problems == ()
-
-
-def test_a_thousand_ports_are_laid_out_in_seconds() -> None:
-    with fast_folder() as root:
-        started = time.monotonic()
-        lay_out(root, [CardSpec("dfl", ports=4)] * 250)
-        assert sum(map(len, found(root).values())) == 1000
-        assert time.monotonic() - started < 30
 
 
 def test_cards_are_laid_out_from_the_command_line(
