@@ -22,8 +22,8 @@ from simulator.apiserver.wire import Json
 
 _SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_RETRIES = 5
-"""Times a patch is tried again on an object that changes meanwhile."""
+_ATTEMPTS = 5
+"""Times a patch is tried on an object that changes meanwhile."""
 
 
 class Writer:
@@ -96,7 +96,9 @@ class Writer:
     async def patch(self, ask: Ask) -> Json:
         """PATCH: the stored object with the body's changes."""
         strategy = strategy_of(ask.target.resource)
-        for attempt in range(_RETRIES):
+        attempts_left = _ATTEMPTS
+        while True:
+            attempts_left -= 1
             old = self.existing(ask.target)
             item = _patched(ask, old)
             if item.get("metadata", {}).get("name") != ask.target.name:
@@ -106,9 +108,8 @@ class Writer:
                 return await self._change(ask, strategy, old, item)
             except StatusError as error:
                 meanwhile = self._store.get(ask.target.resource, ask.target.path)
-                if error.reason != "Conflict" or meanwhile == old or attempt == _RETRIES - 1:
+                if error.reason != "Conflict" or meanwhile == old or not attempts_left:
                     raise
-        raise status.internal("unreachable: the last attempt returns or raises")
 
     async def delete(self, ask: Ask) -> Json:
         """DELETE of one object; the object, or a Status, as the kind has it."""

@@ -1,11 +1,13 @@
 """Webhooks as a real API server calls them: order, patches, failures, warnings, audit."""
 
+import gzip
 import json
 from typing import Any
 
 import httpx2
 import pytest
 
+from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.simulator.apiserver.support import (
     FUNCTIONS,
@@ -22,6 +24,7 @@ from tests.simulator.apiserver.support import (
     patch,
     pod,
     register,
+    review,
 )
 from tests.simulator.apiserver.test_cel import ASKS_FOR_FPGA
 from tests.support import eventually_async
@@ -380,3 +383,63 @@ async def test_match_conditions_know_the_request(
     await register(http, webhook.config("more", no={"matchConditions": conditions}))
     await created(http, PODS, pod())
     assert [one.path for one in webhook.asked] == ["/yes"]
+
+
+async def test_an_answer_may_be_compressed_and_its_connection_closed(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    def answer(asked: Json) -> Response:
+        plain = review(annotate("zipped") | {"uid": asked["uid"]}).body
+        headers = (("Content-Encoding", "gzip"), ("Connection", "close"))
+        return Response(200, gzip.compress(plain), headers)
+
+    webhook.answers["/mutate"] = answer
+    await register(http, webhook.config(mutate={}))
+    for name in ("a", "b"):
+        made = await created(http, PODS, pod(name))
+        assert made["metadata"]["annotations"] == {"zipped": "yes"}
+    assert api.admission.client.opened == 2
+
+
+async def test_a_patch_is_tried_again_on_an_object_that_changed_meanwhile(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    rule = {"operations": ["UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"]}
+    hook = {"rules": [rule | {"resources": ["acceleratorfunctions"]}]}
+    meddling = [True, True]
+
+    def meddle(_: Json) -> Json:
+        if meddling:
+            meddling.pop()
+            stored = api.get("AcceleratorFunction", "nlb0")
+            assert stored is not None
+            stored["spec"]["afuId"] = f"{len(meddling):08x}"
+            api.put(stored)
+        return {"allowed": True}
+
+    webhook.answers["/check"] = meddle
+    await register(http, webhook.config(kind="Validating", check=hook))
+    await created(http, FUNCTIONS, function())
+    change = {"spec": {"mode": "region"}}
+    answer = await http.patch(f"{FUNCTIONS}/nlb0", json=change, headers=MERGE)
+    assert answer.status_code == 200
+    assert answer.json()["spec"]["mode"] == "region"
+    assert answer.json()["spec"]["afuId"] == "00000000"
+    assert len(webhook.asked) == 3
+
+
+async def test_a_put_loses_to_a_change_during_its_review(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    rule = {"operations": ["UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"]}
+    hook = {"rules": [rule | {"resources": ["acceleratorfunctions"]}]}
+
+    def delete(_: Json) -> Json:
+        api.drop("AcceleratorFunction", "nlb0")
+        return {"allowed": True}
+
+    webhook.answers["/check"] = delete
+    await register(http, webhook.config(kind="Validating", check=hook))
+    made = await created(http, FUNCTIONS, function())
+    made["spec"]["mode"] = "region"
+    assert (await http.put(f"{FUNCTIONS}/nlb0", json=made)).status_code == 404

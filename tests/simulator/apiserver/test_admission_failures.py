@@ -219,3 +219,56 @@ async def test_a_certificate_for_another_name_is_refused(
     await register(http, config)
     message = (await http.post(PODS, json=pod())).json()["message"]
     assert message.endswith("x509: certificate is valid for other names, not localhost")
+
+
+async def test_a_certificate_without_the_address_is_refused(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    config = webhook.config(mutate={})
+    webhook.pair = tls.make_pair(["localhost"])
+    await webhook.server.close(0.1)
+    await webhook.server.listen("127.0.0.1", webhook.server.port, webhook.pair.context())
+    config["webhooks"][0]["clientConfig"]["caBundle"] = webhook.bundle
+    await register(http, config)
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert message.endswith(
+        "x509: cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"
+    )
+
+
+async def test_a_name_that_resolves_to_nothing_is_said_so(
+    http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    config = webhook.config(mutate={})
+    config["webhooks"][0]["clientConfig"]["url"] = "https://nowhere.invalid/mutate"
+    await register(http, config)
+    message = (await http.post(PODS, json=pod())).json()["message"]
+    assert message.endswith("dial tcp: lookup nowhere.invalid: no such host")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"NONSENSE\r\n\r\n", "transport connection broken"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+            "transport connection broken",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", ": EOF"),
+    ],
+)
+async def test_bytes_that_are_no_answer_fail_the_call(
+    http: httpx2.AsyncClient, webhook: FakeWebhook, raw: bytes, expected: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(raw)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=webhook.pair.context())
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        config = webhook.config(mutate={})
+        config["webhooks"][0]["clientConfig"]["url"] = f"https://127.0.0.1:{port}/mutate"
+        await register(http, config)
+        assert expected in (await http.post(PODS, json=pod())).json()["message"]

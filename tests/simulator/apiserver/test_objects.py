@@ -1,6 +1,8 @@
 """Objects: created, read, replaced, patched and deleted, and the errors on the way."""
 
+import asyncio
 import json
+import ssl
 
 import httpx2
 import pytest
@@ -277,17 +279,6 @@ async def test_a_deletion_heeds_its_preconditions(http: httpx2.AsyncClient) -> N
     assert "UID in precondition: another" in answer.json()["message"]
 
 
-async def test_a_finalizer_holds_an_object(http: httpx2.AsyncClient) -> None:
-    item = function()
-    item["metadata"]["finalizers"] = ["test.example/hold"]
-    await created(http, FUNCTIONS, item)
-    answer = await http.delete(f"{FUNCTIONS}/nlb0")
-    assert "deletionTimestamp" in answer.json()["metadata"]
-    change = {"metadata": {"finalizers": None}}
-    await http.patch(f"{FUNCTIONS}/nlb0", json=change, headers=MERGE)
-    assert (await http.get(f"{FUNCTIONS}/nlb0")).status_code == 404
-
-
 async def test_all_objects_of_a_collection_can_be_deleted(http: httpx2.AsyncClient) -> None:
     for name in ("a", "b"):
         await created(http, FUNCTIONS, function(name))
@@ -348,83 +339,6 @@ async def test_unknown_fields_of_a_mapping_are_pruned_with_a_warning(
     assert 'strict decoding error: unknown field "spec.colour"' in answer.json()["message"]
 
 
-async def test_a_namespace_is_created_labelled_and_deleted_with_its_content(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    item = {"metadata": {"name": "team"}}
-    made = await created(http, "/api/v1/namespaces", item)
-    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
-    assert made["status"] == {"phase": "Active"}
-    await created(http, FUNCTIONS.replace("default", "team"), function())
-    answer = await http.delete("/api/v1/namespaces/team")
-    assert answer.json()["status"]["phase"] == "Terminating"
-    assert api.objects("AcceleratorFunction") == []
-    assert (await http.get("/api/v1/namespaces/team")).status_code == 404
-
-
-async def test_a_namespace_waits_for_pods_that_still_run(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, "/api/v1/namespaces", {"metadata": {"name": "team"}})
-    await created(http, NODES, node("n"))
-    pods = PODS.replace("default", "team")
-    await created(http, pods, pod(nodeName="n"))
-    await http.delete("/api/v1/namespaces/team")
-    assert (await http.get("/api/v1/namespaces/team")).is_success
-    answer = await http.post(pods, json=pod("late"))
-    assert answer.status_code == 403
-    assert "because it is being terminated" in answer.json()["message"]
-    await http.request("DELETE", f"{pods}/p", json={"gracePeriodSeconds": 0})
-    assert (await http.get("/api/v1/namespaces/team")).status_code == 404
-    assert api.get("Pod", "p", "team") is None
-
-
-async def test_a_pod_on_a_node_waits_for_its_kubelet(http: httpx2.AsyncClient) -> None:
-    await created(http, PODS, pod(nodeName="n"))
-    marked = (await http.delete(f"{PODS}/p")).json()
-    assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
-    assert (await http.get(f"{PODS}/p")).is_success
-    now = {"gracePeriodSeconds": "0"}
-    assert (await http.delete(f"{PODS}/p", params=now)).is_success
-    assert (await http.get(f"{PODS}/p")).status_code == 404
-
-
-async def test_a_crd_that_is_created_is_served(http: httpx2.AsyncClient) -> None:
-    definition = {
-        "metadata": {"name": "widgets.test.example"},
-        "spec": {
-            "group": "test.example",
-            "scope": "Cluster",
-            "names": {"plural": "widgets", "kind": "Widget", "singular": "widget"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "properties": {"size": {"type": "integer", "minimum": 1, "default": 3}},
-                        }
-                    },
-                }
-            ],
-        },
-    }
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    await created(http, crds, definition)
-    found = (await http.get(f"{crds}/widgets.test.example")).json()
-    conditions = {one["type"]: one["status"] for one in found["status"]["conditions"]}
-    assert conditions["Established"] == "True"
-    widgets = "/apis/test.example/v1/widgets"
-    assert (await created(http, widgets, {"metadata": {"name": "w"}}))["size"] == 3
-    answer = await http.post(widgets, json={"metadata": {"name": "x"}, "size": 0})
-    assert "size in body should be greater than or equal to 1" in answer.json()["message"]
-    await http.delete(f"{crds}/widgets.test.example")
-    assert (await http.get(widgets)).status_code == 404
-
-
 async def test_verbs_that_a_path_does_not_know_are_a_405(http: httpx2.AsyncClient) -> None:
     for method, path in (
         ("POST", f"{FUNCTIONS}/nlb0"),
@@ -447,6 +361,12 @@ async def test_discovery_names_what_is_served(http: httpx2.AsyncClient) -> None:
     core = {one["name"] for one in (await http.get("/api/v1")).json()["resources"]}
     assert {"pods", "pods/status", "nodes/status", "events", "secrets"} <= core
     assert (await http.get("/version")).json()["minor"] == "36"
+    index = (await http.get("/openapi/v3")).json()["paths"]
+    document = (await http.get(index["apis/fpga.intel.com/v2"]["serverRelativeURL"])).json()
+    path = "/apis/fpga.intel.com/v2/namespaces/{namespace}/fpgaregions/{name}"
+    assert document["paths"][path]["patch"]["parameters"][0]["name"] == "fieldValidation"
+    assert (await http.get("/openapi/v3/apis/nothing/v1")).status_code == 404
+    assert (await http.get("/apis/nothing/v1")).status_code == 404
     assert (await http.get("/api")).json()["versions"] == ["v1"]
 
 
@@ -457,3 +377,48 @@ async def test_an_answer_can_be_read_by_people(http: httpx2.AsyncClient) -> None
     plain = await http.get(f"{FUNCTIONS}/nlb0")
     assert plain.json() == pretty.json()
     assert plain.text.endswith("}\n")
+
+
+async def test_an_object_without_any_name_is_refused(http: httpx2.AsyncClient) -> None:
+    answer = await http.post(FUNCTIONS, json=function() | {"metadata": {}})
+    assert answer.status_code == 422
+    assert "name or generateName is required" in answer.json()["message"]
+
+
+async def test_the_name_in_a_put_must_be_that_of_its_path(http: httpx2.AsyncClient) -> None:
+    await created(http, FUNCTIONS, function())
+    answer = await http.put(f"{FUNCTIONS}/nlb0", json=function("other"))
+    assert answer.status_code == 400
+    assert "does not match the name on the URL" in answer.json()["message"]
+
+
+async def test_a_client_may_ask_before_it_sends_its_body(
+    api: ApiServerStandIn, trusting: ssl.SSLContext
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port, ssl=trusting)
+    body = json.dumps(function()).encode()
+    head = (
+        f"POST {FUNCTIONS} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nConnection: close\r\n"
+        f"Authorization: Bearer {api.tokens.admin}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    writer.write(head.encode())
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(body)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_slow_reader_gets_all_of_a_long_list(
+    api: ApiServerStandIn, trusting: ssl.SSLContext
+) -> None:
+    for number in range(20_000):
+        api.seed(function(f"f{number:05}"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port, ssl=trusting, limit=1024)
+    head = f"GET {FUNCTIONS} HTTP/1.1\r\nAuthorization: Bearer {api.tokens.admin}\r\n"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode())
+    text = await reader.read()
+    body = text.partition(b"\r\n\r\n")[2]
+    assert len(json.loads(body)["items"]) == 20_000
+    writer.close()
+    await writer.wait_closed()
