@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
 from tests.support import SHARED_IS_ABSENT, Processes
@@ -66,6 +67,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")
         for line in lines:
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_event_loop() -> Iterator[None]:
+    """Keeps one event loop under all tests marked `anyio`.
+
+    grpc.aio has one completion queue a process. What a call that was cancelled at the end of a test
+    still has in it comes out a moment later; with that test's loop closed, the next one would fail.
+    """
+    with get_runner("asyncio", {}):
+        yield
 
 
 @pytest.fixture
