@@ -217,6 +217,13 @@ def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str
     )
 
 
+_NO_FUNCTION = frozenset({"afu-id-missing"})
+"""The reason of a port that has no file for its function's id."""
+
+_NO_IDS = _NO_FUNCTION | {"interface-id-missing"}
+"""The same, and that of an engine that has no region to be programmed."""
+
+
 # One maker a mode --------------------------------------------------------------------------------
 
 
@@ -233,18 +240,21 @@ def _functions(card: Card, node: _Node) -> Iterator[Device]:
 def _bdf_units(card: Card, node: _Node) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function.
 
-    A second port of one function gets its number in the card behind the address.
+    A second port of one function gets its number in the card behind the address. Neither id plays
+    a part, so a card that has no file for one is as good as any; a file that is there and says
+    nothing usable is still a sign of a broken card.
     """
     for index, port in enumerate(card.ports):
         if port.pci is None:
             device = _port_device(card, port, node, key=port.name, resource="")
             text = f"{port.name} is on no PCI function that could name it"
-            yield _unhealthy(device, Problem("no-pci-address", text))
+            yield _without(_unhealthy(device, Problem("no-pci-address", text)), _NO_IDS)
             continue
         key = port.pci.address.removeprefix("0000:")
         if index:
             key = f"{key}-{index if port.number is None else port.number}"
-        yield _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+        device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+        yield _without(device, _NO_IDS)
 
 
 def _regions(card: Card, node: _Node) -> Iterator[Device]:
@@ -272,7 +282,7 @@ def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
     nodes = [DeviceNode(port.node) for port in ports]
     addresses = _addresses(port.pci for port in ports)
     if with_engine:
-        port_problems = [each for each in port_problems if each.reason != "afu-id-missing"]
+        port_problems = [each for each in port_problems if each.reason not in _NO_FUNCTION]
         nodes.append(DeviceNode(fme.node))
         addresses = _addresses([*(port.pci for port in ports), card.pci])
     reasons = (*fme.problems, *port_problems, *failures)
@@ -330,6 +340,14 @@ _MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[Device]]] = {
 
 def _unhealthy(device: Device, *problems: Problem) -> Device:
     return replace(device, healthy=False, reasons=(*device.reasons, *problems))
+
+
+def _without(device: Device, harmless: frozenset[str]) -> Device:
+    """A device to which some reasons mean nothing."""
+    reasons = tuple(each for each in device.reasons if each.reason not in harmless)
+    if reasons == device.reasons:
+        return device
+    return replace(device, healthy=not reasons, reasons=reasons)
 
 
 def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:

@@ -36,6 +36,7 @@ AF_OTHER = "fpga.intel.com/af-bfa.d84.v6xNhR7oVv6MlYZc4buqLdhCTcSko8QT-J5DNoP5BA
 AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
 AFU_GONE = Problem("afu-id-missing", "dfl-port.0 has no afu_id")
 AFU_EMPTY = Problem("afu-id-empty", "afu_id of dfl-port.0 is empty")
+ID_GONE = Problem("interface-id-missing", "dfl-fme.0 has no compat_id")
 ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
 UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
 
@@ -294,19 +295,53 @@ def test_a_problem_of_a_port_is_one_of_its_region(mode: PluginMode) -> None:
     assert (device.healthy, device.reasons) == (False, (BAD,))
 
 
-def test_a_port_without_afu_id_is_unhealthy_in_each_mode_but_regiondevel() -> None:
+def test_a_port_without_afu_id_is_unhealthy_where_its_function_matters() -> None:
     bare = card(0, port("dfl-port.0", "", AFU_GONE))
     assert reasons(only(tree(PluginMode.REGION, bare))) == ["afu-id-missing"]
-    assert reasons(only(tree(BDF, bare))) == ["afu-id-missing"]
     (unplaced,) = tree(AF, bare).unplaced
     assert reasons(unplaced) == ["afu-id-missing"]
-    developed = only(tree(PluginMode.REGIONDEVEL, bare))
-    assert (developed.healthy, developed.reasons) == (True, ())
+    for mode in (PluginMode.REGIONDEVEL, BDF):
+        device = only(tree(mode, bare))
+        assert (device.healthy, device.reasons) == (True, ())
 
 
-def test_an_empty_afu_id_is_unhealthy_in_regiondevel_too() -> None:
-    device = only(tree(PluginMode.REGIONDEVEL, card(0, port("dfl-port.0", "", AFU_EMPTY))))
-    assert device.reasons == (AFU_EMPTY,)
+def test_a_card_without_region_is_unhealthy_in_each_mode_but_bdf() -> None:
+    bare = with_engine_problem(card(0), ID_GONE, interface="")
+    for mode in (AF, *REGIONS):
+        (unplaced,) = tree(mode, bare).unplaced
+        assert reasons(unplaced) == ["interface-id-missing"]
+    unit = only(tree(BDF, bare))
+    assert (unit.healthy, unit.reasons, unit.nodes) == (True, (), (DeviceNode("dfl-port.0"),))
+    neither = with_engine_problem(
+        card(0, port("dfl-port.0", "", AFU_GONE, BAD)), ID_GONE, interface=""
+    )
+    assert only(tree(BDF, neither)).reasons == (BAD,)
+
+
+@pytest.mark.parametrize("mode", [PluginMode.REGIONDEVEL, BDF])
+def test_an_empty_afu_id_is_unhealthy_where_none_is_needed_too(mode: PluginMode) -> None:
+    device = only(tree(mode, card(0, port("dfl-port.0", "", AFU_EMPTY))))
+    assert (device.healthy, device.reasons) == (False, (AFU_EMPTY,))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("interface-id-all-f", "compat_id of dfl-fme.0 is all f"),
+        Problem("interface-id-unreadable", "compat_id of dfl-fme.0 can't be read"),
+        Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty"),
+        Problem("fme-errors", "errors/fme_errors of dfl-fme.0 reads 0x2"),
+    ],
+)
+def test_a_broken_engine_is_unhealthy_in_bdf_mode_too(problem: Problem) -> None:
+    unit = only(tree(BDF, with_engine_problem(card(0), problem, interface="")))
+    assert (unit.healthy, unit.reasons) == (False, (problem,))
+
+
+def test_in_bdf_mode_a_port_without_address_is_told_for_that_and_not_for_its_ids() -> None:
+    bare = replace(card(0), pci=None, ports=(port("dfl-port.0", "", AFU_GONE),))
+    (unplaced,) = tree(BDF, with_engine_problem(bare, ID_GONE, interface="")).unplaced
+    assert (reasons(unplaced), unplaced.healthy) == (["no-pci-address"], False)
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
