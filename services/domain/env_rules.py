@@ -136,7 +136,7 @@ def _not_covered(functions: Mapping[int, Function], units: Mapping[str, int]) ->
         if wanted > asked:
             last = max(number for number, function in functions.items() if function[0] == region)
             yield (
-                f"sets FPGA_REGION_{last}, the variable of a region more than it asks for: "
-                f"{wanted} of its variables name region {quote(region, 40)}, and it asks for "
-                f"{asked} of region-{plain(region, 40)}: leave the variables out"
+                f"sets FPGA_REGION_{last}, but asks for only {asked} of region-{region} by that "
+                f"name and spells {wanted} functions for it: leave the variables out, accelbind "
+                "sets them for every function that is asked for by its logical name"
             )

@@ -188,14 +188,14 @@ def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
 
 def _refuse_sharing(plans: Sequence[Plan], mappings: NamespaceMappings, refusals: Refusals) -> None:
     """Refuse containers that may get one device and want different functions in it."""
-    if len(plans) < 2 or not any(plan.place.init for plan in plans):
+    if not any(plan.place.init for plan in plans):
         return
     uses = [sharing.Use(plan.place, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
         later = _function_name(conflict.later_wants, mappings)
         earlier = _function_name(conflict.earlier_wants, mappings)
         message = (
-            f"wants {later} in a device of {plain(conflict.resource, 120)}, but the kubelet gives "
+            f"wants {later} in a device of {conflict.resource}, but the kubelet gives "
             f"it one that {label(conflict.earlier)} has had, which wants {earlier}: "
             "ask for the same function in both"
         )

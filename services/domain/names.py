@@ -98,8 +98,7 @@ def function_name(interface_id: str, afu_id: str) -> str:
             f"interface id {interface} and AFU id {afu} have {len(digits)} hex digits together, "
             "which are no whole bytes: there is no resource name for them"
         )
-    encoded = base64.urlsafe_b64encode(bytes.fromhex(digits)).rstrip(b"=").decode("ascii")
-    name = f"af-{interface[:3]}.{afu[:3]}.{encoded}"
+    name = f"af-{interface[:3]}.{afu[:3]}.{_encode(bytes.fromhex(digits))}"
     if not is_name_part(name):
         raise InvalidName(
             f"the resource name of interface id {interface} and AFU id {afu} would be {name}, "
@@ -141,13 +140,18 @@ def is_name_part(text: str) -> bool:
     return bool(_NAME_PART.fullmatch(text))
 
 
+def _encode(data: bytes) -> str:
+    """Return base64url without padding."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 def _digits(name: str, encoded: str) -> str:
     """Return the hex digits behind the base64 of a function's name."""
     try:
-        data = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
     except binascii.Error as error:
         raise InvalidName(f"the end of {name} is not base64url: {error}") from error
-    if base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii") != encoded:
+    if _encode(data) != encoded:
         raise InvalidName(f"the end of {name} is not canonical base64url: bits are left over")
     return data.hex()
 

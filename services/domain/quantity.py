@@ -8,6 +8,7 @@ nothing a container could have. All arithmetic is on integers, and never on more
 digits, whatever the text: exponents and lengths are weighed before anything is multiplied.
 """
 
+import math
 import re
 
 from services.domain.errors import InvalidQuantity
@@ -65,8 +66,7 @@ def _checked(count: int, shown: str) -> int:
 
 
 def _from_float(value: float) -> int:
-    # Not finite numbers are no JSON, but YAML has them; int() would refuse them with its own words.
-    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN
+    if not math.isfinite(value):  # no JSON, but YAML
         raise InvalidQuantity(f"{value} is not a quantity")
     if not value.is_integer():
         raise InvalidQuantity(f"{value} is not a whole number of devices")

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from services.domain import pod as pods
-from services.domain.env_rules import new_variables
+from services.domain.env_rules import new_variables, read_functions
 from services.domain.mutation import Policy, Refused, Unchanged, UnchangedReason, mutate
+from services.domain.pod import EnvVar
 from services.domain.refusals import RefusalReason
 from tests.services.domain.building import (
     AF_NLB0,
@@ -66,7 +67,9 @@ def test_only_mapped_pairs_in_canonical_spelling_may_stay(env: list[Object]) -> 
 
 def test_a_function_that_is_mapped_in_mode_af_may_not_be_programmed() -> None:
     (problem,) = problems(pod(container("app", {AF_NLB0: "1"}, env=pair(1))))
-    assert problem.startswith('container "app" sets FPGA_REGION_1, the variable of a region more')
+    assert problem.startswith(
+        f'container "app" sets FPGA_REGION_1, but asks for only 0 of region-{ARRIA} by that name'
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,16 +156,15 @@ def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> No
     env = [*pair(1), *pair(3), *pair(2, STRATIX, NLB3)]
     (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
     assert problem == (
-        'container "app" sets FPGA_REGION_3, the variable of a region more than it asks for: 2 of '
-        f'its variables name region "{ARRIA}", and it asks for 1 of region-{ARRIA}: leave the '
-        "variables out"
+        f'container "app" sets FPGA_REGION_3, but asks for only 1 of region-{ARRIA} by that name '
+        "and spells 2 functions for it: leave the variables out, accelbind sets them for every "
+        "function that is asked for by its logical name"
     )
 
 
 def test_units_that_are_asked_for_by_logical_name_bring_their_own_variables() -> None:
     (problem,) = problems(pod(container("app", {LOGICAL + "nlb0": "1"}, env=pair(1))))
-    assert "more than it asks for: 1 of its variables" in problem
-    assert f"it asks for 0 of region-{ARRIA}" in problem
+    assert f"asks for only 0 of region-{ARRIA} by that name and spells 1 functions" in problem
 
 
 def test_containers_that_ask_for_nothing_are_not_looked_at() -> None:
@@ -178,6 +180,23 @@ def test_a_new_request_takes_the_lowest_free_numbers() -> None:
     before = pod(container("app", {REGION: "2", LOGICAL + "nlb0": "3"}, env=env))
     after = mutated(before)
     assert after["spec"]["containers"][0]["env"] == env + pair(1) + pair(3) + pair(5)
+
+
+def test_long_values_are_cut() -> None:
+    env = pair(1, interface="r" * 41, afu="a" * 41)
+    (problem,) = problems(pod(container("app", {REGION: "1"}, env=env)))
+    assert f'sets FPGA_AFU_1 to "{"a" * 39}…" and FPGA_REGION_1 to "{"r" * 39}…"' in problem
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        [EnvVar(f"FPGA_AFU{n}") for n in range(100)],
+        [EnvVar(f"FPGA_AFU_{n}", "x") for n in range(1, 100)],
+    ],
+)
+def test_no_more_problems_are_looked_for_than_are_told(variables: list[EnvVar]) -> None:
+    assert len(read_functions(variables, usual(), {}).problems) == 8
 
 
 def test_every_odd_variable_is_named_up_to_eight() -> None:

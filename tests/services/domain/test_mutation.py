@@ -17,6 +17,7 @@ from services.domain.mutation import (
     UnchangedReason,
     mutate,
 )
+from services.domain.patch import escaped
 from services.domain.refusals import RefusalReason
 from tests.services.domain.building import (
     AF_NLB0,
@@ -438,7 +439,7 @@ def test_a_quantity_that_is_no_count_is_refused(quantity: str | float) -> None:
 
 
 def test_a_request_that_is_no_count_is_refused() -> None:
-    before = pod(container("app", {LOGICAL + "nlb0": "1"}, requests={LOGICAL + "nlb0": "1500m"}))
+    before = pod(container("app", {LOGICAL + "nlb9": "1"}, requests={LOGICAL + "nlb9": "1500m"}))
     result = refused(before)
     assert [refusal.reason for refusal in result.refusals] == [RefusalReason.INVALID_QUANTITY]
 
@@ -583,6 +584,9 @@ def test_warnings_are_short_and_few() -> None:
     result = judge(before, mappings)
     assert isinstance(result, Patched)
     assert len(result.warnings) == 4
+    assert (
+        f"containers {'x' * 19}… (region) and {'y' * 19}… (af): a node runs one mode only"
+    ) in result.warnings
     assert all(len(warning) <= 120 for warning in result.warnings)
 
 
@@ -622,7 +626,7 @@ def test_what_is_asked_for_again_is_added_to_the_note() -> None:
     assert env_of(after) == pair(1) + pair(2) + pair(3) + pair(4, afu=NLB3)
 
 
-@pytest.mark.parametrize("noted", [2, 1000, -1])
+@pytest.mark.parametrize("noted", [1, 2, 1000, -1])
 def test_a_note_that_was_copied_with_the_pod_does_not_add_up(noted: int) -> None:
     note = json.dumps({"app": {LOGICAL + "nlb0": noted}, "gone": {LOGICAL + "nlb3": 1}})
     after = mutated(pod(container("app", {LOGICAL + "nlb0": "2"}), annotations={REQUESTED: note}))
@@ -667,6 +671,10 @@ def test_a_pod_without_metadata_gets_a_note_all_the_same() -> None:
 def test_nothing_is_noted_where_nothing_is_rewritten() -> None:
     result = judge(pod(container("app", {REGION: "1"}), annotations={REQUESTED: "{"}))
     assert result == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
+
+
+def test_paths_are_escaped_as_json_pointers_are() -> None:
+    assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
 
 
 # Several problems, odd shapes, other domains

@@ -100,6 +100,7 @@ def test_whole_quantities_are_counted(quantity: str | float, count: int) -> None
         ("-0.5", '"-0.5" is negative'),
         (-1, "-1 is negative"),
         (-2.0, "-2.0 is negative"),
+        (-MAX_COUNT, "-9223372036854775807 is negative"),
         pytest.param(-(10**5000), "a number of more than 19 digits is negative", id="-10^5000"),
         ("0.5", '"0.5" is not a whole number of devices'),
         ("1500m", '"1500m" is not a whole number of devices'),

@@ -20,6 +20,8 @@ from tests.services.domain.building import (
     STRATIX_REGION,
     Object,
     container,
+    function,
+    index,
     judge,
     mutated,
     pair,
@@ -128,6 +130,23 @@ def test_containers_that_can_not_be_confused_are_admitted(admitted: Object) -> N
 def test_containers_that_may_be_confused_are_refused(refused_pod: Object) -> None:
     result = refused(refused_pod)
     assert {refusal.reason for refusal in result.refusals} == {RefusalReason.SHARED_DEVICE}
+
+
+def test_two_names_of_one_function_are_one_function() -> None:
+    mappings = index(
+        function("nlb0", "region"), function("same", "region"), function("nlb3", "region", afu=NLB3)
+    ).namespace("default")
+    both = {LOGICAL + "nlb0": "1", LOGICAL + "same": "1"}
+    mutated(pod(asks("app", "nlb0", "nlb0"), init=[container("setup", both)]), mappings)
+    refused(pod(container("app", both), init=[asks("setup", "nlb3")]), mappings)
+
+
+def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
+    app = container("app", {REGION: "2"}, env=[*pair(1), *pair(2)])
+    other = container("setup", {REGION: "1"}, env=pair(1, afu=NLB3))
+    same = container("setup", {REGION: "2"}, env=[*pair(1), *pair(2)])
+    refused(pod(app, init=[other]))
+    assert isinstance(judge(pod(app, init=[same])), Unchanged)
 
 
 def test_regions_are_looked_at_one_by_one() -> None:
