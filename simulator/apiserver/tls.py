@@ -14,6 +14,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+_SIGNING = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 _LIFE = timedelta(days=30)
 _SKEW = timedelta(hours=1)
 
@@ -49,6 +60,7 @@ def make_pair(names: Sequence[str]) -> ServingPair:
     authority = (
         _builder(ca_name, ca_name, ca_key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNING, critical=True)  # strict clients, as Python 3.13, ask for it
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), False)  # noqa: FBT003 - positional in cryptography's API
         .sign(ca_key, hashes.SHA256())
     )
