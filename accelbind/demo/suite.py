@@ -16,6 +16,13 @@ HOST = "127.0.0.1"
 SCAN_SECONDS = "1"
 WEBHOOK = "pods.accelbind.dev"
 
+ASKS_FOR_ACCELERATORS = """
+(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
+  c.?resources.?limits.orValue({}).exists(k, k.startsWith('fpga.intel.com/')) ||
+  c.?resources.?requests.orValue({}).exists(k, k.startsWith('fpga.intel.com/')))
+""".strip()
+"""Condition on which the API server asks the webhook at all: other pods never wait for it."""
+
 _API = "/apis/fpga.intel.com/v2"
 _PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
 
@@ -104,6 +111,7 @@ def _configuration(kind: str, url: str, bundle: str) -> Json:
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": url, "caBundle": bundle},
         "failurePolicy": "Fail",
+        "matchConditions": [{"name": "asks-for-accelerators", "expression": ASKS_FOR_ACCELERATORS}],
         "matchPolicy": "Equivalent",
         "rules": [
             {
