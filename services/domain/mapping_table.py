@@ -68,6 +68,14 @@ class MappingTable:
         maps = self._namespaces.get(namespace)
         return maps.entry(kind, name) if maps is not None else None
 
+    def reason(self, namespace: str, name: str) -> str | None:
+        """Return why an object of a name doesn't serve; None if all of them do."""
+        changes = self._open.get(namespace)
+        if changes is not None:
+            return changes.reason(name)
+        maps = self._namespaces.get(namespace)
+        return maps.reasons.get(name) if maps is not None else None
+
     def put(self, entry: Entry) -> None:
         """Take an object that is new, or has changed."""
         self._changes(entry.namespace).set(entry.kind, entry.name, entry)
@@ -206,6 +214,9 @@ class _Changes:
         if serving is not None and serving.kind == kind:
             return serving
         return self._idle.get((kind, name))
+
+    def reason(self, name: str) -> str | None:
+        return self._reasons.get(name)
 
     def set(self, kind: str, name: str, entry: Entry | None) -> None:
         """Say what an object is now, None for gone, and decide anew what serves by its name."""

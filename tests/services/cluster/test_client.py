@@ -94,11 +94,6 @@ async def talk(
         yield client, server
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "*")
-
-
 async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> None:
     async with talk(tmp_path, answer(200, b'{"kind":"Pod"}')) as (client, server):
         assert await client.get_pod("ns", "p") == b'{"kind":"Pod"}'

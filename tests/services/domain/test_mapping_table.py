@@ -147,7 +147,10 @@ def test_of_two_kinds_with_one_name_neither_serves_until_one_goes() -> None:
 
 def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     table = table_of(Rejected(FPGA_REGION, "default", "x", "it is wrong"))
+    assert table.reason("default", "x") == "it is wrong"
     assert table.snapshot().namespace("default").rejected == {"x": "it is wrong"}
+    assert table.reason("default", "x") == "it is wrong"
+    assert table.reason("default", "y") is table.reason("elsewhere", "x") is None
     table.put(Rejected(FPGA_REGION, "default", "x", "still wrong"))
     assert table.rejected == 1
     table.put(mapping(region("x")))

@@ -1,0 +1,164 @@
+"""API servers that are away, overloaded, or no longer know us: what serves on, how often we ask."""
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.cluster.backoff import Pace
+from tests.faults.apiserver import FUNCTIONS, FaultyApiServer, lists, watches
+from tests.services.cluster.following import (
+    FakeTime,
+    following,
+    listed,
+    names,
+    put_function,
+    until,
+    until_watching,
+    until_watching_again,
+    watched,
+)
+
+pytestmark = pytest.mark.anyio
+
+TEN_MINUTES = 600.0
+ROTATED = "rotated"
+
+
+async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_path: Path) -> None:
+    time = FakeTime()
+    async with FaultyApiServer().running() as server:
+        put_function(server, "x")
+        with capture_logs() as logs:
+            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+                await until_watching(server, source)
+                before = source.index
+                time.slept.clear()
+                time.until = time.now + TEN_MINUTES
+                async with server.away():
+                    await until(lambda: time.now >= time.until)
+                    assert source.index is before
+                    assert source.loaded
+                    assert source.age > TEN_MINUTES / 3
+                    assert "can't be reached" in source.problem
+    assert 60 < len(time.slept) < TEN_MINUTES / 5 * 2, "tries of two reflectors"
+    told = [entry for entry in logs if "not kept up to date" in entry["event"]]
+    assert 10 < len(told) < 40, "told when it begins, and every minute"
+    assert max(entry["age"] for entry in told) > TEN_MINUTES / 3
+
+
+async def test_a_server_that_comes_back_is_followed_where_it_was_left(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
+        async with server.away():
+            await until(lambda: source.problem)
+            put_function(server, "x")
+        await until(lambda: names(source) == {"x"})
+        await until(lambda: source.problem == "")
+        assert listed(server) == 1
+
+
+async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    server = FaultyApiServer()
+    async with server.running():
+        put_function(server, "x")
+    async with following(server, tmp_path) as source:
+        await until(lambda: "can't be reached" in source.problem)
+        assert not source.loaded
+        async with server.running():
+            await until(lambda: source.loaded)
+            assert names(source) == {"x"}
+
+
+@pytest.mark.parametrize("matches", [lists, watches])
+async def test_a_server_that_is_overloaded_is_given_the_time_it_asks_for(
+    tmp_path: Path, matches: object
+) -> None:
+    time = FakeTime(until=2000)
+    async with FaultyApiServer().running() as server:
+        put_function(server, "x")
+        busy = server.answering(
+            429,
+            "too many requests",
+            headers={"Retry-After": "7"},
+            matches=lambda request: request.plural == FUNCTIONS and matches(request),  # type: ignore[operator]
+            times=4,
+        )
+        with busy:
+            async with following(server, tmp_path, timing=time.timing(jitter=0.0)) as source:
+                await until_watching(server, source)
+                assert names(source) == {"x"}
+    assert time.slept == [7.0] * 4
+
+
+async def test_a_burst_of_errors_is_weathered(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
+        with server.answering(500, "etcdserver: request timed out", times=10):
+            server.cut_watches()
+            put_function(server, "x")
+            await until(lambda: "request timed out" in source.problem)
+            await until(lambda: names(source) == {"x"})
+        await until(lambda: source.problem == "")
+        assert listed(server) == 1
+        assert sum(request.is_watch for request in server.requests) > 4
+
+
+async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) -> None:
+    time = FakeTime(until=3000)
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, tmp_path, pace=Pace(), timing=time.timing(jitter=1.0)) as source,
+    ):
+        await until_watching(server, source)
+        for _ in range(4):
+            before = len(watched(server))
+            time.now += 50
+            server.cut_watches()
+            await until_watching_again(server, source, before)
+    assert set(time.slept) == {0.25}
+
+
+async def test_a_token_in_a_file_is_read_anew_when_it_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, tmp_path, tokenFile=str(token)) as source,
+    ):
+        await until_watching(server, source)
+        server.token = ROTATED
+        token.write_text(ROTATED)
+        server.cut_watches()
+        put_function(server, "x")
+        await until(lambda: names(source) == {"x"})
+        assert listed(server) == 1
+
+
+async def test_a_kubeconfig_is_read_anew_when_its_token_is_refused(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
+        server.token = ROTATED
+        server.cut_watches()
+        await until(lambda: "is the token still good?" in source.problem)
+        path = tmp_path / "kubeconfig"
+        before = path.read_text()
+        path.write_text('{"half": ')
+        put_function(server, "x")
+        tries = len(server.requests)
+        await until(lambda: len(server.requests) > tries + 2)
+        path.write_text(before.replace("secret", ROTATED))
+        await until(lambda: names(source) == {"x"})
+        assert listed(server) == 1
+
+
+async def test_a_server_that_has_moved_is_found_through_its_kubeconfig(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as old, FaultyApiServer().running() as new:
+        put_function(new, "there")
+        new.compact()
+        async with following(old, tmp_path) as source:
+            await until_watching(old, source)
+            path = tmp_path / "kubeconfig"
+            path.write_text(path.read_text().replace(old.url, new.url))
+            await old.stop()
+            await until(lambda: names(source) == {"there"})
