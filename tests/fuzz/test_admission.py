@@ -1,0 +1,68 @@
+"""Bent AdmissionReviews against the running process; `make soak` sends 100 000 of them."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.admission import MAPPINGS, MAX_FAILURES, fuzz, judge
+from tests.fuzz.mutations import Case, Seeds, make_case
+from tests.support import soak
+from tests.webhook.reviews import body
+from tests.webhook.running import start_webhook
+
+FULL = 100_000
+SHORT = 8_000
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_every_bent_review_gets_a_usable_answer_and_memory_stays_flat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    length = soak(short=50, full=3600)
+    requests = FULL if os.environ.get("SOAK") == "1" else SHORT
+    webhook = start_webhook(tmp_path, "--log-level", "warning", mappings=MAPPINGS)
+    with webhook.process:
+        report = asyncio.run(
+            fuzz(webhook, seed=length.seed, requests=requests, seconds=length.seconds)
+        )
+    with capsys.disabled():
+        print(f"\n{report}")  # noqa: T201 - the figures are wanted
+    assert report.failures == []
+    assert report.requests > MAX_FAILURES
+    assert report.growth < 16 * MEBIBYTE
+    assert webhook.process.stderr == ""
+
+
+def test_a_case_can_be_had_again() -> None:
+    assert make_case(Seeds(), 7, 42) == make_case(Seeds(), 7, 42)
+    assert make_case(Seeds(), 7, 42) != make_case(Seeds(), 8, 42)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (500, b"{}"),
+        (200, b"{}"),
+        (400, b'{"kind": "Other"}'),
+        (200, b'{"kind":"AdmissionReview","apiVersion":"v1","response":{"uid":"x"}}'),
+    ],
+)
+def test_answers_that_must_not_be_are_noticed(status: int, answer: bytes) -> None:
+    with pytest.raises(Exception, match=r"status|response|reason|no review"):
+        judge(Case("/mutate", body()), status, answer)
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_an_internal_error_and_another_uid_are_noticed(code: int) -> None:
+    uid = "another" if code == 403 else "705ab4f5-6393-11e8-b7cc-42010a800002"
+    status = f'{{"code": {code}, "message": "no"}}'
+    answer = (
+        '{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response":'
+        f' {{"uid": "{uid}", "allowed": false, "status": {status}}}}}'
+    )
+    with pytest.raises(Exception, match=r"another uid|for one of ours"):
+        judge(Case("/mutate", body()), 200, answer.encode())
