@@ -37,7 +37,7 @@ _UNCHANGED = {
 }
 _MODES = {
     Mode.AF: "the device has the function",
-    Mode.REGION: "the node programs the function before the container starts",
+    Mode.REGION: "the container starts only with the function in its region",
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -105,8 +105,8 @@ def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> No
         "  container app: fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1 becomes " + REGION,
         (
             "    AcceleratorFunction default/arria10.dcp1.0-nlb0-orchestrated: function "
-            f"{NLB0} of interface {ARRIA}, mode region: the node programs the function before the "
-            "container starts"
+            f"{NLB0} of interface {ARRIA}, mode region: the container starts only with "
+            "the function in its region"
         ),
     ]
     changed = [line for line in lines if line.startswith(("+ ", "- "))]
