@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        return _report(error)
+        return report(error)
     return code
 
 
@@ -184,7 +184,7 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _report(error: Exception) -> int:
+def report(error: Exception) -> int:
     """One line on stderr for an error, and its exit code."""
     if isinstance(error, typer.TyperException):
         return _report_usage(error)

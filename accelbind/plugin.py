@@ -11,6 +11,7 @@ PROCESS = "Process"
 
 
 def plugin(
+    context: typer.Context,
     *,
     mode: Annotated[
         str | None,
@@ -162,21 +163,16 @@ def plugin(
       accelbind plugin --mode units --units 8 --metrics-port 0
       accelbind plugin --root ./snapshot --kubelet-dir ./kubelet
     """
-    given = dict(locals())
-    # What the process is made of takes its time and memory: not before it is needed.
+    flags = dict(locals())
+    for name in ("context", "config", "print_config"):
+        del flags[name]
+    # What reading settings takes has its price: not before it is needed.
+    from accelbind.plugin_process import become  # noqa: PLC0415
     from plugin.settings import PluginSettings  # noqa: PLC0415
     from services.runtime.settings import load, render  # noqa: PLC0415
 
-    flags = {name: given[name] for name in PluginSettings.model_fields}
     settings = load(PluginSettings, flags, config)
     if print_config:
         typer.echo(render(settings), nl=False)
-        return
-
-    import asyncio  # noqa: PLC0415
-
-    from plugin.app import run  # noqa: PLC0415
-    from services.runtime import logging  # noqa: PLC0415
-
-    logging.configure(settings.log_level, settings.log_format)
-    asyncio.run(run(settings))
+    else:
+        become(settings.options(), debug=getattr(context.obj, "debug", False))

@@ -21,9 +21,9 @@ from plugin.endpoint import Endpoint
 from plugin.fleet import Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
+from plugin.options import PluginOptions
 from plugin.prestart import FILES_SECONDS, FunctionGate, PodSource
 from plugin.server import ResourceServer, StartGate
-from plugin.settings import PluginSettings
 from plugin.sockets import SocketNames, sweep
 from plugin.worker import DaemonExecutor, Worker
 from services.domain.devices import Device, PluginMode
@@ -40,11 +40,11 @@ END_SECONDS: Final = 4.0
 log = structlog.get_logger(room="plugin")
 
 
-async def run(settings: PluginSettings) -> None:
+async def run(options: PluginOptions) -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
-        settings: Everything that can be set.
+        options: What it has to know.
 
     Raises:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
@@ -56,8 +56,8 @@ async def run(settings: PluginSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with _pods(settings) as pods:
-            plugin = Plugin(settings, pods)
+        async with _pods(options) as pods:
+            plugin = Plugin(options, pods)
             await plugin.run(stop)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,15 +65,15 @@ async def run(settings: PluginSettings) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _pods(settings: PluginSettings) -> AsyncIterator[PodSource | None]:
+async def _pods(options: PluginOptions) -> AsyncIterator[PodSource | None]:
     """Access to the API server, where the mode needs it and something says how to reach it."""
-    if settings.mode is not PluginMode.REGION:
+    if options.mode is not PluginMode.REGION:
         yield None
         return
     # Only this mode pays for a Kubernetes client's memory.
     from services.cluster.client import ClusterClient, load_config  # noqa: PLC0415
 
-    config = load_config(settings.kubeconfig)
+    config = load_config(options.kubeconfig)
     if config is None:
         log.warning(
             "no access to the API server: in region mode no container will start; run with a"
@@ -89,24 +89,24 @@ class Plugin:
     """The parts of a plugin process, wired.
 
     Args:
-        settings: Everything that can be set.
+        options: What it has to know.
         pods: The API server, if the mode needs it and it can be reached.
     """
 
-    def __init__(self, settings: PluginSettings, pods: PodSource | None) -> None:
-        self._settings = settings
+    def __init__(self, options: PluginOptions, pods: PodSource | None) -> None:
+        self._options = options
         self._registry = runtime_metrics.new_registry()
         runtime_metrics.build_info(self._registry, "plugin")
         self._metrics = PluginMetrics(self._registry)
-        folder = plugins_folder(settings.kubelet_dir)
+        folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
         self._worker = Worker("files")
         self._discovery = Discovery(
-            mode=settings.mode,
-            root=settings.root,
-            units=settings.units,
-            interval=settings.scan_interval,
+            mode=options.mode,
+            root=options.root,
+            units=options.units,
+            interval=options.scan_interval,
             scan=scan,
             worker=self._worker,
             apply=self._apply,
@@ -122,18 +122,18 @@ class Plugin:
         Raises:
             AccelbindError: It can't start.
         """
-        settings = self._settings
+        options = self._options
         self._names.next()  # a folder whose path is too long is an error before anything starts
         await self._sweep()
         server = await runtime_metrics.serve(
             self._registry,
-            settings.metrics_host,
-            settings.metrics_port,
+            options.metrics_host,
+            options.metrics_port,
             {"/healthz": self._healthz, "/readyz": self._readyz},
         )
         try:
-            write_ports(settings.ports_file, {"metrics": server.port})
-            log.info("plugin starts", **_announced(settings, server.port))
+            write_ports(options.ports_file, {"metrics": server.port})
+            log.info("plugin starts", **_announced(options, server.port))
             await self._work(stop)
         except ExceptionGroup as group:
             log.exception("mistake of ours")
@@ -167,13 +167,13 @@ class Plugin:
             self._fleet.apply(tree)
 
     def _function_gate(self, pods: PodSource | None) -> StartGate | None:
-        settings = self._settings
-        if settings.mode is not PluginMode.REGION:
+        options = self._options
+        if options.mode is not PluginMode.REGION:
             return None
         return FunctionGate(
-            checkpoint=checkpoint_file(settings.kubelet_dir),
-            pod_logs_dir=settings.pod_logs_dir,
-            node=settings.node_name,
+            checkpoint=checkpoint_file(options.kubelet_dir),
+            pod_logs_dir=options.pod_logs_dir,
+            node=options.node_name,
             pods=pods,
             fresh_tree=lambda seconds: self._discovery.fresh_tree(seconds=seconds),
             worker=self._worker,
@@ -184,8 +184,8 @@ class Plugin:
             return ResourceServer(
                 resource,
                 now,
-                mode=self._settings.mode,
-                device_root=self._settings.device_root,
+                mode=self._options.mode,
+                device_root=str(self._options.host_root),
                 gate=self._gate,
                 counters=self._metrics,
             )
@@ -219,11 +219,11 @@ class Plugin:
             )
 
 
-def _announced(settings: PluginSettings, port: int) -> dict[str, str | int]:
+def _announced(options: PluginOptions, port: int) -> dict[str, str | int]:
     return {
-        "mode": settings.mode.value,
-        "node": settings.node_name,
-        "root": str(settings.root),
-        "kubelet_dir": str(settings.kubelet_dir),
+        "mode": options.mode.value,
+        "node": options.node_name,
+        "root": str(options.root),
+        "kubelet_dir": str(options.kubelet_dir),
         "metrics_port": port,
     }

@@ -45,7 +45,7 @@ async def readyz(discovery: Discovery, endpoints: Mapping[str, Endpoint]) -> Ans
         return HTTPStatus.SERVICE_UNAVAILABLE, _lines(discovery.trouble)
     if discovery.inventory is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, _lines("the first scan is under way")
-    active = [each for each in endpoints.values() if each.state is not State.IDLE]
+    active = [endpoints[name] for name in sorted(endpoints) if endpoints[name].devices]
     if not active:
         why = [problem.message for problem in discovery.inventory.problems]
         why += [

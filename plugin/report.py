@@ -20,10 +20,14 @@ def report_inventory(before: Inventory | None, now: Inventory) -> None:
     known = set(_remarks(before)) if before is not None else set()
     for card, problem in _remarks(now):
         if (card, problem) not in known:
-            say = log.info if card else log.warning
-            say("note", reason=problem.reason, message=problem.message, **_name(card))
+            if card:
+                log.info(
+                    "remark on a card", card=card, reason=problem.reason, message=problem.message
+                )
+            else:
+                log.warning("problem of the node", reason=problem.reason, message=problem.message)
     if before is not None and before.problems and not now.problems:
-        log.info("node is fine again", cards=len(now.cards))
+        log.info("problem of the node is gone", cards=len(now.cards))
 
 
 def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
@@ -32,10 +36,6 @@ def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
     for card in inventory.cards:
         for problem in card.problems:
             yield card.name, problem
-
-
-def _name(card: str) -> dict[str, str]:
-    return {"card": card} if card else {}
 
 
 def report_tree(before: Tree, now: Tree) -> None:

@@ -2,11 +2,13 @@
 
 import os
 import socket
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from plugin.options import PluginOptions
 from services.domain.devices import PluginMode
 from services.domain.tree import DEFAULT_UNITS
 from services.runtime.listening import ALL_ADDRESSES
@@ -48,7 +50,7 @@ class PluginSettings(ProcessSettings):
     pod_logs_dir: AbsolutePath = Path("/var/log/pods")
     """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
 
-    @property
-    def device_root(self) -> str:
-        """Folder below which the host's `dev/` is, as the host sees it."""
-        return str(self.host_root or self.root)
+    def options(self) -> PluginOptions:
+        """What the process has to know of all this, without pydantic."""
+        values = {each.name: getattr(self, each.name) for each in fields(PluginOptions)}
+        return PluginOptions(**values | {"host_root": self.host_root or self.root})

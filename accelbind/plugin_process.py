@@ -1,0 +1,87 @@
+"""The process that serves a node: what is left of `accelbind plugin` once its flags are read.
+
+Reading flags and settings takes Typer and pydantic, 13 MiB that every node would pay for as long as
+its plugin runs. So once they are read, the process replaces itself by one that has only what it
+needs; it stays the same process to whoever started it.
+"""
+
+import asyncio
+import os
+import pickle
+import sys
+from typing import BinaryIO, Final, NoReturn
+
+from plugin.options import PluginOptions
+
+_BEGIN: Final = """\
+import os, pickle, sys
+file = os.fdopen({descriptor}, "rb")
+sys.path[:] = pickle.load(file)
+from accelbind.plugin_process import main
+sys.exit(main(file))
+"""
+
+
+def become(options: PluginOptions, *, debug: bool) -> NoReturn:
+    """Replaces this process by the one that serves.
+
+    Args:
+        options: What it has to know.
+        debug: Whether a mistake shows a traceback.
+    """
+    descriptor = os.memfd_create("accelbind-options")
+    os.write(descriptor, pickle.dumps(sys.path) + pickle.dumps((options, debug)))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.set_inheritable(descriptor, True)  # noqa: FBT003 - positional only
+    sys.stdout.flush()
+    sys.stderr.flush()
+    begin = _BEGIN.format(descriptor=descriptor)
+    # What follows the code is for who looks at the list of processes.
+    os.execv(sys.executable, [sys.executable, "-P", "-c", begin, "accelbind", *sys.argv[1:]])  # noqa: S606 - ourselves
+
+
+def main(file: BinaryIO) -> int:
+    """Serves, and gives the exit code.
+
+    Args:
+        file: What `become` wrote.
+    """
+    with file:
+        options, debug = pickle.load(file)  # noqa: S301 - our own, from before
+    try:
+        _serve(options)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        from accelbind.cli import report  # noqa: PLC0415 - Typer, now that it doesn't matter
+
+        return report(error)
+    return 0
+
+
+def _serve(options: PluginOptions) -> None:
+    # Its own log has another format and says nothing that ours doesn't.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    _import_structlog()
+    from plugin.app import run  # noqa: PLC0415 - takes its time, and may say why it can't
+    from services.runtime import logging  # noqa: PLC0415
+
+    logging.configure(options.log_level, options.log_format)
+    asyncio.run(run(options))
+
+
+def _import_structlog() -> None:
+    """Imports structlog without rich, which it takes wherever it finds it.
+
+    Rich's tracebacks would cost 3 MiB more, and nobody sees them in a log.
+    """
+    absent = "rich" not in sys.modules
+    if absent:
+        sys.modules["rich"] = None  # type: ignore[assignment]  # makes `import rich` fail
+    try:
+        import structlog  # noqa: F401, PLC0415
+    finally:
+        if absent:
+            del sys.modules["rich"]

@@ -1,0 +1,47 @@
+"""What a plugin process has to know, as plain values.
+
+`plugin.settings` says what may be set and by whom, with pydantic; a process that runs for years on
+every node needs only the outcome, and not the library.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.domain.devices import PluginMode
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    """The outcome of `plugin.settings.PluginSettings`, whose fields say more.
+
+    Args:
+        mode: What a device is on this node.
+        root: Folder below which `sys/` and `dev/` are read.
+        host_root: Folder below which the host's `dev/` is, as the host sees it.
+        kubelet_dir: Holds `device-plugins/` and `pod-resources/`.
+        node_name: This node's name in the cluster.
+        units: How many units there are in mode `units`.
+        scan_interval: Seconds between two looks at the cards.
+        metrics_host: Address for metrics and probes.
+        metrics_port: Port for them; 0 means any free one.
+        ports_file: Where to write the port taken, if anywhere.
+        kubeconfig: How to reach the API server, if a file says it.
+        pod_logs_dir: Where the host's `/var/log/pods` is.
+        log_level: The least severe level logged.
+        log_format: `json`, `console` or `auto`.
+    """
+
+    mode: PluginMode
+    root: Path
+    host_root: Path
+    kubelet_dir: Path
+    node_name: str
+    units: int
+    scan_interval: float
+    metrics_host: str
+    metrics_port: int
+    ports_file: Path | None
+    kubeconfig: Path | None
+    pod_logs_dir: Path
+    log_level: str
+    log_format: str

@@ -1,0 +1,31 @@
+"""A rack of synthetic cards, a kubelet stand-in, and the plugin between them in this process."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from simulator.cards import Rack
+from simulator.kubelet.standin import KubeletStandIn
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The event loop under tests marked `anyio`."""
+    return "asyncio"
+
+
+@pytest.fixture
+def rack(short_dir: Path) -> Rack:
+    """An empty rack: cards go in as a test needs them."""
+    return Rack(short_dir / "root")
+
+
+@pytest.fixture
+async def kubelet(
+    short_dir: Path,
+    anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
+) -> AsyncIterator[KubeletStandIn]:
+    """A kubelet stand-in that runs and retries at once."""
+    async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as standin:
+        yield standin

@@ -1,0 +1,107 @@
+"""What the tests of this room share."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from plugin.app import Plugin
+from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
+from services.domain.devices import PluginMode
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+
+AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+"""The resource of NLB0 on an A10 card."""
+
+REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
+
+
+def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginOptions:
+    """Options for a rack in `root` and a kubelet in `k`."""
+    defaults: dict[str, Any] = {
+        "mode": mode,
+        "root": folder / "root",
+        "kubelet_dir": folder / "k",
+        "pod_logs_dir": folder / "k" / "pod-logs",
+        "node_name": "n1",
+        "metrics_host": "127.0.0.1",
+        "metrics_port": 0,
+        "ports_file": folder / "ports",
+        "scan_interval": 0.05,
+    }
+    return PluginSettings(**(defaults | values)).options()
+
+
+class Pods:
+    """An API server that has just these pods."""
+
+    def __init__(self) -> None:
+        self.pods: dict[tuple[str, str], dict[str, Any]] = {}
+        self.error: Exception | None = None
+        self.delay: asyncio.Event | None = None
+
+    def add(self, pod: dict[str, Any]) -> dict[str, Any]:
+        metadata = pod["metadata"]
+        self.pods[metadata["namespace"], metadata["name"]] = pod
+        return pod
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        if self.delay is not None:
+            await self.delay.wait()
+        if self.error is not None:
+            raise self.error
+        pod = self.pods.get((namespace, name))
+        return None if pod is None else json.dumps(pod).encode()
+
+
+def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]]:
+    """Env as the webhook writes it."""
+    env = []
+    for number, afu in enumerate(afus, 1):
+        env.append({"name": f"FPGA_REGION_{number}", "value": interface})
+        env.append({"name": f"FPGA_AFU_{number}", "value": afu})
+    return env
+
+
+def container(
+    name: str, resource: str, count: int = 1, env: list[dict[str, str]] | None = None
+) -> dict[str, Any]:
+    amount = {resource: str(count)}
+    return {
+        "name": name,
+        "image": "i",
+        "env": env or [],
+        "resources": {"limits": amount, "requests": amount},
+    }
+
+
+def pod(
+    name: str, *containers: dict[str, Any], init: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """A pod bound to node n1."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-of-{name}"},
+        "spec": {"nodeName": "n1", "containers": list(containers), "initContainers": init or []},
+    }
+
+
+@asynccontextmanager
+async def running(options: PluginOptions, pods: Pods | None = None) -> AsyncIterator[Plugin]:
+    """The plugin in this process; ends it as SIGTERM would."""
+    stop = asyncio.Event()
+    plugin = Plugin(options, pods)
+    task = asyncio.create_task(plugin.run(stop))
+    try:
+        yield plugin
+    finally:
+        stop.set()
+        async with asyncio.timeout(10):
+            await task
+
+
+__all__ = ["AF", "NLB0", "NLB3", "REGION", "Pods", "container", "functions", "pod", "running"]

@@ -1,0 +1,156 @@
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plugin.backoff import Backoff
+from plugin.endpoint import Endpoint, State, first_of
+from plugin.fleet import Fleet
+from plugin.kubelet import KubeletWatch
+from plugin.server import ResourceServer
+from services.domain.devices import Device, PluginMode
+from services.domain.tree import Memory, Tree
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def device(key: str, resource: str) -> Device:
+    return Device(key, resource, healthy=True)
+
+
+def tree(**resources: str) -> Tree:
+    """A tree of resources with a device for each letter."""
+    return Tree(
+        {name: {key: device(key, name) for key in keys} for name, keys in resources.items()},
+        (),
+        Memory(PluginMode.AF),
+    )
+
+
+def no_server(_devices: Mapping[str, Device]) -> ResourceServer:
+    raise AssertionError("no kubelet, no server")
+
+
+def make(resource: str, devices: Mapping[str, Device]) -> Endpoint:
+    """An endpoint that waits for a kubelet for ever."""
+    return Endpoint(
+        resource,
+        devices,
+        make_server=no_server,
+        next_path=lambda: Path("/nowhere"),
+        kubelet=KubeletWatch(Path("/nowhere")),
+        registered=lambda *_: None,
+        backoff=Backoff(),
+    )
+
+
+@asynccontextmanager
+async def fleet(linger_seconds: float) -> AsyncIterator[Fleet]:
+    async with asyncio.TaskGroup() as group:
+        each = Fleet(make, group, linger_seconds=linger_seconds)
+        try:
+            yield each
+        finally:
+            await each.close()
+
+
+async def test_resources_get_endpoints_and_endpoints_get_devices() -> None:
+    async with fleet(60) as ours:
+        ours.apply(tree(a="x", b="y"))
+        first = ours.endpoints["a"]
+        ours.apply(tree(a="xz", b="y"))
+        assert ours.endpoints["a"] is first
+        assert set(first.devices) == {"x", "z"}
+        assert set(ours.endpoints) == {"a", "b"}
+        await eventually_async(lambda: first.state is State.WAITING)
+
+
+async def test_a_resource_without_devices_lingers_and_ends() -> None:
+    async with fleet(0.05) as ours:
+        ours.apply(tree(a="x", b="y"))
+        gone = ours.endpoints["a"]
+        ours.apply(tree(b="y"))
+        assert gone.devices == {}
+        assert "a" in ours.endpoints
+        await eventually_async(lambda: set(ours.endpoints) == {"b"})
+
+
+async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:
+    async with fleet(0.05) as ours:
+        ours.apply(tree(a="x"))
+        first = ours.endpoints["a"]
+        ours.apply(tree())
+        ours.apply(tree())
+        ours.apply(tree(a="x"))
+        done, _ = await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.1)
+        assert not done
+        assert ours.endpoints == {"a": first}
+        assert set(first.devices) == {"x"}
+
+
+async def test_a_resource_that_ended_starts_anew() -> None:
+    async with fleet(0) as ours:
+        ours.apply(tree(a="x"))
+        first = ours.endpoints["a"]
+        ours.apply(tree())
+        await eventually_async(lambda: not ours.endpoints)
+        ours.apply(tree(a="x"))
+        assert ours.endpoints["a"] is not first
+
+
+async def test_closing_ends_every_task_and_timer() -> None:
+    async with asyncio.TaskGroup() as group:
+        ours = Fleet(make, group, linger_seconds=0.01)
+        ours.apply(tree(a="x", b="y"))
+        ours.apply(tree(b="y"))
+        await ours.close()
+    assert all(task.done() for task in ours._tasks.values())
+
+
+async def test_devices_reach_an_endpoint_even_before_it_has_a_server() -> None:
+    endpoint = make("a", {})
+    task = asyncio.create_task(endpoint.run())
+    await eventually_async(lambda: endpoint.state is State.IDLE)
+    endpoint.update({"x": replace(device("x", "a"), healthy=False)})
+    await eventually_async(lambda: endpoint.state is State.WAITING)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def at_once() -> None:
+    return None
+
+
+async def failing() -> None:
+    raise ValueError("no")
+
+
+async def test_the_first_of_several_is_named_and_the_others_end() -> None:
+    before = len(asyncio.all_tasks())
+    assert await first_of({"slow": never(), "quick": at_once()}) == "quick"
+    assert await first_of({"one": at_once(), "other": at_once()}) == "one"
+    assert await first_of({"slow": never()}, seconds=0.01) is None
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_what_the_first_raises_comes_out() -> None:
+    with pytest.raises(ValueError, match="no"):
+        await first_of({"slow": never(), "broken": failing()})
+
+
+async def test_waiting_for_the_first_can_be_cancelled() -> None:
+    before = len(asyncio.all_tasks())
+    task = asyncio.create_task(first_of({"slow": never(), "slower": never()}))
+    await eventually_async(lambda: len(asyncio.all_tasks()) == before + 3)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert len(asyncio.all_tasks()) == before

@@ -1,0 +1,131 @@
+import asyncio
+import errno
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from plugin.kubelet import KubeletWatch, identify
+
+pytestmark = pytest.mark.anyio
+
+
+def make_socket(path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(str(path))
+
+
+def remake(path: Path) -> None:
+    """What a kubelet does that restarts: on many file systems the inode is the same again."""
+    path.unlink()
+    make_socket(path)
+
+
+@asynccontextmanager
+async def watching(folder: Path) -> AsyncIterator[KubeletWatch]:
+    watch = KubeletWatch(folder, look_seconds=0.005)
+    task = asyncio.create_task(watch.run())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_kubelet_that_is_there_is_seen_at_once(short_dir: Path) -> None:
+    make_socket(short_dir / "kubelet.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(5):
+        assert await watch.present() == identify(short_dir / "kubelet.sock")
+
+
+async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path) -> None:
+    folder = short_dir / "device-plugins"
+    async with watching(folder) as watch, asyncio.timeout(5):
+        waiting = asyncio.create_task(watch.present())
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+        folder.mkdir()
+        make_socket(folder / "kubelet.sock")
+        await waiting
+
+
+async def test_a_restart_is_seen_even_if_the_inode_is_the_same(short_dir: Path) -> None:
+    make_socket(short_dir / "kubelet.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(5):
+        for _ in range(20):
+            seen = await watch.present()
+            remake(short_dir / "kubelet.sock")
+            await watch.replaced(seen)
+
+
+async def test_a_kubelet_that_goes_is_seen(short_dir: Path) -> None:
+    make_socket(short_dir / "kubelet.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(5):
+        seen = await watch.present()
+        (short_dir / "kubelet.sock").unlink()
+        await watch.replaced(seen)
+        assert watch.current is None
+
+
+async def test_the_folder_may_go_and_come_back(short_dir: Path) -> None:
+    folder = short_dir / "device-plugins"
+    folder.mkdir()
+    make_socket(folder / "kubelet.sock")
+    async with watching(folder) as watch, asyncio.timeout(5):
+        seen = await watch.present()
+        shutil.rmtree(folder)
+        await watch.replaced(seen)
+        folder.mkdir()
+        make_socket(folder / "kubelet.sock")
+        await watch.present()
+
+
+async def test_our_socket_is_guarded(short_dir: Path) -> None:
+    make_socket(short_dir / "kubelet.sock")
+    make_socket(short_dir / "ours.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(5):
+        with watch.guard(short_dir / "ours.sock") as gone:
+            seen = await watch.present()
+            remake(short_dir / "kubelet.sock")
+            await watch.replaced(seen)
+            assert not gone.is_set()
+            (short_dir / "ours.sock").unlink()
+            await gone.wait()
+
+
+async def test_another_socket_in_the_place_of_ours_is_not_ours(short_dir: Path) -> None:
+    make_socket(short_dir / "ours.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(5):
+        with watch.guard(short_dir / "ours.sock") as gone:
+            make_socket(short_dir / "other.sock")
+            (short_dir / "other.sock").rename(short_dir / "ours.sock")
+            await gone.wait()
+
+
+async def test_a_socket_that_was_gone_before_it_was_guarded_is_gone(short_dir: Path) -> None:
+    watch = KubeletWatch(short_dir)
+    with watch.guard(short_dir / "ours.sock") as gone:
+        assert gone.is_set()
+
+
+async def test_a_folder_that_can_not_be_listed_has_no_kubelet_and_says_why(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(_path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    make_socket(short_dir / "kubelet.sock")
+    monkeypatch.setattr(os, "scandir", denied)
+    async with watching(short_dir) as watch:
+        done, _ = await asyncio.wait(
+            [waiting := asyncio.ensure_future(watch.present())], timeout=0.05
+        )
+        assert not done
+        waiting.cancel()
+    assert capsys.readouterr().out.count("Permission denied") == 1

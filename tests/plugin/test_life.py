@@ -1,0 +1,407 @@
+"""The plugin and a kubelet that does all that kubelets do, in one process."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+import grpc.aio
+import pytest
+
+from plugin import endpoint as endpoint_module
+from plugin import probes
+from plugin import server as server_module
+from plugin.app import Plugin
+from plugin.endpoint import State
+from services.domain.devices import PluginMode
+from services.domain.errors import KubeletError
+from services.kubelet import channel
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, NLB0, NLB3, container, pod, running, settings
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+SETTLED = 0.5
+"""Seconds within which a restarted kubelet has its devices back."""
+
+
+async def offered(kubelet: KubeletStandIn, count: int, resource: str = AF) -> None:
+    await kubelet.until(lambda: kubelet.allocatable.get(resource, 0) == count)
+
+
+def methods(kubelet: KubeletStandIn) -> list[str]:
+    return [call.method for call in kubelet.calls]
+
+
+def state(plugin: Plugin, resource: str = AF) -> State | None:
+    endpoint = plugin._fleet and plugin._fleet.endpoints.get(resource)
+    return endpoint.state if endpoint else None
+
+
+def trouble(plugin: Plugin, resource: str = AF) -> str:
+    endpoint = plugin._fleet and plugin._fleet.endpoints.get(resource)
+    return endpoint.trouble if endpoint else ""
+
+
+async def registered_again(kubelet: KubeletStandIn, times: int) -> None:
+    await kubelet.until(lambda: methods(kubelet).count("Registered") >= times)
+
+
+async def ready(plugin: Plugin) -> probes.Answer:
+    return await plugin._readyz()
+
+
+async def is_ready(plugin: Plugin) -> bool:
+    return (await ready(plugin))[0] == 200
+
+
+async def test_cards_are_registered_and_listed(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="opae", numa_node=1))
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 2)
+        await kubelet.until(lambda: len(kubelet.capacity) == 2)
+        await eventually_async(lambda: is_ready(plugin))
+        order = [call.method for call in kubelet.calls if call.resource == AF]
+        assert order.index("GetDevicePluginOptions") < order.index("Registered")
+        status, text = await ready(plugin)
+        first, *lines = text.splitlines()
+        assert (status, first) == (200, "ok")
+        assert lines == [
+            f"{name} is registered ({n} devices)" for name, n in sorted(kubelet.capacity.items())
+        ]
+        assert await plugin._healthz() == (200, "ok: 2 sockets answer\n")
+    await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 0)
+    assert [path.name for path in (short_dir / "k/device-plugins").glob("*.sock")] == [
+        "kubelet.sock"
+    ]
+
+
+async def test_a_pod_gets_its_device(short_dir: Path, rack: Rack, kubelet: KubeletStandIn) -> None:
+    rack.add_card(CardSpec(driver="dfl", address="0000:5e:00.0"))
+    async with running(settings(short_dir, host_root="/host")):
+        await offered(kubelet, 1)
+        admitted = await kubelet.admit(pod("p", container("c", AF)))
+        await kubelet.settled(admitted)
+        main = admitted["c"]
+        assert main.running
+        assert [each.host_path for each in main.granted.devices] == ["/host/dev/dfl-port.0"]
+        assert [each.container_path for each in main.granted.devices] == ["/dev/dfl-port.0"]
+        variable = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
+        assert dict(main.granted.env) == {variable: "0000:5e:00.0"}
+
+
+async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: Rack) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await eventually_async(lambda: plugin._fleet and plugin._fleet.endpoints)
+        assert state(plugin) is State.WAITING
+        status, text = await ready(plugin)
+        assert status == 503
+        assert f"{AF} waits for the kubelet (1 devices)" in text
+        assert (await plugin._healthz())[0] == 200
+        async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
+            await offered(kubelet, 1)
+
+
+async def test_a_restarted_kubelet_has_its_devices_back_within_half_a_second(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
+) -> None:
+    rack.add_card(CardSpec())
+    taken = []
+    async with running(settings(short_dir)):
+        await offered(kubelet, 1)
+        for _ in range(5):
+            await kubelet.stop()
+            await kubelet.start()
+            began = time.monotonic()
+            await offered(kubelet, 1)
+            taken.append(time.monotonic() - began)
+    figure(f"registered again after {min(taken):.3f} to {max(taken):.3f} s")
+    assert min(taken) < SETTLED  # the machine may be busy with others meanwhile
+
+
+async def test_a_kubelet_that_stays_away_for_a_while_is_found_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        await kubelet.stop()  # its socket stays behind
+        await eventually_async(lambda: "nobody answers" in trouble(plugin))
+        await kubelet.start()
+        await offered(kubelet, 1)
+
+
+async def test_several_restarts_a_second_end_in_one_registration(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    chance = random.Random(7)  # noqa: S311 - repeatable
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        for _ in range(15):
+            await kubelet.restart()
+            await asyncio.sleep(chance.uniform(0, 0.15))  # at any moment of any call
+        await offered(kubelet, 1)
+        await eventually_async(lambda: state(plugin) is State.REGISTERED)
+        sockets = list((short_dir / "k/device-plugins").glob("accelbind-*.sock"))
+        assert len(sockets) == 1
+
+
+async def test_sockets_deleted_behind_our_back_are_made_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    rack.add_card(CardSpec(afu_ids=(NLB3,)))
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
+        for _ in range(3):
+            before = methods(kubelet).count("Registered")
+            deleted = kubelet.delete_sockets()
+            assert len(deleted) == 2
+            await registered_again(kubelet, before + 2)
+            await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
+
+
+async def test_the_folder_may_be_removed_and_made_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await offered(kubelet, 1)
+        kubelet.remove_folder()
+        await offered(kubelet, 0)
+        await kubelet.restart()
+        await offered(kubelet, 1)
+
+
+async def test_a_stream_cut_with_no_change_in_the_folder_is_registered_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        for _ in range(3):
+            await eventually_async(lambda: state(plugin) is State.REGISTERED)
+            before = methods(kubelet).count("Registered")
+            await kubelet.cut_stream(AF)
+            await registered_again(kubelet, before + 1)
+            await offered(kubelet, 1)
+        # The old stream ended before the new registration: nothing takes the new one down.
+        lost = methods(kubelet).count("Disconnected")
+        with suppress(TimeoutError):
+            await kubelet.until(lambda: methods(kubelet).count("Disconnected") > lost, 0.4)
+        assert methods(kubelet).count("Disconnected") == lost
+        assert kubelet.allocatable == {AF: 1}
+
+
+async def test_a_refused_registration_is_tried_again_and_said_once(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rack.add_card(CardSpec())
+    with kubelet.refusing("the node is not in the mood"):
+        async with running(settings(short_dir)) as plugin:
+            await kubelet.until(lambda: methods(kubelet).count("Register") >= 3)
+            assert state(plugin) in {State.FAILED, State.REGISTERING, State.WAITING}
+            expected = "the kubelet refuses the registration: UNKNOWN: the node is not in the mood"
+            assert trouble(plugin) == expected
+            status, text = await ready(plugin)
+            assert status == 503
+            assert expected in text
+            kubelet._devices.faults.refuse = ""
+            await offered(kubelet, 1)
+            await eventually_async(lambda: trouble(plugin) == "")
+    assert capsys.readouterr().out.count("[warning  ] registration failed") == 1
+
+
+async def test_a_version_mismatch_is_called_one(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    with kubelet.speaking("v2"):
+        async with running(settings(short_dir)) as plugin:
+            await eventually_async(lambda: "doesn't speak v1beta1" in trouble(plugin))
+
+
+async def test_a_registration_that_hangs_is_given_up_and_tried_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "REGISTER_SECONDS", 0.1)
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        with kubelet.hanging():
+            await eventually_async(lambda: "doesn't answer a registration" in trouble(plugin))
+        await offered(kubelet, 1)
+
+
+async def test_a_kubelet_that_restarts_while_a_registration_hangs_gets_another(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        with kubelet.hanging():
+            await kubelet.until(lambda: "Register" in methods(kubelet))
+            restarting = asyncio.create_task(kubelet.restart())
+            await restarting
+        await offered(kubelet, 1)
+
+
+class Deaf(rpc.RegistrationServicer):
+    """A kubelet that takes every registration and never asks for the devices."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def Register(  # noqa: N802 - the protocol's name
+        self,
+        request: pb.RegisterRequest,  # noqa: ARG002 - the signature is the protocol's
+        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002
+    ) -> pb.Empty:
+        self.taken += 1
+        return pb.Empty()
+
+
+async def test_a_registration_that_nothing_comes_of_is_tried_again(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "OPEN_SECONDS", 0.05)
+    rack.add_card(CardSpec())
+    channel.plugins_folder(short_dir / "k").mkdir(parents=True)
+    deaf, server = Deaf(), grpc.aio.server()
+    rpc.add_RegistrationServicer_to_server(deaf, server)
+    channel.listen(server, channel.registration_socket(short_dir / "k"))
+    await server.start()
+    try:
+        async with running(settings(short_dir)) as plugin:
+            await eventually_async(lambda: deaf.taken >= 2)
+            assert "hasn't asked for the devices within" in trouble(plugin)
+    finally:
+        await server.stop(0)
+
+
+async def test_a_folder_that_can_not_be_written_says_so_and_is_tried_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack.add_card(CardSpec())
+
+    def denied(_server: grpc.aio.Server, path: Path) -> NoReturn:
+        raise KubeletError(f"can't make the socket {path}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(server_module, "listen", denied)
+        async with running(settings(short_dir)) as plugin:
+            await eventually_async(lambda: "can't make the socket" in trouble(plugin))
+            patch.undo()
+            await offered(kubelet, 1)
+
+
+async def test_cards_come_and_go_while_it_runs(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    first = rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        second = rack.add_card(CardSpec())
+        await offered(kubelet, 2)
+        rack.remove_card(first)
+        await offered(kubelet, 1)
+        rack.remove_card(second)
+        await kubelet.until(lambda: kubelet.capacity == {AF: 0})
+        status, text = await ready(plugin)
+        assert (status, text.splitlines()[0]) == (200, "ok: nothing to register")
+        rack.add_card(CardSpec())
+        await offered(kubelet, 1)
+        assert methods(kubelet).count("Registered") == 1, "the endpoint had only been idle"
+
+
+async def test_a_resource_without_devices_is_not_registered_with_a_new_kubelet(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        rack.remove_card(card)
+        await kubelet.until(lambda: kubelet.capacity == {AF: 0})
+        await kubelet.restart()
+        await eventually_async(lambda: state(plugin) is State.IDLE)
+        rack.add_card(CardSpec())
+        await offered(kubelet, 1)
+
+
+async def test_a_port_that_breaks_is_unhealthy_and_heals(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await offered(kubelet, 2)
+        rack.break_(card, Fault.AFU_EMPTY)
+        await offered(kubelet, 1)
+        assert kubelet.capacity == {AF: 2}, "a port that goes bad keeps its resource"
+        rack.heal(card, Fault.AFU_EMPTY)
+        await offered(kubelet, 2)
+
+
+async def test_a_port_with_another_function_moves_to_another_resource(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await offered(kubelet, 1)
+        rack.set_afu(card, NLB3)
+        await kubelet.until(lambda: sorted(kubelet.allocatable.values()) == [0, 1])
+        assert kubelet.allocatable[AF] == 0
+
+
+async def test_units_need_no_cards(short_dir: Path, kubelet: KubeletStandIn) -> None:
+    async with running(settings(short_dir, PluginMode.UNITS, units=7)):
+        await offered(kubelet, 7, "b-com.com/accelerator")
+
+
+async def test_no_driver_is_said_once_and_looked_for_again(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with running(settings(short_dir)) as plugin:
+        await eventually_async(lambda: plugin._discovery.inventory is not None)
+        before = plugin._metrics._scan._sum.get()
+        await eventually_async(lambda: plugin._metrics._scan._sum.get() > before)
+        status, text = await ready(plugin)
+        assert status == 200
+        assert "load the driver" in text
+        assert methods(kubelet) == []
+        rack.add_card(CardSpec())
+        await offered(kubelet, 1)
+    out = capsys.readouterr().out
+    assert out.count("load the driver") == 1
+    assert out.count("problem of the node is gone") == 1
+
+
+async def test_nothing_is_left_running(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    await asyncio.sleep(0)
+    before = len(asyncio.all_tasks())
+    for _ in range(3):
+        async with running(settings(short_dir)):
+            await offered(kubelet, 1)
+        await offered(kubelet, 0)
+    await eventually_async(lambda: len(asyncio.all_tasks()) <= before + 1)

@@ -1,0 +1,318 @@
+"""One resource's server, asked as the kubelet asks, over a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from plugin.server import MAX_DETAILS, ResourceServer, StartGate, preferred
+from services.domain.devices import Device, DeviceNode, PluginMode, Problem
+from services.domain.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
+from services.kubelet import channel
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+RESOURCE = "fpga.intel.com/af-x"
+
+
+def device(key: str, *, healthy: bool = True, numa_node: int | None = None) -> Device:
+    return Device(
+        id=key,
+        resource=RESOURCE,
+        healthy=healthy,
+        reasons=() if healthy else (Problem("r", "m"),),
+        nodes=(DeviceNode(key),),
+        numa_node=numa_node,
+        pci_addresses=(f"0000:{key}",),
+    )
+
+
+def devices(*each: Device) -> dict[str, Device]:
+    return {one.id: one for one in each}
+
+
+class Counts:
+    def __init__(self) -> None:
+        self.allocations: list[str] = []
+        self.prestarts: list[str] = []
+
+    def allocated(self, resource: str, outcome: str) -> None:
+        assert resource == RESOURCE
+        self.allocations.append(outcome)
+
+    def prestarted(self, outcome: str) -> None:
+        self.prestarts.append(outcome)
+
+
+class Gate:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked: list[tuple[str, list[str]]] = []
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        self.asked.append((resource, list(ids)))
+        if self.error is not None:
+            raise self.error
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path,
+    *given: Device,
+    gate: StartGate | None = None,
+    mode: PluginMode = PluginMode.AF,
+    counts: Counts | None = None,
+) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
+    server = ResourceServer(
+        RESOURCE,
+        devices(*given),
+        mode=mode,
+        device_root="/host",
+        gate=gate,
+        counters=counts or Counts(),
+    )
+    await server.start(folder / "s.sock")
+    try:
+        async with channel.dial(folder / "s.sock") as dialled:
+            yield server, rpc.DevicePluginStub(dialled)
+    finally:
+        await server.close()
+
+
+def told(answer: object) -> list[tuple[str, str, list[int]]]:
+    assert isinstance(answer, pb.ListAndWatchResponse)
+    return [
+        (each.ID, each.health, [node.ID for node in each.topology.nodes]) for each in answer.devices
+    ]
+
+
+async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_dir: Path) -> None:
+    given = [device("b"), device("a", numa_node=1), device("c", healthy=False, numa_node=0)]
+    async with serving(short_dir, *given) as (_, stub), asyncio.timeout(5):
+        first = await stub.ListAndWatch(pb.Empty()).read()
+        assert told(first) == [("a", "Healthy", [1]), ("b", "Healthy", []), ("c", "Unhealthy", [0])]
+        assert isinstance(first, pb.ListAndWatchResponse)
+        assert [each.HasField("topology") for each in first.devices] == [True, False, True]
+
+
+async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
+        for stream in streams:
+            assert told(await stream.read()) == [("a", "Healthy", [])]
+        server.update(devices(device("a", healthy=False)))
+        for stream in streams:
+            assert told(await stream.read()) == [("a", "Unhealthy", [])]
+        server.update({})
+        for stream in streams:
+            assert told(await stream.read()) == []
+
+
+async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) -> None:
+    async with serving(short_dir, device("a", healthy=False)) as (server, stub), asyncio.timeout(5):
+        stream = stub.ListAndWatch(pb.Empty())
+        await stream.read()
+        other = Device("a", RESOURCE, healthy=False, reasons=(Problem("q", "other"),))
+        server.update(devices(other))
+        server.update(devices(device("a")))
+        assert told(await stream.read()) == [("a", "Healthy", [])]
+
+
+async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
+    async with serving(short_dir) as (server, stub), asyncio.timeout(10):
+        stream = stub.ListAndWatch(pb.Empty())
+        assert told(await stream.read()) == []
+        many = [device(f"{n:060}") for n in range(200)]
+        for count in range(200):
+            server.update(devices(*many[:count]))
+            await asyncio.sleep(0)
+        server.update(devices(device("last")))
+        seen = 0
+        while told(await stream.read()) != [("last", "Healthy", [])]:
+            seen += 1
+        assert seen < 200
+
+
+async def test_closing_ends_streams_first_and_quickly(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        stream = stub.ListAndWatch(pb.Empty())
+        await stream.read()
+        began = asyncio.get_running_loop().time()
+        await server.close()
+        assert asyncio.get_running_loop().time() - began < 0.4
+        assert await stream.read() == grpc.aio.EOF
+        assert await stream.code() is grpc.StatusCode.OK
+        assert not (short_dir / "s.sock").exists()
+        assert not server.cut.is_set(), "our own end was taken for the kubelet's"
+
+
+async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        stream = stub.ListAndWatch(pb.Empty())
+        await stream.read()
+        assert server.opened.is_set()
+        assert not server.cut.is_set()
+        stream.cancel()
+        await server.cut.wait()
+
+
+async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(5):
+        async with channel.dial(short_dir / "s.sock") as other:
+            await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
+        await server.cut.wait()
+
+
+async def test_one_of_two_streams_ending_is_no_cut(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
+        await one.read()
+        await other.read()
+        one.cancel()
+        await eventually_async(lambda: len(server._streams) == 1)
+        assert not server.cut.is_set()
+
+
+async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
+    counts = Counts()
+    async with serving(short_dir, device("a"), device("b"), counts=counts) as (_, stub):
+        answer = await stub.Allocate(
+            pb.AllocateRequest(
+                container_requests=[
+                    pb.ContainerAllocateRequest(devices_ids=["a"]),
+                    pb.ContainerAllocateRequest(devices_ids=["b", "a"]),
+                ]
+            )
+        )
+    nodes = [
+        [(each.container_path, each.host_path, each.permissions) for each in one.devices]
+        for one in answer.container_responses
+    ]
+    assert nodes == [
+        [("/dev/a", "/host/dev/a", "rw")],
+        [("/dev/b", "/host/dev/b", "rw"), ("/dev/a", "/host/dev/a", "rw")],
+    ]
+    assert [dict(one.envs) for one in answer.container_responses] == [
+        {"ACCELBIND_AF_X": "0000:a"},
+        {"ACCELBIND_AF_X": "0000:b,0000:a"},
+    ]
+    assert counts.allocations == ["given", "given"]
+
+
+async def test_units_are_told_which_they_are(short_dir: Path) -> None:
+    async with serving(short_dir, device("7"), mode=PluginMode.UNITS) as (_, stub):
+        request = pb.ContainerAllocateRequest(devices_ids=["7"])
+        answer = await stub.Allocate(pb.AllocateRequest(container_requests=[request]))
+    assert answer.container_responses[0].envs["ACCELERATOR_UNITS"] == "7"
+
+
+async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    return raised.value.code(), raised.value.details() or ""
+
+
+async def test_a_device_that_is_not_there_is_refused(short_dir: Path) -> None:
+    counts = Counts()
+    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+        request = pb.ContainerAllocateRequest(devices_ids=["z"])
+        code, text = await refusal(stub.Allocate(pb.AllocateRequest(container_requests=[request])))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert text == f"no device 'z': {RESOURCE} has a"
+    assert counts.allocations == ["refused"]
+
+
+async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_start(
+    short_dir: Path,
+) -> None:
+    counts = Counts()
+    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+        options = await stub.GetDevicePluginOptions(pb.Empty())
+        assert not options.pre_start_required
+        assert not options.get_preferred_allocation_available
+        await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
+    assert counts.prestarts == []
+
+
+async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Path) -> None:
+    gate, counts = Gate(), Counts()
+    async with serving(short_dir, device("a"), gate=gate, counts=counts) as (_, stub):
+        assert (await stub.GetDevicePluginOptions(pb.Empty())).pre_start_required
+        await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
+    assert gate.asked == [(RESOURCE, ["a"])]
+    assert counts.prestarts == ["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text", "outcome"),
+    [
+        (NotAllowed("not that one"), "FAILED_PRECONDITION", "not that one", "refused"),
+        (ClusterError("away"), "UNAVAILABLE", "away", "unverifiable"),
+        (KubeletError("no file"), "UNAVAILABLE", "no file", "unverifiable"),
+        (AccelbindError("x" * 9999), "UNAVAILABLE", "x" * (MAX_DETAILS - 1) + "…", "unverifiable"),
+        (
+            RuntimeError("oops"),
+            "INTERNAL",
+            "accelbind has made a mistake in PreStartContainer: RuntimeError: oops",
+            "failed",
+        ),
+    ],
+)
+async def test_what_a_gate_raises_becomes_the_code_and_text_of_the_pods_event(
+    short_dir: Path, error: Exception, code: str, text: str, outcome: str
+) -> None:
+    counts = Counts()
+    async with serving(short_dir, device("a"), gate=Gate(error), counts=counts) as (_, stub):
+        request = pb.PreStartContainerRequest(devices_ids=["a"])
+        assert await refusal(stub.PreStartContainer(request)) == (grpc.StatusCode[code], text)
+    assert counts.prestarts == [outcome]
+
+
+async def test_preferred_devices_are_those_it_must_have_and_the_first_others(
+    short_dir: Path,
+) -> None:
+    request = pb.ContainerPreferredAllocationRequest(
+        available_deviceIDs=["a", "b", "c"], must_include_deviceIDs=["c"], allocation_size=2
+    )
+    async with serving(short_dir, device("a")) as (_, stub):
+        answer = await stub.GetPreferredAllocation(
+            pb.PreferredAllocationRequest(container_requests=[request])
+        )
+    assert list(answer.container_responses[0].deviceIDs) == ["c", "a"]
+
+
+@pytest.mark.parametrize(("size", "chosen"), [(-1, []), (0, []), (9, ["a"])])
+def test_preferring_never_gives_what_is_not_there(size: int, chosen: list[str]) -> None:
+    request = pb.ContainerPreferredAllocationRequest(
+        available_deviceIDs=["a"], allocation_size=size
+    )
+    assert preferred(request) == chosen
+
+
+async def test_a_server_answers_its_own_call(short_dir: Path) -> None:
+    async with serving(short_dir) as (server, _):
+        await server.alive(2)
+        (short_dir / "s.sock").unlink()
+        with pytest.raises(KubeletError, match=r"doesn't answer on .*s\.sock: UNAVAILABLE"):
+            await server.alive(2)
+
+
+async def test_a_server_that_has_not_started_is_not_alive() -> None:
+    server = ResourceServer(
+        RESOURCE,
+        {},
+        mode=PluginMode.AF,
+        device_root="/",
+        gate=None,
+        counters=Counts(),
+    )
+    with pytest.raises(KubeletError, match="is not served"):
+        await server.alive(1)
+    await server.close()

@@ -1,0 +1,78 @@
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from plugin.worker import DaemonExecutor, Worker
+from services.domain.errors import HardwareError
+
+pytestmark = pytest.mark.anyio
+
+
+def fail() -> None:
+    raise ValueError("no")
+
+
+async def test_a_call_is_made_in_the_thread_and_its_result_comes_back() -> None:
+    worker = Worker("w")
+    name = await worker.run(lambda: threading.current_thread().name, seconds=5, what="it")
+    assert name == "w"
+    worker.close()
+
+
+async def test_what_a_call_raises_comes_back() -> None:
+    worker = Worker("w")
+    with pytest.raises(ValueError, match="no"):
+        await worker.run(fail, seconds=5, what="it")
+    assert await worker.run(lambda: 1, seconds=5, what="it") == 1
+    worker.close()
+
+
+async def test_a_time_out_inside_a_call_is_the_calls_own() -> None:
+    def slow() -> None:
+        raise TimeoutError("inside")
+
+    worker = Worker("w")
+    with pytest.raises(TimeoutError, match="inside"):
+        await worker.run(slow, seconds=5, what="it")
+    worker.close()
+
+
+async def test_a_call_that_hangs_is_given_up_and_the_next_ones_too_until_it_returns() -> None:
+    release = threading.Event()
+    made: list[int] = []
+    worker = Worker("w")
+    with pytest.raises(HardwareError, match=r"^it hangs: no answer within 0.05 s$"):
+        await worker.run(lambda: release.wait(30), seconds=0.05, what="it")
+    with pytest.raises(HardwareError, match="that hangs"):
+        await worker.run(lambda: made.append(1), seconds=0.05, what="that")
+    release.set()
+    await worker.run(lambda: made.append(2), seconds=5, what="it")
+    assert made == [2], "a call that nobody waited for any more was made"
+    worker.close()
+
+
+async def test_the_thread_does_not_keep_the_process() -> None:
+    worker = Worker("only-daemon")
+    await worker.run(lambda: None, seconds=5, what="it")
+    threads = [each for each in threading.enumerate() if each.name == "only-daemon"]
+    assert [each.daemon for each in threads] == [True]
+    worker.close()
+    await asyncio.to_thread(threads[0].join, 5)
+    assert not threads[0].is_alive()
+
+
+async def test_an_event_loop_looks_up_names_in_threads_that_keep_nobody() -> None:
+    loop = asyncio.get_running_loop()
+    executor = DaemonExecutor()
+    daemon = await loop.run_in_executor(executor, lambda: threading.current_thread().daemon)
+    assert daemon
+    with pytest.raises(socket.gaierror):
+        await loop.run_in_executor(executor, lambda: socket.getaddrinfo("", None))
+    release = threading.Event()
+    hanging = loop.run_in_executor(executor, lambda: release.wait(30))
+    executor.shutdown()
+    assert not hanging.done()
+    release.set()
+    assert await hanging
