@@ -1,0 +1,141 @@
+"""Which error registers of ports to clear: those that a container left and nobody has any more.
+
+A port's errors stay until they are written away (`drivers/fpga/dfl-afu-error.c`), so a workload
+that provokes one would retire the port for ever. The errors of a port that nobody has are therefore
+cleared, each value once: what comes back without a container is the card's own trouble, and the
+port stays unhealthy. Once the port has been given to a container again, what that one leaves is a
+new matter.
+
+Nothing is cleared while it isn't known which devices are allocated or which region a port is part
+of, nor on a card that doesn't answer: all ones are what a read from a dead device gives.
+
+The state is a value: `choose` gives the next one, and the caller hands it back with the next scan.
+What was chosen counts as tried, whatever comes of the write.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from services.domain.devices import Card, Inventory, PciFunction, Port
+
+MAX_VALUES = 8
+"""Values cleared of one port while nobody has it: one that makes up new ones is broken."""
+
+ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
+
+_DEAD = ("-all-f", "-unreadable")
+"""How the reasons end of which the card as a whole is likely the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clearing:
+    """An error register to clear.
+
+    Args:
+        driver: Driver of the port's card, `opae` or `dfl`.
+        card: Name of the card's class entry, in which the port's folder is.
+        port: Name of the port.
+        value: What the register read; another one must not be cleared unseen.
+    """
+
+    driver: str
+    card: str
+    port: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What has been tried of the ports that nobody has had since.
+
+    Args:
+        values: Values tried, by the place of a card and the name of its port.
+    """
+
+    values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+
+def choose(
+    inventory: Inventory, allocated: Collection[str] | None, tried: Tried
+) -> tuple[tuple[Clearing, ...], Tried]:
+    """The registers to clear now.
+
+    Args:
+        inventory: What a scan found.
+        allocated: Ids of all devices of ours that containers have, of whatever resource and mode;
+            None if that isn't known, and then nothing is cleared.
+        tried: What the last call gave; `Tried()` before the first.
+
+    Returns:
+        What to clear, and what the next call needs.
+    """
+    if allocated is None:
+        return (), tried
+    owners = _Owners(inventory, frozenset(allocated))
+    clearings: list[Clearing] = []
+    values = _kept(inventory.cards, tried)
+    for card in inventory.cards:
+        for port in card.ports:
+            key = _place(card), port.name
+            before, value = values.get(key, frozenset()), _clearable(port)
+            if not before and not value:
+                continue
+            owned = owners.have(card, port)
+            if owned:
+                values.pop(key, None)
+            elif owned is False and value not in {0, *before} and len(before) < MAX_VALUES:
+                values[key] = before | {value}
+                clearings.append(Clearing(card.driver, card.name, port.name, value))
+    return tuple(clearings), Tried(values)
+
+
+def _clearable(port: Port) -> int:
+    """The errors of a port; 0 if there are none, or none that a write would clear."""
+    if any(problem.reason.endswith(_DEAD) for problem in port.problems):
+        return 0
+    return 0 if port.errors in ALL_ONES else port.errors or 0
+
+
+def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozenset[int]]:
+    """What still counts: of ports that are there, and of cards that can't tell now.
+
+    A card that fails for a while must not have its errors cleared over and over.
+    """
+    there = {(_place(card), port.name) for card in cards for port in card.ports}
+    silent = {_place(card) for card in cards if card.failure is not None}
+    return {key: each for key, each in tried.values.items() if key in there or key[0] in silent}
+
+
+def _place(card: Card) -> str:
+    return card.address or card.name
+
+
+class _Owners:
+    """Which ports containers have, whatever the mode in which they got them.
+
+    A node's mode may have changed since, so every id that a device with the port may have counts:
+    the port's name, its engine's, and its PCI address.
+    """
+
+    def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:
+        self._allocated = allocated
+        self._units = {key.partition("-")[0] for key in allocated}  # `5e:00.0-1` is on `5e:00.0`
+        self._engines = {
+            card.address: card.fme.name
+            for card in inventory.cards
+            if card.fme is not None and card.address
+        }
+
+    def have(self, card: Card, port: Port) -> bool | None:
+        """Whether a container has a port; None where its region can't be told."""
+        engine = card.fme.name if card.fme else self._engine_behind(card.pci)
+        if engine is None:
+            return None
+        addresses = {each.address.removeprefix("0000:") for each in (card.pci, port.pci) if each}
+        return not self._allocated.isdisjoint({port.name, engine}) or not self._units.isdisjoint(
+            addresses
+        )
+
+    def _engine_behind(self, function: PciFunction | None) -> str | None:
+        """The engine of a virtual function's physical one."""
+        return self._engines.get(function.physfn or "") if function else None

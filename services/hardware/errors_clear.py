@@ -1,0 +1,116 @@
+"""Writing a port's errors away, as each driver wants it.
+
+Both drivers take the value that is to be cleared, and refuse it if the register reads another by
+then: in-tree through the register's own file, out of tree through a file beside it. The write runs
+code of the driver, which may hang as any read of sysfs may: it is for a thread with a deadline.
+Whether the errors stay away is for the next scan to see.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from services.domain.health import judge_register
+from services.domain.stale_errors import Clearing
+from services.hardware.card import Driver
+from services.hardware.dfl import DFL
+from services.hardware.opae import OPAE
+from services.hardware.sysfs import Sysfs
+
+REGISTER: Final = "errors/errors"
+
+_WAYS: Final[Mapping[str, tuple[Driver, str]]] = {
+    DFL.name: (DFL, REGISTER),
+    OPAE.name: (OPAE, "errors/clear"),
+}
+"""By driver: where its cards are, and which of a port's files takes the value."""
+
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class Outcome(StrEnum):
+    """What became of a clearing; stable words for metrics."""
+
+    CLEARED = "cleared"
+    """The driver took the value."""
+    CHANGED = "changed"
+    """The register reads something else by now, or nothing; nothing was written."""
+    FORBIDDEN = "forbidden"
+    """This process may not write there."""
+    FAILED = "failed"
+    """The port is gone, or the driver refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What became of one clearing.
+
+    Args:
+        clearing: What was to be cleared.
+        outcome: What became of it.
+        detail: A sentence about it, empty where it went well.
+    """
+
+    clearing: Clearing
+    outcome: Outcome
+    detail: str = ""
+
+
+def clear_errors(root: Path, clearing: Clearing) -> Cleared:
+    """Clears the errors of a port if they still are what they were.
+
+    Args:
+        root: Folder below which `sys/` is.
+        clearing: The port and its errors.
+
+    Returns:
+        What became of it; nothing is raised for what the files or the driver do.
+    """
+    driver, file = _WAYS[clearing.driver]
+    files = Sysfs(root)
+    port = files.resolve(f"{driver.folder}/{clearing.card}/{clearing.port}")
+    if port is None:
+        return Cleared(clearing, Outcome.FAILED, f"{clearing.port} is gone")
+    register = files.resolve(f"{port}/{REGISTER}") or f"{port}/{REGISTER}"
+    verdict = judge_register("port-errors", REGISTER, clearing.port, files.read(register))
+    if verdict.value != clearing.value:
+        told = verdict.problem or verdict.remark
+        detail = told.message if told else f"{REGISTER} of {clearing.port} has no errors any more"
+        return Cleared(clearing, Outcome.CHANGED, detail)
+    path = files.resolve(f"{port}/{file}")
+    if path is None:
+        return Cleared(clearing, Outcome.FAILED, f"{clearing.port} has no {file}")
+    try:
+        _write(root / path.lstrip("/"), f"{clearing.value:#x}\n".encode())
+    except OSError as error:
+        return _failed(clearing, file, error)
+    return Cleared(clearing, Outcome.CLEARED)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Writes in one go to what must be a file already; the driver sees one write as one value."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+    descriptor = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def _failed(clearing: Clearing, file: str, error: OSError) -> Cleared:
+    reason = error.strerror or str(error)
+    if error.errno in _FORBIDDEN:
+        text = (
+            f"user {os.geteuid()} may not write {file} of {clearing.port}: {reason}; its errors"
+            f" stay until somebody writes {clearing.value:#x} there"
+        )
+        return Cleared(clearing, Outcome.FORBIDDEN, text)
+    text = f"{file} of {clearing.port} doesn't take {clearing.value:#x}: {reason}"
+    return Cleared(clearing, Outcome.FAILED, text)
