@@ -19,7 +19,6 @@ from services.domain.devices import (
     Card,
     Device,
     DeviceNode,
-    Fme,
     Inventory,
     PciFunction,
     PluginMode,
@@ -156,18 +155,23 @@ class _Node:
 
     engines: Mapping[str, Card]
     virtual: Mapping[str, tuple[Card, ...]]
+    failures: Mapping[str, Problem]
+    """Why cards could not be read, by their address."""
 
     @classmethod
     def of(cls, cards: Iterable[Card]) -> "_Node":
         engines: dict[str, Card] = {}
         virtual: dict[str, tuple[Card, ...]] = {}
+        failures: dict[str, Problem] = {}
         for card in cards:
+            if card.failure is not None:
+                failures[card.address] = card.failure
             if card.fme is not None and card.address:
                 engines.setdefault(card.address, card)
             elif card.fme is None and card.pci is not None and card.pci.physfn:
                 physfn = card.pci.physfn
                 virtual[physfn] = (*virtual.get(physfn, ()), card)
-        return cls(engines, virtual)
+        return cls(engines, virtual, failures)
 
     def physical(self, card: Card) -> Card:
         """The card that has the engine: itself, or the one on its physical function."""
@@ -188,11 +192,13 @@ def _place(card: Card) -> str:
     return card.address or card.name
 
 
-def _port_reasons(port: Port, card: Card, fme: Fme | None) -> tuple[Problem, ...]:
+def _port_reasons(port: Port, card: Card, node: _Node) -> tuple[Problem, ...]:
+    fme = node.physical(card).fme
     if fme is not None:
         return port.problems + fme.problems
     physfn = card.pci.physfn if card.pci else None
-    return (*port.problems, no_fme(port.name, physfn))
+    unread = node.failures.get(physfn) if physfn else None
+    return (*port.problems, unread or no_fme(port.name, physfn))
 
 
 def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
@@ -202,7 +208,7 @@ def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
 def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str) -> Device:
     """The device that is one port."""
     physical = node.physical(card)
-    reasons = _port_reasons(port, card, physical.fme)
+    reasons = _port_reasons(port, card, node)
     return Device(
         id=key,
         resource=resource,

@@ -250,6 +250,20 @@ def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
     )
 
 
+def test_a_virtual_function_whose_physical_one_can_not_be_read_says_why() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, port("dfl-port.1", number=1))
+    good = tree(AF, physical, split)
+    bad = tree(AF, unreadable(physical), split, after=good)
+    assert ids(bad) == {AF_NLB0: ["dfl-port.1", "dfl-port.0"]}
+    assert [device.reasons for device in bad.devices()] == [(UNREADABLE,), (UNREADABLE,)]
+    elsewhere = unreadable(card(3))
+    assert reasons(tree(AF, elsewhere, split).unplaced[0]) == ["no-fme"]
+    nowhere = replace(unreadable(physical), pci=None)
+    bare = Card("dfl", "region9", None, None, (port("dfl-port.9"),))
+    assert reasons(tree(AF, nowhere, bare).unplaced[0]) == ["no-fme"]
+
+
 def test_an_engine_on_a_virtual_function_is_its_own() -> None:
     odd = card(1, pci=function("0000:5e:00.1", physfn="0000:5e:00.0"))
     made = tree(PluginMode.REGION, card(0), odd)
