@@ -117,10 +117,18 @@ class Function:
             "port": self.port_name(self.ports[port]) if self.ports else "",
             "interface_file": self.interface_file or "",
             "errors_file": "errors/fme-errors/errors" if opae else "errors/fme_errors",
-            "heat_file": "thermal_mgmt/threshold2_reached"
+            "heat_file": f"{self._thermal}/threshold2_reached"
             if opae
-            else f"hwmon/hwmon{2 * (self.fme or 0)}/temp1_crit_alarm",
+            else f"{self._thermal}/temp1_crit_alarm",
+            "temperature_file": f"{self._thermal}/temperature"
+            if opae
+            else f"{self._thermal}/temp1_input",
         }
+
+    @property
+    def _thermal(self) -> str:
+        """Where its engine tells of heat."""
+        return "thermal_mgmt" if self.driver == "opae" else f"hwmon/hwmon{2 * (self.fme or 0)}"
 
 
 _PCI_DEVICE = {"opae": "0x09c4", "dfl": "0x0b30"}

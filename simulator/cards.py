@@ -27,6 +27,7 @@ from simulator.card_files import (
     function_files,
     port_files,
 )
+from simulator.hanging import PLACES, Hang, Held
 
 A10_INTERFACE = "ce48969398f05f33946d560708be108a"
 """Interface id of an Arria 10 card, as existing mappings name it."""
@@ -80,6 +81,7 @@ class Rack:
         self._devices = devices
         self._functions: dict[str, Function] = {}
         self._steps = itertools.count()
+        self._held: dict[tuple[str, Hang, int], Held] = {}
         self._taken: dict[tuple[str, str], set[int]] = {}
         for folder in ("sys/bus/pci/devices", "sys/class", "sys/devices", "dev", _STAGING):
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -112,6 +114,8 @@ class Rack:
         """Takes a card out, with what was split from it."""
         for virtual in list(self._functions[address].virtual):
             self.remove_card(virtual)
+        for held in [each for each in self._held if each[0] == address]:
+            self.release(*held)  # as the kernel, which removes nothing that is still being read
         function = self._functions.pop(address)
         for link, _ in _links(function):
             if not link.startswith(function.folder):
@@ -200,6 +204,27 @@ class Rack:
         """Switches a fault off: what stood there before is there again."""
         path = DAMAGE[fault].path.format(**self._names(address, port))
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
+
+    def hang(self, address: str, hang: Hang, port: int = 0) -> None:
+        """Has whoever reads something of a card hang, in any process, until it is released.
+
+        Args:
+            address: The card.
+            hang: What hangs.
+            port: Which of its ports, by position, if it is something of a port.
+
+        Raises:
+            PermissionError: This process may not; see `simulator.hanging`.
+        """
+        if (address, hang, port) not in self._held:
+            place = PLACES[hang].format(**self._names(address, port))
+            self._held[address, hang, port] = Held(self.root / place)
+
+    def release(self, address: str, hang: Hang, port: int = 0) -> None:
+        """Undoes a `hang`: who hangs reads on."""
+        held = self._held.pop((address, hang, port), None)
+        if held is not None:
+            held.release()
 
     def _names(self, address: str, port: int) -> dict[str, str]:
         return self._functions[address].names(port)

@@ -63,54 +63,112 @@ PORT_REGISTERS = (
 """Registers of a port, the same under both drivers; the first one is its errors."""
 
 
-def read_card(files: Sysfs, functions: Functions, driver: Driver, name: str) -> Card | None:
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a class folder that may be a card.
+
+    Args:
+        driver: The driver whose folder it is in.
+        name: Its name there.
+        path: Its path below the root, its folder's links followed.
+        target: Where it leads, as written; empty if it is no link.
+    """
+
+    driver: Driver
+    name: str
+    path: str
+    target: str
+
+    @property
+    def shown(self) -> str:
+        """Its path as people know it."""
+        return f"{self.driver.folder}/{self.name}"
+
+    @property
+    def key(self) -> str:
+        """Tells it from any other, and from another card of its name."""
+        return f"{self.shown} -> {self.target}"
+
+
+def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | None:
+    """The entries of a driver's class folder that may be cards, by number.
+
+    Regions inside of an engine, which the folder lists too, belong to that one's card.
+
+    Args:
+        files: The root's files.
+        driver: Whose folder to list.
+
+    Returns:
+        None if there is no such folder; a problem if it can't be listed.
+    """
+    folder = files.resolve(driver.folder)
+    if folder is None:
+        return None
+    try:
+        names = files.names(folder)
+    except OSError as error:
+        text = f"{driver.folder} can't be listed: {error.strerror}"
+        return Problem("class-unreadable", text)
+    entries = []
+    for name in sorted(filter(driver.entry.fullmatch, names), key=_length_first):
+        path = f"{folder}/{name}"
+        target = files.link(path)
+        if not any(map(driver.fme.fullmatch, target.split("/"))):
+            entries.append(Entry(driver, name, path, target))
+    return tuple(entries)
+
+
+def read_card(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
     """What a class entry says.
 
     Args:
         files: The root's files.
         functions: The node's PCI functions.
-        driver: The driver that the entry is of.
-        name: The entry's name.
+        entry: The entry.
 
     Returns:
         None if the entry is no card: neither engine nor port, or gone meanwhile.
     """
-    link = f"{driver.folder}/{name}"
-    if any(map(driver.fme.fullmatch, files.link(link).split("/"))):
-        return None  # a region inside of an engine, which belongs to that one's card
-    entry = files.resolve(link)
-    if entry is None:
-        return _dangling(files, functions, driver, name)
+    driver, name = entry.driver, entry.name
+    folder = files.resolve(entry.path)
+    if folder is None:
+        return _dangling(files, functions, entry)
     try:
-        names = files.names(entry)
+        names = files.names(folder)
     except FileNotFoundError:
-        return _dangling(files, functions, driver, name)
+        return _dangling(files, functions, entry)
     except OSError as error:
-        text = f"{link} can't be listed: {error.strerror}"
+        text = f"{entry.shown} can't be listed: {error.strerror}"
         failure = Problem("card-unreadable", text)
-        return Card(driver.name, name, functions.of(files, entry), None, failure=failure)
+        return Card(driver.name, name, functions.of(files, folder), None, failure=failure)
     engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
     ports = sorted(filter(driver.port.fullmatch, names), key=_number)
     if not engines and not ports:
         return None
-    pci = functions.of(files, entry)
+    pci = functions.of(files, folder)
     remarks: list[Problem] = []
-    fme = _Part(files, entry, engines[0], remarks).engine(driver) if engines else None
-    read = [_Part(files, entry, port, remarks).port(pci) for port in ports]
+    fme = _Part(files, folder, engines[0], remarks).engine(driver) if engines else None
+    read = [_Part(files, folder, port, remarks).port(pci) for port in ports]
     read.sort(key=lambda port: (port.number is None, port.number))
     return Card(driver.name, name, pci, fme, tuple(read), tuple(remarks))
 
 
-def _dangling(files: Sysfs, functions: Functions, driver: Driver, name: str) -> Card | None:
+def _dangling(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
-    link = f"{driver.folder}/{name}"
-    if not files.exists(link):
+    if not files.exists(entry.path):
         return None
-    target = files.link(link)
+    target = files.link(entry.path)
     address, _ = address_in(target)
     pci = functions.named(files, address) if address else None
-    text = f"{link} leads nowhere: {target}" if target else f"{link} can't be followed"
-    return Card(driver.name, name, pci, None, failure=Problem("card-dangling", text))
+    text = f"leads nowhere: {target}" if target else "can't be followed"
+    failure = Problem("card-dangling", f"{entry.shown} {text}")
+    return Card(entry.driver.name, entry.name, pci, None, failure=failure)
+
+
+def _length_first(name: str) -> tuple[int, str]:
+    """Sorts names that end in a number by that number."""
+    return len(name), name
 
 
 def _number(name: str) -> int:

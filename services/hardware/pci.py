@@ -1,6 +1,7 @@
 """PCI functions: which one a card is on, and what sysfs says about it."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from services.domain.devices import PciFunction
@@ -8,7 +9,7 @@ from services.hardware.sysfs import Sysfs
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NUMBER = re.compile(r"[0-9]{1,6}")
-_DEVICES = "/sys/bus/pci/devices"
+DEVICES = "/sys/bus/pci/devices"
 _ACCELERATOR = "0x1200"
 """Start of the class of a processing accelerator (`0x120000`)."""
 
@@ -27,21 +28,30 @@ def address_in(path: str) -> tuple[str, str]:
     return "", ""
 
 
+_Known = Mapping[str, tuple[int, PciFunction]]
+"""Functions by their folder, with its inode number."""
+
+
 class Functions:
-    """The PCI functions of a node, remembered from one scan to the next.
+    """The PCI functions of a node as one scan sees them, with what the scan before it saw.
 
     What a function is never changes, so it is read once for each folder: a card that is replaced
     brings a new folder, which sysfs gives a new inode number. The NUMA node may be corrected by
     an administrator and is read every time.
+
+    Several threads of a scan may use one at once.
+
+    Args:
+        known: What the scan before it saw.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, PciFunction]] = {}
+    def __init__(self, known: _Known | None = None) -> None:
+        self._known = known or {}
         self._seen: dict[str, tuple[int, PciFunction]] = {}
 
-    def start(self) -> None:
-        """Begins a scan: forgets what the last one did not see."""
-        self._known, self._seen = self._seen, {}
+    def next(self) -> "Functions":
+        """For the next scan, which forgets what this one did not see."""
+        return Functions(self._seen)
 
     def of(self, files: Sysfs, entry: str) -> PciFunction | None:
         """The PCI function that a card's class entry belongs to.
@@ -67,7 +77,7 @@ class Functions:
 
     def named(self, files: Sysfs, address: str) -> PciFunction:
         """The PCI function of an address, with what the PCI bus says about it."""
-        return self._at(files, address, files.resolve(f"{_DEVICES}/{address}") or "")
+        return self._at(files, address, files.resolve(f"{DEVICES}/{address}") or "")
 
     def _at(self, files: Sysfs, address: str, folder: str) -> PciFunction:
         inode = files.inode(folder) if folder else None
@@ -93,7 +103,7 @@ def _linked(files: Sysfs, link: str) -> tuple[str, str]:
         return address, folder
     address, _ = address_in(files.link(link))
     if address:
-        return address, files.resolve(f"{_DEVICES}/{address}") or ""
+        return address, files.resolve(f"{DEVICES}/{address}") or ""
     return (_slot_name(files.text(f"{resolved}/uevent")), resolved) if resolved else ("", "")
 
 
@@ -125,12 +135,12 @@ def _numa_node(text: str) -> int | None:
 def accelerators(files: Sysfs) -> list[str]:
     """Addresses of the processing accelerators on the PCI bus, whatever their driver."""
     try:
-        names = sorted(files.names(_DEVICES))
+        names = sorted(files.names(DEVICES))
     except OSError:
         return []
     found = []
     for name in names:
-        folder = files.resolve(f"{_DEVICES}/{name}")
+        folder = files.resolve(f"{DEVICES}/{name}")
         if folder and files.text(f"{folder}/class").startswith(_ACCELERATOR):
             found.append(name)
     return found

@@ -1,13 +1,21 @@
-"""Finding the cards of a node under an injected root, whichever driver they have."""
+"""Finding the cards of a node under an injected root, whichever driver they have.
 
-from collections.abc import Iterator
+Whatever a scan reads may hang, so it reads in `Readers`: a card whose read hangs is in the answer
+as a failure and is not read again until that read returns; where a class folder can't be listed,
+the cards that were in it last are read all the same.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from services.domain.devices import Card, Inventory, Problem
-from services.hardware.card import Driver, read_card
+from services.domain.devices import Card, Inventory, PciFunction, Problem
+from services.hardware.card import Driver, Entry, list_entries, read_card
 from services.hardware.dfl import DFL
 from services.hardware.opae import OPAE
-from services.hardware.pci import Functions, accelerators
+from services.hardware.pci import DEVICES, Functions, accelerators, address_in
+from services.hardware.readers import PATIENCE, Readers
 from services.hardware.sysfs import Sysfs
 
 DRIVERS = (OPAE, DFL)
@@ -18,65 +26,144 @@ class Scanner:
     """Looks at a node again and again.
 
     Ids, error registers and device nodes are read each time: sysfs shows no change in a file's
-    time or size. Not for use by two threads at once.
+    time or size. Keep one for as long as the node is looked at, since it knows what hangs; threads
+    that call it at once take turns.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
+        patience: Seconds within which a card must answer.
+        files: Gives the files of a root.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        patience: float = PATIENCE,
+        files: Callable[[Path], Sysfs] = Sysfs,
+    ) -> None:
         self._root = root
+        self._files = files
+        self._readers = Readers("cards", patience=patience)
         self._functions = Functions()
+        self._listed: dict[str, tuple[Entry, ...]] = {}
+        self._pci: dict[str, PciFunction | None] = {}
+        self._turn = threading.Lock()
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """What hangs now, the longest first: class folders and class entries, as paths.
+
+        Each has a thread of its own; between scans there are no others.
+        """
+        return self._readers.stuck
 
     def scan(self) -> Inventory:
         """Every card of the node, with its health.
 
-        One broken card is in the answer with its reasons and takes nothing from the others.
+        One broken card is in the answer with its reasons and takes nothing from the others. What
+        hangs for the first time delays the answer by the patience, and what hangs on by nothing.
 
         Returns:
             The cards in a stable order; without any, the reason why there is none.
+
+        Raises:
+            HardwareError: The system gives no thread to read in.
         """
-        files = Sysfs(self._root)
-        self._functions.start()
-        cards: list[Card] = []
-        problems: list[Problem] = []
-        loaded: list[str] = []
+        with self._turn:
+            files = self._files(self._root)
+            self._functions = self._functions.next()
+            problems = self._list(files)
+            entries = [entry for driver in DRIVERS for entry in self._listed.get(driver.folder, ())]
+            cards = self._read(files, entries)
+            if not cards and not problems:
+                problems.append(self._why_nothing(files))
+            return Inventory(tuple(cards), tuple(problems))
+
+    def _list(self, files: Sysfs) -> list[Problem]:
+        """Lists the class folders; one that can't be listed keeps the entries it had."""
+        listings = self._readers.run(
+            {driver.folder: partial(list_entries, files, driver) for driver in DRIVERS}
+        )
+        problems = []
         for driver in DRIVERS:
-            folder = files.resolve(driver.folder)
-            if folder is None:
-                continue
-            try:
-                names = files.names(folder)
-            except OSError as error:
-                text = f"{driver.folder} can't be listed: {error.strerror}"
-                problems.append(Problem("class-unreadable", text))
-                continue
-            loaded.append(driver.folder)
-            cards.extend(self._cards(files, driver, names))
-        if not cards and not problems:
-            problems.append(self._why_nothing(files, loaded))
-        return Inventory(tuple(cards), tuple(problems))
+            found = listings.get(driver.folder, self._class_hangs(driver))
+            if isinstance(found, Problem):
+                problems.append(found)
+            elif found is None:
+                self._listed.pop(driver.folder, None)
+            else:
+                self._listed[driver.folder] = found
+        return problems
 
-    def _cards(self, files: Sysfs, driver: Driver, names: list[str]) -> Iterator[Card]:
-        matching = filter(driver.entry.fullmatch, names)
-        for name in sorted(matching, key=lambda name: (len(name), name)):
-            card = read_card(files, self._functions, driver, name)
-            if card is not None:
-                yield card
+    def _class_hangs(self, driver: Driver) -> Problem:
+        return Problem("class-hung", f"listing {driver.folder} {self._hangs()}")
 
-    def _why_nothing(self, files: Sysfs, loaded: list[str]) -> Problem:
+    def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
+        found = self._readers.run(
+            {entry.key: partial(read_card, files, self._functions, entry) for entry in entries}
+        )
+        missing = [entry for entry in entries if entry.key not in found]
+        if missing:
+            found |= self._hung(files, missing)
+        cards = {entry.key: card for entry in entries if (card := found[entry.key]) is not None}
+        self._pci = {key: card.pci for key, card in cards.items()}
+        return list(cards.values())
+
+    def _hung(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
+        """What stands for cards that don't answer: on the PCI function that they were on.
+
+        Of one that has never answered, the PCI bus knows the function, whose files need neither
+        the card nor its driver.
+        """
+        addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
+        unknown = self._readers.run(
+            {
+                f"{DEVICES}/{address}": partial(self._functions.named, files, address)
+                for key, address in addresses.items()
+                if address and key not in self._pci
+            }
+        )
+        stuck = set(self.hanging)
+        cards = {}
+        for entry in entries:
+            address = addresses[entry.key]
+            pci = self._pci.get(entry.key) or unknown.get(f"{DEVICES}/{address}")
+            if pci is None and address:
+                pci = PciFunction(address)
+            failure = Problem("card-hung", f"reading {entry.shown} {self._hangs()}")
+            if entry.key not in stuck:
+                text = f"{entry.shown} is not read: {len(stuck)} reads hang already"
+                failure = Problem("card-unread", text)
+            card = Card(entry.driver.name, entry.name, pci, None, failure=failure)
+            cards[entry.key] = card
+        return cards
+
+    def _hangs(self) -> str:
+        return f"hangs: no answer within {self._readers.patience:g} s"
+
+    def _why_nothing(self, files: Sysfs) -> Problem:
+        why = self._readers.run({DEVICES: partial(self._reason, files)})
+        return why.get(DEVICES) or Problem("class-hung", f"listing {DEVICES} {self._hangs()}")
+
+    def _reason(self, files: Sysfs) -> Problem:
+        """Why there is no card."""
         if not files.exists("/sys"):
             text = f"there is no sys folder below {self._root}: name the host's root with --root"
             return Problem("no-sysfs", text)
         idle = accelerators(files)
         seen = f"; accelerators on the PCI bus: {', '.join(idle)}" if idle else ""
-        if loaded:
-            return Problem("no-cards", f"{' and '.join(loaded)} list no card with a port{seen}")
+        if self._listed:
+            loaded = " and ".join(self._listed)
+            return Problem("no-cards", f"{loaded} list no card with a port{seen}")
         folders = " nor ".join(driver.folder for driver in DRIVERS)
         text = f"neither {folders} exists: load the driver, intel-fpga-pci or dfl-pci{seen}"
         return Problem("no-driver", text)
 
 
 def scan(root: Path) -> Inventory:
-    """Every card of a node, looked at once; see `Scanner`."""
+    """Every card of a node, looked at once; see `Scanner`.
+
+    A read that hangs keeps its thread: whoever looks again and again keeps a `Scanner`.
+    """
     return Scanner(root).scan()

@@ -112,8 +112,7 @@ def test_a_function_is_read_once_but_its_numa_node_each_time(tmp_path: Path) -> 
     first = functions.of(files, f"/{ENTRY}")
     assert first == FULL
     lay_out(tmp_path, numa_node="0\n", vendor="0xdead\n")
-    functions.start()
-    again = functions.of(files, f"/{ENTRY}")
+    again = functions.next().of(files, f"/{ENTRY}")
     assert again == PciFunction(
         "0000:5e:00.0", "0x8086", "0x09c4", "0x120000", 0, "0-15,32-47", None
     )
@@ -125,8 +124,7 @@ def test_a_function_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     functions.of(files, f"/{ENTRY}")
     (tmp_path / FOLDER).rename(tmp_path / "removed")
     lay_out(tmp_path, device="0x0b30\n")
-    functions.start()
-    again = functions.of(files, f"/{ENTRY}")
+    again = functions.next().of(files, f"/{ENTRY}")
     assert again is not None
     assert again.device == "0x0b30"
 
@@ -135,10 +133,9 @@ def test_a_function_that_was_not_seen_is_forgotten(tmp_path: Path) -> None:
     lay_out(tmp_path)
     files, functions = Sysfs(tmp_path), Functions()
     functions.of(files, f"/{ENTRY}")
-    functions.start()
-    functions.start()
+    functions = functions.next()
     lay_out(tmp_path, device="0x0b30\n")
-    again = functions.of(files, f"/{ENTRY}")
+    again = functions.next().of(files, f"/{ENTRY}")
     assert again is not None
     assert again.device == "0x0b30"
 

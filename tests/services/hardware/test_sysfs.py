@@ -1,5 +1,6 @@
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,9 @@ def test_what_is_no_file_is_unreadable_and_blocks_nobody(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "sys/fifo")
     link(tmp_path / "sys/loop", "loop")
     files = Sysfs(tmp_path)
-    assert files.read("/sys/folder") == Reading(
-        failure=Failure.UNREADABLE, detail="not a regular file"
-    )
-    assert files.read("/sys/fifo").failure is Failure.UNREADABLE
+    not_a_file = Reading(failure=Failure.UNREADABLE, detail="not a regular file")
+    assert files.read("/sys/fifo") == not_a_file
+    assert files.read("/sys/folder") == replace(not_a_file, detail="Is a directory")
     assert files.read("/sys/loop").failure is Failure.UNREADABLE
 
 

@@ -1,0 +1,104 @@
+"""Reads that hang for real: the kernel holds whoever reads a file until it is let go.
+
+It is done with fanotify (`man 7 fanotify`): a listener that wants to be asked before a file is read
+or a folder listed (FAN_ACCESS_PERM), and never answers. The reader, in whichever process, waits in
+the kernel as one does for a driver that waits for a dead card: neither O_NONBLOCK nor a signal but
+SIGKILL ends it. Letting go, or the end of the process that holds, ends it at once.
+
+Needs CAP_SYS_ADMIN in the first user namespace, as root has it outside of containers. Without,
+tests give readers a `Sysfs` of their own that waits.
+"""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+_FAN_CLOEXEC: Final = 0x1
+_FAN_CLASS_CONTENT: Final = 0x4
+_FAN_MARK_ADD: Final = 0x1
+_FAN_ACCESS_PERM: Final = 0x20000
+_FAN_ONDIR: Final = 0x40000000
+_AT_FDCWD: Final = -100
+
+
+class Hang(StrEnum):
+    """What can hang about a synthetic card; `Rack.hang` has it hang."""
+
+    CARD_LISTING = "card-listing"
+    AFU_READ = "afu-read"
+    PORT_ERRORS_READ = "port-errors-read"
+    INTERFACE_READ = "interface-read"
+    FME_ERRORS_READ = "fme-errors-read"
+    TEMPERATURE_READ = "temperature-read"
+
+
+PLACES: Final[Mapping[Hang, str]] = {
+    Hang.CARD_LISTING: "{entry}",
+    Hang.AFU_READ: "{entry}/{port}/afu_id",
+    Hang.PORT_ERRORS_READ: "{entry}/{port}/errors/errors",
+    Hang.INTERFACE_READ: "{entry}/{interface_file}",
+    Hang.FME_ERRORS_READ: "{entry}/{fme}/{errors_file}",
+    Hang.TEMPERATURE_READ: "{entry}/{fme}/{temperature_file}",
+}
+"""Where each is, below the root, with the names of `Rack` in braces."""
+
+
+class Held:
+    """A file whose readers hang, or a folder whose listers do, until it is let go.
+
+    It is about what stands at the path now: a file that takes its place is read as any other.
+
+    Args:
+        path: The file or folder.
+
+    Raises:
+        PermissionError: This process may not.
+        OSError: The kernel can't, or nothing stands there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._listener = _called("fanotify_init", _FAN_CLASS_CONTENT | _FAN_CLOEXEC, os.O_RDONLY)
+        what = _FAN_ACCESS_PERM | (_FAN_ONDIR if path.is_dir() else 0)
+        try:
+            _called(
+                "fanotify_mark",
+                self._listener,
+                _FAN_MARK_ADD,
+                ctypes.c_uint64(what),
+                _AT_FDCWD,
+                os.fsencode(path),
+            )
+        except OSError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Lets go: who hangs reads on."""
+        listener, self._listener = self._listener, -1
+        if listener >= 0:
+            os.close(listener)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+def _called(name: str, *arguments: object) -> int:
+    """What a function of the C library returns.
+
+    Raises:
+        OSError: It failed.
+    """
+    result = int(getattr(_C, name)(*arguments))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return result
