@@ -178,15 +178,15 @@ class Gate:
         return body
 
     async def _read_on(self, receive: Receive, begin: bytes) -> bytes:
-        body = bytearray(begin)
-        more = True
-        while more and len(body) <= self._max_body:
+        parts, size, more = [begin], len(begin), True
+        while more and size <= self._max_body:
             message = await receive()
             if message["type"] != "http.request":
                 raise Gone
-            body += message["body"]
+            parts.append(message["body"])
+            size += len(message["body"])
             more = message["more_body"]
-        return bytes(body)
+        return b"".join(parts)
 
     def _too_large(self) -> Rejection:
         return Rejection(413, "too-large", f"a review may have at most {self._max_body} bytes")
