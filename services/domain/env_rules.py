@@ -122,9 +122,9 @@ def _not_mapped(functions: Mapping[int, Function], mappings: NamespaceMappings) 
     for number, (region, afu) in functions.items():
         if (region, afu) not in mappings.pairs:
             yield (
-                f"sets FPGA_AFU_{number} to {quote(afu, 40)} and FPGA_REGION_{number} to "
-                f"{quote(region, 40)}, a function that no mapping of mode region in namespace "
-                f"{quote(mappings.namespace, 63)} has: leave the variables out, and ask for a "
+                f"sets FPGA_AFU_{number} to {quote(afu)} and FPGA_REGION_{number} to "
+                f"{quote(region)}, a function that no mapping of mode region in namespace "
+                f"{quote(mappings.namespace)} has: leave the variables out, and ask for a "
                 "function by its logical name"
             )
 

@@ -369,5 +369,5 @@ def _id(label: str, spec: dict[str, object], key: str, lengths: range) -> str:
 def _but_is(value: object) -> str:
     """Return the end of a sentence that said what a value must be."""
     if isinstance(value, str):
-        return f"not {quote(value, 40)}"
+        return f"not {quote(value)}"
     return "and is missing" if value is None else f"not {_JSON_TYPES.get(type(value), 'this')}"

@@ -135,8 +135,8 @@ def _resolve(
 
 
 def _refuse_name(place: Place, ask: Ask, mappings: NamespaceMappings, refusals: Refusals) -> None:
-    namespace = f"namespace {quote(mappings.namespace, 63)}"
-    asked = plain(ask.key, 120)
+    namespace = f"namespace {quote(mappings.namespace)}"
+    asked = plain(ask.key)
     if ask.name in mappings.rejected:
         reason = clip(mappings.rejected[ask.name], _REASON_SHOWN)
         message = f"asks for {asked}, whose mapping can't be used: {reason}"
@@ -176,7 +176,7 @@ def _common_modes(
     common = _ALL_MODES.intersection(*by_key.values())
     if not common:
         shown = [
-            f"{plain(key, 120)} (mode {' or '.join(sorted(modes))})"
+            f"{plain(key)} (mode {' or '.join(sorted(modes))})"
             for key, modes in sorted(by_key.items())
         ]
         message = (

@@ -76,18 +76,18 @@ def _from_float(value: float) -> int:
 def _from_text(text: str) -> int:
     match = _FORM.fullmatch(text)
     if not match or not (match["whole"] or match["part"]):
-        raise InvalidQuantity(f"{quote(text, 40)} is not a quantity")
+        raise InvalidQuantity(f"{quote(text)} is not a quantity")
     part = match["part"] or ""
     digits = (match["whole"] + part).lstrip("0")
     significant = digits.rstrip("0")
     if not significant:
         return 0
     if match["sign"] == "-":
-        raise InvalidQuantity(f"{quote(text, 40)} is negative")
+        raise InvalidQuantity(f"{quote(text)} is negative")
     suffix = match["suffix"] or ""
     power = _exponent(match["exponent"]) + _DECIMAL.get(suffix, 0)
     power += len(digits) - len(significant) - len(part)
-    return _scaled(significant, power, _BINARY.get(suffix, 0), quote(text, 40))
+    return _scaled(significant, power, _BINARY.get(suffix, 0), quote(text))
 
 
 def _exponent(text: str | None) -> int:

@@ -68,7 +68,7 @@ def label(place: Place) -> str:
     """Return how a message calls a container: ``init container "setup"``."""
     kind = "init container" if place.init else "container"
     name = place.container.name
-    return f'{kind} "{plain(name, 63)}"' if name else f"{kind} at {place.path}"
+    return f'{kind} "{plain(name)}"' if name else f"{kind} at {place.path}"
 
 
 def summary(refusals: Iterable[Refusal]) -> str:

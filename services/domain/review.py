@@ -330,8 +330,8 @@ def _checked(review: Review) -> Review:
 def _check_version(kind: str, api_version: str) -> None:
     if kind != KIND or api_version != API_VERSION:
         raise InvalidReview(
-            f"this webhook answers {KIND} of {API_VERSION}, not {quote(kind, 40)} of "
-            f"{quote(api_version, 60)}: set admissionReviewVersions to v1 in its configuration"
+            f"this webhook answers {KIND} of {API_VERSION}, not {quote(kind)} of "
+            f"{quote(api_version)}: set admissionReviewVersions to v1 in its configuration"
         )
 
 
@@ -403,13 +403,13 @@ def _unreadable(review: Review, message: str) -> Answer:
 
 
 def _rewrite(rewrite: Rewrite) -> str:
-    container = plain(rewrite.container, 63)
+    container = plain(rewrite.container)
     return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
 
 
 def _not_mutated(result: Patched) -> str:
     shown = [
-        f'{plain(rewrite.logical, 120)} in container "{plain(rewrite.container, 63)}"'
+        f'{plain(rewrite.logical)} in container "{plain(rewrite.container)}"'
         for rewrite in result.rewrites[:_REWRITES_SHOWN]
     ]
     names = listing(shown, more=len(result.rewrites) - len(shown))

@@ -94,14 +94,13 @@ def _conflict(
 def _take(pool: _Pool, place: Place, units: int, wanted: Counter[Function]) -> None:
     """Let a container take what it uses; a plain init container leaves that, and more, behind."""
     taken = min(units, pool.size)
-    anything = units - wanted.total()
     gives_back = place.init and not place.sidecar
     left: Counter[Function] = Counter()
     for function, there in pool.functions.items():
         surely_taken = max(0, taken - (pool.size - there))
         left[function] = there - surely_taken
-        if gives_back:
-            left[function] += min(anything, max(0, min(there, taken) - wanted[function]))
+        if gives_back:  # what it doesn't want stays where it may have anything
+            left[function] += max(0, min(there, taken) - wanted[function])
     pool.size -= taken
     if gives_back:
         pool.size += units

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Sequence
 
 ELLIPSIS = "…"
 
+SHOWN = 120
+"""How many characters of anything from outside a message shows: a full resource name fits."""
+
 
 def clip(text: str, limit: int) -> str:
     """Return `text` if it has at most `limit` characters, else its beginning and an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + ELLIPSIS
 
 
-def plain(text: str, limit: int = 80) -> str:
+def plain(text: str, limit: int = SHOWN) -> str:
     """Return `text` on one line, unprintable characters escaped, clipped to `limit` characters."""
     short = clip(text, limit)
     if short.isprintable():
@@ -23,7 +26,7 @@ def plain(text: str, limit: int = 80) -> str:
     return clip(escaped, limit)
 
 
-def quote(text: str, limit: int = 80) -> str:
+def quote(text: str, limit: int = SHOWN) -> str:
     """Return `text` in double quotes, on one line, clipped to `limit` characters."""
     return f'"{plain(text, limit)}"'
 

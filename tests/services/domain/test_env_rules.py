@@ -183,9 +183,9 @@ def test_a_new_request_takes_the_lowest_free_numbers() -> None:
 
 
 def test_long_values_are_cut() -> None:
-    env = pair(1, interface="r" * 41, afu="a" * 41)
+    env = pair(1, interface="r" * 121, afu="a" * 121)
     (problem,) = problems(pod(container("app", {REGION: "1"}, env=env)))
-    assert f'sets FPGA_AFU_1 to "{"a" * 39}…" and FPGA_REGION_1 to "{"r" * 39}…"' in problem
+    assert f'sets FPGA_AFU_1 to "{"a" * 119}…" and FPGA_REGION_1 to "{"r" * 119}…"' in problem
 
 
 @pytest.mark.parametrize(

@@ -405,7 +405,7 @@ def test_a_physical_name_that_is_not_mapped_is_refused(resource: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "nlb0/x", "x" * 300, "a\nb", "\x1b[2J", "ä", "~", "~1"]
+    "name", ["", "a b", "nlb0/x", "x/nlb0", "x" * 300, "a\nb", "\x1b[2J", "ä", "~", "~1"]
 )
 def test_names_that_are_none_are_refused_on_one_line(name: str) -> None:
     result = refused(pod(container("app", {LOGICAL + name: "1"})))
@@ -452,6 +452,16 @@ def test_requests_that_differ_from_limits_are_refused() -> None:
         'container "app" has 2 of fpga.intel.com/nlb0 in limits but 1 in requests: accelerators '
         "can't be overcommitted, so make them equal or leave requests out"
     )
+
+
+def test_every_request_that_differs_is_named() -> None:
+    limits = {LOGICAL + "nlb0": "2", LOGICAL + "nlb3": "2", LOGICAL + "zzz": "1"}
+    before = pod(container("app", limits, requests=dict.fromkeys(limits, "1")))
+    assert [refusal.reason for refusal in refused(before).refusals] == [
+        RefusalReason.REQUESTS_DIFFER,
+        RefusalReason.REQUESTS_DIFFER,
+        RefusalReason.UNKNOWN_NAME,
+    ]
 
 
 def test_requests_without_limits_are_refused() -> None:

@@ -38,6 +38,9 @@ SUFFIXES = {
         ("2", 2),
         ("64", 64),
         ("007", 7),
+        ("0" * 30 + "1", 1),
+        ("1." + "0" * 70, 1),
+        ("1e" + "0" * 20 + "3", 1000),
         ("+3", 3),
         ("-0", 0),
         ("5.", 5),
@@ -197,4 +200,4 @@ def test_a_million_digits_are_read_in_no_time(hostile: str) -> None:
     started = time.process_time()
     result = outcome(hostile)
     assert time.process_time() - started < 0.5
-    assert result in (1, 10) or len(str(result)) < 100
+    assert result in (1, 10) or len(str(result)) < 200

@@ -119,6 +119,11 @@ def test_containers_that_can_not_be_confused_are_admitted(admitted: Object) -> N
         ),
         # the second of two containers
         pod(asks("one", "nlb0"), asks("two", "nlb3"), init=[asks("setup", "nlb0", "nlb0")]),
+        # the second init container takes one of two, and the other is still there
+        pod(
+            asks("app", "nlb0", "nlb3"),
+            init=[asks("one", "nlb0", "nlb0"), asks("two", "nlb0")],
+        ),
         # what went before the last init container
         pod(asks("app", "nlb3"), init=[asks("one", "nlb0"), asks("two", "nlb0")]),
         pod(
@@ -147,6 +152,59 @@ def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
     same = container("setup", {REGION: "2"}, env=[*pair(1), *pair(2)])
     refused(pod(app, init=[other]))
     assert isinstance(judge(pod(app, init=[same])), Unchanged)
+
+
+def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Use:
+    """What a container uses of a resource r."""
+    place = Place(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
+    return sharing.Use(place, {"r": units}, {"r": Counter(("region", want) for want in wants)})
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        # of three units two want f and g, and the third may keep the second f
+        [use("i", 2, "f", "f", kind="init"), use("a", 3, "f", "g")],
+        # there are as many units for anything as devices that bring something else
+        [use("i", 2, "f", "g", kind="init"), use("a", 4, "h", "h")],
+    ],
+)
+def test_units_for_anything_take_what_nobody_wants(uses: list[sharing.Use]) -> None:
+    assert list(sharing.conflicts(uses)) == []
+
+
+@pytest.mark.parametrize(
+    ("uses", "pair_of_functions"),
+    [
+        # one unit for anything, but two devices that bring something else
+        ([use("i", 2, "f", "g", kind="init"), use("a", 2, "h")], ("f", "h")),
+        # what is wanted is not named as what is in the way
+        ([use("i", 2, "f", "g", kind="init"), use("a", 2, "f", "h")], ("g", "f")),
+        # an init container that takes anything leaves what it found
+        (
+            [use("i", 3, "f", "f", "f", kind="init"), use("j", 1, kind="init"), use("a", 3, "g")],
+            ("f", "g"),
+        ),
+        (
+            [
+                use("i", 3, "f", "f", "f", kind="init"),
+                use("j", 1, kind="init"),
+                use("a", 4, "f", "f", "g", "g"),
+            ],
+            ("f", "g"),
+        ),
+    ],
+)
+def test_a_conflict_names_what_is_there_and_what_is_wanted(
+    uses: list[sharing.Use], pair_of_functions: tuple[str, str]
+) -> None:
+    (conflict,) = sharing.conflicts(uses)
+    assert (conflict.earlier_wants[1], conflict.later_wants[1]) == pair_of_functions
+    assert (conflict.resource, conflict.earlier, conflict.later) == (
+        "r",
+        uses[0].place,
+        uses[-1].place,
+    )
 
 
 def test_regions_are_looked_at_one_by_one() -> None:

@@ -29,12 +29,13 @@ def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
 
 def test_escaping_does_not_outgrow_the_limit() -> None:
     assert plain("\n" * 50, 80) == "\\n" * 39 + "\\…"
+    assert len(plain("\n" * 100)) == 120
 
 
-def test_eighty_characters_are_shown_unless_told_otherwise() -> None:
-    assert plain("x" * 80) == "x" * 80
-    assert plain("x" * 81) == "x" * 79 + "…"
-    assert quote("x" * 81) == f'"{"x" * 79}…"'
+def test_a_hundred_and_twenty_characters_are_shown_unless_told_otherwise() -> None:
+    assert plain("x" * 120) == "x" * 120
+    assert plain("x" * 121) == "x" * 119 + "…"
+    assert quote("x" * 121) == f'"{"x" * 119}…"'
     assert quote("abcd", 3) == '"ab…"'
 
 
