@@ -132,13 +132,13 @@ class _Listener:
             if cut:
                 self._notify()  # what was cut off might have said that it matters
             return
+        self._notify()
         log.debug(
             "uevent",
             action=plain(event.action),
             subsystem=event.subsystem,
             devpath=plain(event.devpath, 300),
         )
-        self._notify()
 
     def _failed(self, error: OSError) -> None:
         if error.errno == errno.ENOBUFS:
