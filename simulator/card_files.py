@@ -147,6 +147,8 @@ def function_files(function: Function) -> Iterator[Content]:
         ("local_cpulist", "0-15\n"),
         ("uevent", f"DRIVER=dfl-pci\nPCI_CLASS=120000\nPCI_SLOT_NAME={function.address}\n"),
     )
+    for kind, total in (("correctable", "COR"), ("nonfatal", "NONFATAL"), ("fatal", "FATAL")):
+        yield f"aer_dev_{kind}", f"Undefined 0\nTOTAL_ERR_{total} 0\n"
     if function.numa_node is not None:
         yield "numa_node", f"{function.numa_node}\n"
     if function.physfn is None:

@@ -140,14 +140,19 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
         text = f"{file} of {owner} can't be read: {reading.detail}"
         told = Problem(unreadable, text)
         return Verdict(problem=told) if reading.failure is Failure.DEAD else Verdict(remark=told)
-    found = _HEX.fullmatch(reading.text)
-    if found is None:
+    value = register_value(reading.text)
+    if value is None:
         text = f"{file} of {owner} is no hex number: {_shown(reading)}"
         return Verdict(remark=Problem(unreadable, text))
-    value = int(found[1], 16)
     if value == 0:
         return Verdict(value)
     return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+
+
+def register_value(text: str) -> int | None:
+    """The value of a register, which drivers write in hex, with or without `0x`."""
+    found = _HEX.fullmatch(text)
+    return int(found[1], 16) if found else None
 
 
 def _shown(reading: Reading) -> str:

@@ -171,6 +171,18 @@ def _length_first(name: str) -> tuple[int, str]:
     return len(name), name
 
 
+def part_folder(files: Sysfs, entry: str, name: str) -> str:
+    """The folder of an engine or port, which may be a link within the root.
+
+    Args:
+        files: The root's files.
+        entry: Folder of its card.
+        name: Its folder's name there.
+    """
+    folder = f"{entry}/{name}"
+    return (files.resolve(folder) or folder) if files.link(folder) else folder
+
+
 def _number(name: str) -> int:
     return int(name.rpartition(".")[2])
 
@@ -187,9 +199,7 @@ class _Part:
 
     def __init__(self, files: Sysfs, entry: str, name: str, remarks: list[Problem]) -> None:
         self._files = files
-        self._folder = f"{entry}/{name}"
-        if files.link(self._folder):
-            self._folder = files.resolve(self._folder) or self._folder
+        self._folder = part_folder(files, entry, name)
         self._name = name
         self._remarks = remarks
         self._problems: list[Problem] = []

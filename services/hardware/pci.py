@@ -56,11 +56,6 @@ class Functions:
     def of(self, files: Sysfs, entry: str) -> PciFunction | None:
         """The PCI function that a card's class entry belongs to.
 
-        It is the nearest folder above the entry that is named like a PCI address. An entry that
-        stands elsewhere (a copy of sysfs whose links were replaced by what they led to) tells it
-        by its `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's
-        `uevent`.
-
         Args:
             files: The root's files.
             entry: The entry's folder, resolved, below the root.
@@ -68,12 +63,8 @@ class Functions:
         Returns:
             None for a card that is on no PCI function or doesn't tell.
         """
-        address, folder = address_in(entry)
-        if not address:
-            address, folder = _linked(files, f"{entry}/device")
-        if not address:
-            return None
-        return self._at(files, address, folder)
+        address, folder = function_folder(files, entry)
+        return self._at(files, address, folder) if address else None
 
     def named(self, files: Sysfs, address: str) -> PciFunction:
         """The PCI function of an address, with what the PCI bus says about it."""
@@ -93,6 +84,26 @@ class Functions:
             function = replace(function, numa_node=numa_node)
         self._seen[folder] = inode, function
         return function
+
+
+def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
+    """Address and folder of the PCI function that a card's class entry belongs to.
+
+    It is the nearest folder above the entry that is named like a PCI address. An entry that
+    stands elsewhere (a copy of sysfs whose links were replaced by what they led to) tells it by
+    its `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's
+    `uevent`.
+
+    Args:
+        files: The root's files.
+        entry: The entry's folder, resolved, below the root.
+
+    Returns:
+        Both empty for a card that is on no PCI function or doesn't tell; the folder empty if
+        the function has none.
+    """
+    address, folder = address_in(entry)
+    return (address, folder) if address else _linked(files, f"{entry}/device")
 
 
 def _linked(files: Sysfs, link: str) -> tuple[str, str]:

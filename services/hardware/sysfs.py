@@ -166,6 +166,18 @@ class Sysfs:
         """
         return os.listdir(self._root + path)  # noqa: PTH208 - names are all that is needed, fast
 
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders in a folder, unsorted, without links to folders.
+
+        Returns:
+            None at all if it can't be listed.
+        """
+        try:
+            with os.scandir(self._root + path) as listing:
+                return [each.name for each in listing if each.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+
     def node(self, name: str) -> NodeState:
         """What stands at the place of a device node.
 
