@@ -8,7 +8,7 @@ last: one that is slow skips to the newest list instead of queueing all of them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -120,7 +120,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         rpc.add_DevicePluginServicer_to_server(self, server)
         listen(server, path)
         self._server, self.path = server, path
-        await server.start()
+        await _to_the_end(server.start())
 
     async def close(self) -> None:
         """Ends the streams, then the calls, then the server, and with it its socket."""
@@ -132,7 +132,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         if self._streams:
             # Stopping a server with an open stream waits the whole grace: end the streams first.
             await asyncio.wait([asyncio.ensure_future(self._drained.wait())], timeout=DRAIN_SECONDS)
-        await self._server.stop(GRACE_SECONDS)
+        await _to_the_end(self._server.stop(GRACE_SECONDS))
         self._server = None
 
     def update(self, devices: Mapping[str, Device]) -> None:
@@ -283,6 +283,19 @@ class ResourceServer(rpc.DevicePluginServicer):
             log.exception("mistake of ours", call=call, resource=self.resource, **values)
             text = f"accelbind has made a mistake in {call}: {type(error).__name__}: {error}"
             await context.abort(grpc.StatusCode.INTERNAL, clip(text, MAX_DETAILS))
+
+
+async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
+    """A step that is soon done and must be, even if we are cancelled meanwhile.
+
+    A gRPC server that is cancelled while it starts fails when it is stopped (InvalidStateError).
+    """
+    task = asyncio.ensure_future(step)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def code_of(error: AccelbindError) -> grpc.StatusCode:

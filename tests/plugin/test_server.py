@@ -304,6 +304,29 @@ async def test_a_server_answers_its_own_call(short_dir: Path) -> None:
             await server.alive(2)
 
 
+def sockets_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_socket()]
+
+
+async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_closed(
+    short_dir: Path,
+) -> None:
+    loop = asyncio.get_running_loop()
+    for number in range(30):
+        server = ResourceServer(
+            RESOURCE, {}, mode=PluginMode.AF, device_root="/", gate=None, counters=Counts()
+        )
+        task = asyncio.create_task(server.start(short_dir / f"{number}.sock"))
+        for _ in range(number % 5):  # a step of the loop further each time
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        began = loop.time()
+        await server.close()
+        assert loop.time() - began < 5
+    assert sockets_in(short_dir) == []
+
+
 async def test_a_server_that_has_not_started_is_not_alive() -> None:
     server = ResourceServer(
         RESOURCE,
