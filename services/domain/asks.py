@@ -4,78 +4,89 @@ Extended resources can't be overcommitted, so Kubernetes wants requests equal to
 requests that are missing: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
-import msgspec
+from typing import NamedTuple
 
 from services.domain.errors import InvalidQuantity
-from services.domain.pod import Place, Quantity, Resources
+from services.domain.pod import Place, Pod, Quantity, Resources
 from services.domain.quantity import parse_count
 from services.domain.refusals import RefusalReason, Refusals
 from services.domain.text import plain
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
-    """One resource that a container asks for.
+class Count(NamedTuple):
+    """How much a container asks for of one resource.
 
     Attributes:
         key: the full name, as in limits.
-        domain: such as ``fpga.intel.com``.
-        name: the name after the domain, logical or physical.
-        count: how many units.
+        units: how many.
         in_requests: whether it stands in requests too.
     """
 
     key: str
-    domain: str
-    name: str
-    count: int
+    units: int
     in_requests: bool
 
 
-def asks_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:
-    """Tell whether a container asks for anything of the domains, in limits or in requests.
+def asking_places(pod: Pod, prefixes: tuple[str, ...]) -> list[Place]:
+    """Return the containers that ask for anything of the domains, as the kubelet starts them.
 
     Args:
-        resources: the container's.
+        pod: init containers come first, then containers.
         prefixes: each domain with its slash.
     """
-    if resources is None:
-        return False
-    for keys in (resources.limits, resources.requests):
-        for key in keys or ():
-            if key.startswith(prefixes):
-                return True
-    return False
+    found: list[Place] = []
+    if pod.spec is None:
+        return found
+    for n, container in enumerate(pod.spec.init_containers or ()):
+        if _asks_any(container.resources, prefixes):
+            sidecar = container.restart_policy == "Always"
+            path = f"/spec/initContainers/{n}"
+            found.append(Place(container, path, init=True, sidecar=sidecar))
+    for n, container in enumerate(pod.spec.containers or ()):
+        if _asks_any(container.resources, prefixes):
+            found.append(Place(container, f"/spec/containers/{n}"))
+    return found
 
 
-def read_asks(place: Place, prefixes: tuple[str, ...], refusals: Refusals) -> list[Ask]:
+def read_counts(place: Place, prefixes: tuple[str, ...], refusals: Refusals) -> list[Count]:
     """Return what a container asks for of the domains, by name; what can't be goes to refusals."""
     resources = place.container.resources or Resources()
     limits, requests = resources.limits or {}, resources.requests or {}
-    asks = []
+    counts = []
     for key in sorted([key for key in limits if key.startswith(prefixes)]):
         if refusals.full:
             break
-        count = _count(place, key, limits[key], refusals)
-        if count is None:
+        units = _units(place, key, limits[key], refusals)
+        if units is None:
             continue
         in_requests = key in requests
         differs = in_requests and requests[key] != limits[key]  # as written; 1 and 1000m are equal
-        if differs and not _equal(place, key, count, requests[key], refusals):
+        if differs and not _equal(place, key, units, requests[key], refusals):
             continue
-        domain, _, name = key.partition("/")
-        asks.append(Ask(key, domain, name, count, in_requests))
+        counts.append(Count(key, units, in_requests))
     for key in requests:
-        if key.startswith(prefixes) and key not in limits:
+        if key not in limits and key.startswith(prefixes):
             refusals.add(
                 RefusalReason.REQUESTS_DIFFER,
                 place,
                 f"has {plain(key)} in requests but not in limits: accelerators can't be "
                 "overcommitted, so put the same quantity into limits",
             )
-    return asks
+    return counts
 
 
-def _count(place: Place, key: str, quantity: Quantity, refusals: Refusals) -> int | None:
+def _asks_any(resources: Resources | None, prefixes: tuple[str, ...]) -> bool:
+    if resources is not None:
+        for key in resources.limits or ():
+            if key.startswith(prefixes):
+                return True
+        for key in resources.requests or ():
+            if key.startswith(prefixes):
+                return True
+    return False
+
+
+def _units(place: Place, key: str, quantity: Quantity, refusals: Refusals) -> int | None:
     if quantity is None:
         return 0  # as Kubernetes reads a quantity of null
     try:
@@ -87,7 +98,7 @@ def _count(place: Place, key: str, quantity: Quantity, refusals: Refusals) -> in
 
 
 def _equal(place: Place, key: str, limit: int, quantity: Quantity, refusals: Refusals) -> bool:
-    request = _count(place, key, quantity, refusals)
+    request = _units(place, key, quantity, refusals)
     if request is None:
         return False
     if request != limit:

@@ -19,12 +19,12 @@ from functools import cached_property
 import msgspec
 
 from services.domain import names, patch, sharing
-from services.domain.asks import asks_any
+from services.domain.asks import asking_places
 from services.domain.env_rules import Function
 from services.domain.mappings import Mapping, Mode, NamespaceMappings
 from services.domain.patch import Operation
-from services.domain.plan import Plan, plan_container, target
-from services.domain.pod import Place, Pod, places
+from services.domain.plan import Plan, plan_container
+from services.domain.pod import Place, Pod
 from services.domain.refusals import Refusal, RefusalReason, Refusals, label, summary
 from services.domain.text import clip, plain
 
@@ -124,8 +124,7 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
     """
     if pod.is_mirror:
         return Unchanged(UnchangedReason.MIRROR_POD)
-    prefixes = policy.prefixes
-    asking = [place for place in places(pod) if asks_any(place.container.resources, prefixes)]
+    asking = asking_places(pod, policy.prefixes)
     if not asking:
         return Unchanged(UnchangedReason.NOTHING_ASKED)
     refusals = Refusals()
@@ -172,16 +171,11 @@ def _plans(
 def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
     return tuple(
         [
-            Rewrite(
-                plan.place.container.name,
-                plan.place.init,
-                ask.key,
-                target(ask, mapping),
-                ask.count,
-                mapping,
-            )
+            Rewrite(container.name, plan.place.init, ask.key, ask.resource, ask.units, ask.mapping)
             for plan in plans
-            for ask, mapping in plan.mapped
+            for container in (plan.place.container,)
+            for ask in plan.mapped
+            if ask.mapping is not None
         ]
     )
 
@@ -221,9 +215,9 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
                 if not modes & plan.modes
             ]
             seen[plan.modes] = plan.place
-        for ask, _ in plan.mapped:
-            if ask.name in mappings.rejected:
-                text = f"{plain(ask.key)}: {mappings.rejected[ask.name]}"
+        for ask in plan.mapped if mappings.rejected else ():
+            if ask.mapping is not None and ask.mapping.name in mappings.rejected:
+                text = f"{plain(ask.key)}: {mappings.rejected[ask.mapping.name]}"
                 warnings.append(clip(text, MAX_WARNING))
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS]
 

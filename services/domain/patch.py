@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from services.domain.env_rules import new_variables
-from services.domain.plan import Plan, target
+from services.domain.plan import Plan
 from services.domain.pod import REQUESTED_ANNOTATION, Pod
 
 Operation: TypeAlias = dict[str, object]
@@ -30,16 +30,14 @@ def container_operations(plan: Plan) -> list[Operation]:
     operations: list[Operation] = []
     limits = f"{plan.place.path}/resources/limits/"
     requests = f"{plan.place.path}/resources/requests/"
-    in_requests = {ask.key for ask in plan.direct if ask.in_requests}
-    targets = []
-    for ask, mapping in plan.mapped:
-        member, resource = escaped(ask.key), target(ask, mapping)
-        targets.append(resource)
+    in_requests = {ask.resource for ask in plan.direct if ask.in_requests}
+    for ask in plan.mapped:
+        member = escaped(ask.key)
         operations.append({"op": "remove", "path": limits + member})
         if ask.in_requests:
             operations.append({"op": "remove", "path": requests + member})
-            in_requests.add(resource)
-    for resource in dict.fromkeys(targets):
+            in_requests.add(ask.resource)
+    for resource in dict.fromkeys([ask.resource for ask in plan.mapped]):
         member, units = escaped(resource), str(plan.units[resource])
         operations.append({"op": "add", "path": limits + member, "value": units})
         if resource in in_requests:
@@ -97,10 +95,10 @@ def _asked(plan: Plan, noted: dict[str, int]) -> dict[str, int]:
     What an earlier pass noted counts only as far as physical units are there for it: the note may
     come from a pod that somebody copied and wrote anew.
     """
-    physical = {ask.key: ask.count for ask in plan.direct}
+    physical = {ask.key: ask.units for ask in plan.direct}
     asked = {}
-    for ask, mapping in plan.mapped:
+    for ask in plan.mapped:
         before = noted.get(ask.key, 0)
-        covered = 0 <= before <= physical.get(target(ask, mapping), 0)
-        asked[ask.key] = ask.count + (before if covered else 0)
+        covered = 0 < before <= physical.get(ask.resource, 0)
+        asked[ask.key] = ask.units + (before if covered else 0)
     return asked

@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from services.domain import env_rules, hints, names
-from services.domain.asks import Ask, read_asks
+from services.domain.asks import Count, read_counts
 from services.domain.env_rules import Function
 from services.domain.mappings import Mapping, Mode, NamespaceMappings
 from services.domain.pod import Place, environment
@@ -17,16 +17,41 @@ _ASKS_SHOWN = 4  # names that a message about modes lists
 
 
 _ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
-_ALL_MODES = frozenset(Mode)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """One resource that a container asks for, and what it stands for.
+
+    Attributes:
+        key: the full name that it asks for, as in limits.
+        resource: the physical name, with domain.
+        units: how many.
+        in_requests: whether it stands in requests too.
+        mapping: what the logical name stands for; None if it asks by the physical name.
+    """
+
+    key: str
+    resource: str
+    units: int
+    in_requests: bool
+    mapping: Mapping | None = None
+
+    @property
+    def function(self) -> Function | None:
+        """What is to be programmed for a logical name, None where the suite has nothing to do."""
+        mapping = self.mapping
+        if mapping is None or mapping.mode is not Mode.REGION or mapping.afu_id is None:
+            return None
+        return (mapping.interface_id, mapping.afu_id)
+
+
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What is to be done to one container.
 
     Attributes:
         place: the container.
-        mapped: what it asks for by logical name, and what that stands for; by name.
-        direct: what it asks for by physical name.
+        mapped: what it asks for by logical name; by name.
+        direct: what it asks for by physical name; by name.
         units: how many units of each physical name, with domain, it gets.
         modes: the modes in which a node could serve all of it; None if it asks for no unit.
         written: the functions that its env spells already, by number.
@@ -34,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     place: Place
-    mapped: list[tuple[Ask, Mapping]]
+    mapped: list[Ask]
     direct: list[Ask]
     units: dict[str, int]
     modes: frozenset[Mode] | None
@@ -44,26 +69,21 @@ class Plan(msgspec.Struct, frozen=True):
     def new_functions(self) -> list[Function]:
         """Return the function of each unit that is to be programmed and that env lacks."""
         functions: list[Function] = []
-        for ask, mapping in self.mapped:
-            if function := _function(mapping):
-                functions += [function] * ask.count
+        for ask in self.mapped:
+            if function := ask.function:
+                functions += [function] * ask.units
         return functions
 
     def wanted(self) -> dict[str, Counter[Function]]:
         """Return which functions must be in the units of each physical name, with domain."""
         wanted: dict[str, Counter[Function]] = {}
-        for ask, mapping in self.mapped:
-            if function := _function(mapping):
-                wanted.setdefault(target(ask, mapping), Counter())[function] += ask.count
-        regions = {ask.name: ask.key for ask in self.direct if ask.count}
+        for ask in self.mapped:
+            if function := ask.function:
+                wanted.setdefault(ask.resource, Counter())[function] += ask.units
+        regions = {_name(ask.key): ask.key for ask in self.direct if ask.units}
         for function in self.written.values():
             wanted.setdefault(regions[f"region-{function[0]}"], Counter())[function] += 1
         return wanted
-
-
-def target(ask: Ask, mapping: Mapping) -> str:
-    """Return the physical name, with domain, that an ask by logical name becomes."""
-    return f"{ask.domain}/{mapping.resource}"
 
 
 def plan_container(
@@ -86,98 +106,96 @@ def plan_container(
     Raises:
         InvalidReview: its env can't be read.
     """
-    asks = read_asks(place, prefixes, refusals)
-    units = sum(ask.count for ask in asks)
-    if units > max_units:
+    counts = read_counts(place, prefixes, refusals)
+    asked = sum([count.units for count in counts])
+    if asked > max_units:
         message = (
-            f"asks for {units} accelerators, and the limit is {max_units} units a container "
+            f"asks for {asked} accelerators, and the limit is {max_units} units a container "
             "(--max-units of the webhook)"
         )
         refusals.add(RefusalReason.TOO_MANY_UNITS, place, message)
-    mapped, direct = _resolve(place, asks, mappings, refusals)
-    modes = _common_modes(place, mapped, direct, mappings, refusals)
+    mapped, direct = _resolve(place, counts, mappings, refusals)
+    units: dict[str, int] = {}
+    for ask in direct + mapped:
+        units[ask.resource] = units.get(ask.resource, 0) + ask.units
+    modes = _common_modes(place, mapped + direct, mappings, refusals)
     written, env_is_empty = _written(place, direct, mappings, refusals)
-    return Plan(place, mapped, direct, _units(mapped, direct), modes, written, env_is_empty)
+    return Plan(place, mapped, direct, units, modes, written, env_is_empty)
 
 
-def _units(mapped: list[tuple[Ask, Mapping]], direct: list[Ask]) -> dict[str, int]:
-    units = {ask.key: ask.count for ask in direct}
-    for ask, mapping in mapped:
-        key = target(ask, mapping)
-        units[key] = units.get(key, 0) + ask.count
-    return units
-
-
-def _function(mapping: Mapping) -> Function | None:
-    """Return what is to be programmed for a mapping, None where that isn't the suite's work."""
-    if mapping.mode is Mode.REGION and mapping.afu_id is not None:
-        return (mapping.interface_id, mapping.afu_id)
-    return None
+def _name(key: str) -> str:
+    """Return the name after the domain."""
+    return key.partition("/")[2]
 
 
 def _resolve(
-    place: Place, asks: list[Ask], mappings: NamespaceMappings, refusals: Refusals
-) -> tuple[list[tuple[Ask, Mapping]], list[Ask]]:
+    place: Place, counts: list[Count], mappings: NamespaceMappings, refusals: Refusals
+) -> tuple[list[Ask], list[Ask]]:
     """Sort what is asked for into logical names, with their mappings, and physical ones."""
-    mapped: list[tuple[Ask, Mapping]] = []
+    mapped: list[Ask] = []
     direct: list[Ask] = []
-    for ask in asks:
-        mapping = mappings.by_name.get(ask.name)
+    for key, units, in_requests in counts:
+        domain, _, name = key.partition("/")
+        mapping = mappings.by_name.get(name)
         if mapping is not None:
-            mapped.append((ask, mapping))
-        elif ask.name in mappings.by_resource:
-            direct.append(ask)
+            mapped.append(Ask(key, f"{domain}/{mapping.resource}", units, in_requests, mapping))
+        elif name in mappings.by_resource:
+            direct.append(Ask(key, key, units, in_requests))
         elif refusals.full:
             break
         else:
-            _refuse_name(place, ask, mappings, refusals)
+            _refuse_name(place, domain, name, mappings, refusals)
     return mapped, direct
 
 
-def _refuse_name(place: Place, ask: Ask, mappings: NamespaceMappings, refusals: Refusals) -> None:
+def _refuse_name(
+    place: Place, domain: str, name: str, mappings: NamespaceMappings, refusals: Refusals
+) -> None:
     namespace = f"namespace {quote(mappings.namespace)}"
-    asked = plain(ask.key)
-    if ask.name in mappings.rejected:
-        reason = clip(mappings.rejected[ask.name], _REASON_SHOWN)
+    asked = plain(f"{domain}/{name}")
+    if name in mappings.rejected:
+        reason = clip(mappings.rejected[name], _REASON_SHOWN)
         message = f"asks for {asked}, whose mapping can't be used: {reason}"
         refusals.add(RefusalReason.UNUSABLE_MAPPING, place, message)
         return
-    if names.is_physical(ask.name):
+    if names.is_physical(name):
         code = RefusalReason.UNMAPPED_RESOURCE
         message = f"asks for {asked}, a physical name that no mapping of {namespace} leads to"
     else:
         code = RefusalReason.UNKNOWN_NAME
         message = f"asks for {asked}, which is not mapped in {namespace}"
-    refusals.add(code, place, message + _suggestion(ask, mappings))
+    refusals.add(code, place, message + _suggestion(domain, name, mappings))
 
 
-def _suggestion(ask: Ask, mappings: NamespaceMappings) -> str:
+def _suggestion(domain: str, name: str, mappings: NamespaceMappings) -> str:
     if not mappings.by_name:
         return "; nothing is mapped there: create an AcceleratorFunction or FpgaRegion for it"
-    near = hints.nearest(ask.name, mappings.by_name)
-    question = f"; did you mean {ask.domain}/{near}?" if near else "."
+    near = hints.nearest(name, mappings.by_name)
+    question = f"; did you mean {domain}/{near}?" if near else "."
     return f"{question} Mapped there: {hints.known_names(mappings.by_name)}"
 
 
+def _modes(ask: Ask, mappings: NamespaceMappings) -> frozenset[Mode]:
+    """Return the modes in which a node could serve this."""
+    if ask.mapping is not None:
+        return _ONE_MODE[ask.mapping.mode]
+    return mappings.modes_of(_name(ask.key))
+
+
 def _common_modes(
-    place: Place,
-    mapped: list[tuple[Ask, Mapping]],
-    direct: list[Ask],
-    mappings: NamespaceMappings,
-    refusals: Refusals,
+    place: Place, asks: list[Ask], mappings: NamespaceMappings, refusals: Refusals
 ) -> frozenset[Mode] | None:
     """Return the modes in which a node could serve all of it; a node runs one mode."""
-    by_key = {ask.key: _ONE_MODE[mapping.mode] for ask, mapping in mapped if ask.count}
-    for ask in direct:
-        if ask.count:
-            by_key[ask.key] = mappings.modes_of(ask.name)
-    if not by_key:
-        return None
-    common = _ALL_MODES.intersection(*by_key.values())
-    if not common:
+    common: frozenset[Mode] | None = None
+    for ask in asks:
+        if ask.units:
+            modes = _modes(ask, mappings)
+            common = modes if common is None else common & modes
+    if common is not None and not common:
         shown = [
-            f"{plain(key)} (mode {' or '.join(sorted(modes))})"
-            for key, modes in sorted(by_key.items())
+            f"{plain(ask.key)} (mode {' or '.join(sorted(_modes(ask, mappings)))})"
+            for ask in sorted(asks, key=lambda ask: ask.key)
+            if ask.units
         ]
         message = (
             "asks for resources of different modes, but a node runs one mode: "
@@ -200,7 +218,7 @@ def _written(
         return {}, is_empty
     units: Counter[str] = Counter()
     for ask in direct:
-        units[ask.name] += ask.count
+        units[_name(ask.key)] += ask.units
     written = env_rules.read_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)

@@ -3,9 +3,9 @@
 Only the fields below are read; whatever else a pod holds, now or in later versions of Kubernetes,
 is skipped. Env is left as bytes until `environment` is asked for it: most containers ask for no
 accelerator, and theirs is never needed. ``null`` stands for absent wherever Kubernetes allows it.
+What is decoded can't form cycles, so the garbage collector needn't look at it.
 """
 
-from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -29,14 +29,14 @@ class EnvVar(msgspec.Struct, gc=False, rename="camel"):
     value_from: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Resources(msgspec.Struct):
+class Resources(msgspec.Struct, gc=False):
     """What a container may use (limits) and what is set aside for it (requests)."""
 
     limits: dict[str, Quantity] | None = None
     requests: dict[str, Quantity] | None = None
 
 
-class Container(msgspec.Struct, rename="camel"):
+class Container(msgspec.Struct, gc=False, rename="camel"):
     """A container or init container."""
 
     name: str = ""
@@ -47,6 +47,7 @@ class Container(msgspec.Struct, rename="camel"):
 
 class Annotations(
     msgspec.Struct,
+    gc=False,
     rename={"requested": REQUESTED_ANNOTATION, "mirror": MIRROR_ANNOTATION},
 ):
     """The annotations that mean something here."""
@@ -55,7 +56,7 @@ class Annotations(
     mirror: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class Metadata(msgspec.Struct, rename="camel"):
+class Metadata(msgspec.Struct, gc=False, rename="camel"):
     """A pod's metadata; pods of a controller have only the beginning of a name yet."""
 
     name: str | None = None
@@ -64,14 +65,14 @@ class Metadata(msgspec.Struct, rename="camel"):
     annotations: Annotations | None = None
 
 
-class PodSpec(msgspec.Struct, rename="camel"):
+class PodSpec(msgspec.Struct, gc=False, rename="camel"):
     """A pod's containers."""
 
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
 
 
-class Pod(msgspec.Struct):
+class Pod(msgspec.Struct, gc=False):
     """A pod, as far as its accelerators go."""
 
     metadata: Metadata | None = None
@@ -91,7 +92,7 @@ class Pod(msgspec.Struct):
         return self.metadata.name or self.metadata.generate_name or ""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """A container and where it stands in its pod.
 
     Attributes:
@@ -122,17 +123,6 @@ def decode(data: bytes | msgspec.Raw) -> Pod:
         return _POD.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the pod can't be read: {error}") from error
-
-
-def places(pod: Pod) -> Iterator[Place]:
-    """Yield init containers, then containers: the order in which the kubelet starts them."""
-    if not pod.spec:
-        return
-    for n, container in enumerate(pod.spec.init_containers or ()):
-        sidecar = container.restart_policy == "Always"
-        yield Place(container, f"/spec/initContainers/{n}", init=True, sidecar=sidecar)
-    for n, container in enumerate(pod.spec.containers or ()):
-        yield Place(container, f"/spec/containers/{n}")
 
 
 def environment(place: Place, reserved: bytes) -> tuple[list[EnvVar], bool]:
