@@ -112,20 +112,15 @@ def _places(
 
 
 def _take(places: Sequence[_Place], need: int) -> list[str]:
-    """So many ids of these places, at least one of each, leaving the rest on as few as can be."""
-    remainder = sum(len(place.free) for place in places) - need
+    """So many ids of these places, leaving what is over on as few of them as can be."""
+    over = sum(len(place.free) for place in places) - need
     taken: list[str] = []
-    by_spare = sorted(places, key=_can_spare)
-    for place in reversed(by_spare):
-        spared = min(remainder, _can_spare(place))
-        remainder -= spared
+    by_size = sorted(places, key=lambda place: len(place.free))
+    for place in reversed(by_size):
+        spared = min(over, len(place.free))
+        over -= spared
         taken += place.free[: len(place.free) - spared]
     return taken
-
-
-def _can_spare(place: _Place) -> int:
-    """How many of its devices needn't be taken for it to be used at all."""
-    return len(place.free) - (not place.kept)
 
 
 # The knapsack ------------------------------------------------------------------------------------

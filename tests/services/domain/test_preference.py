@@ -148,6 +148,9 @@ def test_whatever_is_asked_is_answered(
         pytest.param([(0, 3), (0, 3)], [], [0, 3], 4, [0, 3, 1, 2], id="over on one card of two"),
         pytest.param([(None, 1), (0, 1), (None, 1)], [], [], 2, [0, 2], id="unknown is one node"),
         pytest.param([(0, 12)], [], [], 11, [*range(11)], id="ids sort by number"),
+        pytest.param([(0, 1)] * 7, [], [], 2, [0, 1], id="two of many alike"),
+        pytest.param([(0, 2)] * 7, [], [], 10, [*range(10)], id="five of many alike"),
+        pytest.param([(0, 1)] * 7 + [(0, 2)] * 2, [], [], 4, [7, 8, 9, 10], id="few of many"),
     ],
 )
 def test_examples(
