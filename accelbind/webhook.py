@@ -22,6 +22,21 @@ def webhook(
             help="Folder of AcceleratorFunctions and FpgaRegions as YAML; followed when changed.",
         ),
     ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take them from this API server instead; a pod with a service account"
+            " needs neither.",
+        ),
+    ] = None,
+    max_staleness: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Not ready while mappings are older than that. (default: they serve on)",
+        ),
+    ] = None,
     host: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Where to listen. (default: ::, all addresses)"),
@@ -90,6 +105,7 @@ def webhook(
     [bold]Examples[/bold]
       accelbind certs issue --dir . --name localhost
       accelbind webhook --tls-cert tls.crt --tls-key tls.key --mappings maps
+      accelbind webhook --tls-cert tls.crt --tls-key tls.key --kubeconfig kubeconfig
       ACCELBIND_MAX_UNITS=8 accelbind webhook --config webhook.yaml --print-config
     """
     from services.runtime.settings import load, render  # noqa: PLC0415 - only when it runs
@@ -99,6 +115,8 @@ def webhook(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "mappings": mappings,
+        "kubeconfig": kubeconfig,
+        "max_staleness": max_staleness,
         "host": host,
         "port": port,
         "metrics_port": metrics_port,

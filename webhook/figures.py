@@ -67,6 +67,7 @@ class State:
     mappings: Mapping[str, int]
     rejected: int
     age: float
+    outdated: bool
     certificate_ends: float
     certificate_failing: bool
     ready: bool
@@ -119,6 +120,11 @@ class WebhookCollector(Collector):
                 "mappings_age_seconds",
                 "Time since the mappings in use were last seen to be the newest.",
                 state.age,
+            ),
+            (
+                "mappings_updates_failing",
+                "1 while the mappings in use can't be kept up to date.",
+                state.outdated,
             ),
             (
                 "certificate_expiry_timestamp_seconds",

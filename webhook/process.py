@@ -1,9 +1,11 @@
 """The webhook process: what it is made of, how it starts and how it ends.
 
 Start: certificate and mappings are loaded first, and what is wrong with them ends the process with
-a sentence; then the ports open. End: `/readyz` says no and answers ask clients to reconnect, for
-`drain_seconds` new connections are still taken (endpoints take a moment to change), then
-`AdmissionServer.shutdown`.
+a sentence; then the ports open. Mappings of an API server come when they come, and `/readyz` says
+no until then. A part that ends by itself ends the process: what restarts it can do more.
+
+End: `/readyz` says no and answers ask clients to reconnect, for `drain_seconds` new connections are
+still taken (endpoints take a moment to change), then `AdmissionServer.shutdown`.
 """
 
 import asyncio
@@ -17,7 +19,6 @@ from typing import Any, Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from services.cluster.folder import FolderSource
 from services.domain.errors import InvalidSettings, WorldError
 from services.domain.mutation import Policy
 from services.runtime import logging
@@ -31,6 +32,7 @@ from webhook.app import Readiness, build_app
 from webhook.figures import Figures, State, WebhookCollector
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
+from webhook.sources import choose_source, staleness
 
 PROBE_SECONDS: Final = 3.0
 
@@ -41,7 +43,8 @@ async def run(settings: WebhookSettings) -> None:
     """Runs the webhook until SIGTERM or SIGINT.
 
     Raises:
-        InvalidSettings: A folder of mappings that isn't one.
+        InvalidSettings: A folder of mappings that isn't one, or nothing to take mappings from.
+        ClusterError: An API server that there is no asking.
         CertificateError: A certificate or key that can't be used.
         WorldError: A port that can't be had.
     """
@@ -61,12 +64,12 @@ class Webhook:
     """
 
     def __init__(self, settings: WebhookSettings) -> None:
-        if settings.tls_cert is None or settings.tls_key is None or settings.mappings is None:
-            raise InvalidSettings("a certificate, its key and mappings are required")
+        if settings.tls_cert is None or settings.tls_key is None:
+            raise InvalidSettings("a certificate and its key are required")
         self._settings = settings
         self.certificates = CertificateSource(settings.tls_cert, settings.tls_key)
         self.certificates.load()
-        self.mappings = FolderSource(settings.mappings)
+        self.mappings = choose_source(settings)
         self.mappings.load()
         figures = Figures()
         self.gate = Gate(
@@ -92,17 +95,17 @@ class Webhook:
         """The parts beside the server: metrics, and followers of files."""
         async with self.metrics:
             await self.metrics.start(self._settings.host, self._settings.metrics_port)
-            followers = [
-                asyncio.create_task(self.certificates.follow()),
-                asyncio.create_task(self.mappings.follow()),
-                asyncio.create_task(self.server.sweep()),
-            ]
-            try:
-                yield
-            finally:
-                for follower in followers:
-                    follower.cancel()
-                await asyncio.gather(*followers, return_exceptions=True)
+            async with asyncio.TaskGroup() as tasks:
+                followers = [
+                    tasks.create_task(self.certificates.follow()),
+                    tasks.create_task(self.mappings.follow()),
+                    tasks.create_task(self.server.sweep()),
+                ]
+                try:
+                    yield
+                finally:
+                    for follower in followers:
+                        follower.cancel()
 
     async def serve_until(self, stop: asyncio.Event) -> None:
         """Serves reviews until `stop` is set and everything that came before is answered."""
@@ -128,20 +131,20 @@ class Webhook:
         gc.freeze()
 
     def _missing(self) -> Iterator[str]:
-        if not self.mappings.loaded:
-            yield "mappings not loaded"
+        if stale := staleness(self.mappings, self._settings.max_staleness):
+            yield stale
         if not self.certificates.loaded:
             yield "certificate not loaded"
         if self.gate.draining:
             yield "stopping"
 
     def _state(self) -> State:
-        snapshot = self.mappings.snapshot
         validity = self.certificates.validity
         return State(
-            mappings=snapshot.counts,
-            rejected=len(snapshot.problems),
+            mappings=self.mappings.counts,
+            rejected=self.mappings.rejected,
             age=self.mappings.age,
+            outdated=bool(self.mappings.problem),
             certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.problem),
             ready=not self.readiness.because,

@@ -45,6 +45,8 @@ class WebhookSettings(ProcessSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     mappings: Path | None = None
+    kubeconfig: Path | None = None
+    max_staleness: Annotated[float, Field(ge=5, le=1_000_000)] | None = None
     max_units: Annotated[int, Field(ge=1, le=1024)] = 64
     domain: Annotated[CommaSeparated, AfterValidator(_domains)] = (DOMAIN,)
     max_body: Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=64 * 1024 * 1024)] = (
@@ -60,8 +62,9 @@ class WebhookSettings(ProcessSettings):
                 f"{missing} is required: the API server speaks TLS only; `accelbind certs issue"
                 " --dir DIR --name NAME` makes tls.crt and tls.key"
             )
-        if self.mappings is None:
+        if self.mappings is not None and self.kubeconfig is not None:
             raise ValueError(
-                "--mappings is required: a folder with AcceleratorFunctions and FpgaRegions as YAML"
+                "--mappings and --kubeconfig exclude each other: mappings come from a folder, or"
+                " from the API server"
             )
         return self

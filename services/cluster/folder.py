@@ -249,6 +249,16 @@ class FolderSource:
         """Seconds since the folder was last seen to hold what serves."""
         return self._clock() - self._confirmed
 
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many mappings of each kind can be used."""
+        return self.snapshot.counts
+
+    @property
+    def rejected(self) -> int:
+        """How many files, documents and mappings can't be used."""
+        return len(self.snapshot.problems)
+
     def load(self) -> None:
         """Loads the folder, for the start.
 

@@ -45,6 +45,7 @@ ENVIRONMENT: Final = frozenset(
         "log_level",
         "mappings",
         "max_body",
+        "max_staleness",
         "max_units",
         "metrics_host",
         "metrics_port",

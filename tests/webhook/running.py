@@ -123,7 +123,7 @@ class Webhook:
 def start_webhook(
     folder: Path,
     *arguments: str | Path,
-    mappings: dict[str, str],
+    mappings: dict[str, str] | None,
     env: dict[str, str] | None = None,
 ) -> Webhook:
     """Starts the webhook with a certificate of its own.
@@ -131,18 +131,20 @@ def start_webhook(
     Args:
         folder: A fresh folder, for its files.
         arguments: More flags.
-        mappings: Files of its mappings, by name.
+        mappings: Files of its mappings, by name; None where they come from elsewhere.
         env: Added to its environment.
     """
     issue(folder / "tls", ["localhost", "127.0.0.1"])
-    (folder / "mappings").mkdir()
-    for name, text in mappings.items():
-        (folder / "mappings" / name).write_text(text)
     flags: list[str | Path] = [
         *("--tls-cert", folder / "tls" / "tls.crt", "--tls-key", folder / "tls" / "tls.key"),
-        *("--mappings", folder / "mappings", "--ports-file", folder / "ports.json"),
+        *("--ports-file", folder / "ports.json"),
         *("--port", "0", "--metrics-port", "0", "--drain-seconds", "0"),
     ]
+    if mappings is not None:
+        flags += ["--mappings", folder / "mappings"]
+        (folder / "mappings").mkdir()
+        for name, text in mappings.items():
+            (folder / "mappings" / name).write_text(text)
     command = accelbind_command("webhook", *flags, *arguments)
     process = Process(command, folder=folder, name="webhook", env=env)
     try:

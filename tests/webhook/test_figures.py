@@ -7,6 +7,7 @@ STATE = State(
     mappings={"AcceleratorFunction": 3, "FpgaRegion": 1},
     rejected=2,
     age=0.5,
+    outdated=True,
     certificate_ends=1.5e9,
     certificate_failing=True,
     ready=False,

@@ -28,6 +28,8 @@ def test_the_defaults_are_those_of_the_manual() -> None:
         "tls_cert": Path("c"),
         "tls_key": Path("k"),
         "mappings": Path("m"),
+        "kubeconfig": None,
+        "max_staleness": None,
         "max_units": 64,
         "domain": ("fpga.intel.com",),
         "max_body": 3 * 1024 * 1024,
@@ -43,11 +45,16 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     [
         ("tls_cert", "--tls-cert is required: the API server speaks TLS only; `accelbind certs"),
         ("tls_key", "--tls-key is required: the API server speaks TLS only; `accelbind certs"),
-        ("mappings", "--mappings is required: a folder with AcceleratorFunctions"),
     ],
 )
 def test_what_is_required_is_told_with_where_to_get_it(missing: str, wanted: str) -> None:
     assert refusal(**{missing: None}).startswith(wanted)
+
+
+def test_mappings_come_from_one_place() -> None:
+    assert refusal(kubeconfig="k").startswith("--mappings and --kubeconfig exclude each other")
+    assert of(mappings=None, kubeconfig="k").kubeconfig == Path("k")
+    assert of(mappings=None).mappings is None
 
 
 @pytest.mark.parametrize(
@@ -88,6 +95,7 @@ def test_domains_that_cannot_be_ours_are_refused(domain: str, wanted: str) -> No
         {"port": 65536},
         {"metrics_port": -1},
         {"max_units": 0},
+        {"max_staleness": 4.9},
         {"drain_seconds": "nan"},
         {"drain_seconds": -1},
         {"log_level": "loud"},

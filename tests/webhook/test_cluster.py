@@ -1,0 +1,221 @@
+"""The webhook over an API server: both real processes, and mappings that come and go."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lightkube
+import pytest
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
+
+from accelbind.cli import main
+from services.domain.errors import InvalidSettings
+from tests.support import Process, Processes, eventually, python_module
+from tests.webhook.reviews import AFU, INTERFACE, body, mapping_yaml, patch_of, pod, response_of
+from tests.webhook.running import Webhook, start_webhook
+from webhook.settings import WebhookSettings
+from webhook.sources import choose_source, staleness
+
+Function = create_namespaced_resource(
+    "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
+)
+STALENESS = 5
+
+
+class Cluster:
+    """An API server that can be stopped and come back on the same port.
+
+    It has another certificate and token then, as the kubeconfig says. Its store is in memory:
+    `restart` creates again what it had, which gets the same versions.
+    """
+
+    def __init__(self, processes: Processes, folder: Path) -> None:
+        self._processes = processes
+        self._folder = folder
+        self._port = 0
+        self._starts = 0
+        self._names: list[str] = []
+        self.kubeconfig = folder / "api" / "kubeconfig"
+        self.process = self.start()
+
+    def start(self) -> Process:
+        self._starts += 1
+        ports = self._folder / f"api-{self._starts}.json"
+        flags = ("--port", str(self._port), "--ports-file", ports)
+        command = python_module("simulator.apiserver", "--dir", self._folder / "api", *flags)
+        self.process = self._processes.start(command, name=f"api-{self._starts}")
+        self._port = self.process.ports(ports)["https"]
+        return self.process
+
+    def restart(self) -> None:
+        self.start()
+        names, self._names = self._names, []
+        for name in names:
+            self.create(name)
+
+    def create(self, name: str) -> None:
+        self._names.append(name)
+        with lightkube.Client(lightkube.KubeConfig.from_file(self.kubeconfig)) as client:
+            spec = {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"}
+            metadata = ObjectMeta(name=name, namespace="default")
+            client.create(Function(metadata=metadata, spec=spec))
+
+    def delete(self, name: str) -> None:
+        with lightkube.Client(lightkube.KubeConfig.from_file(self.kubeconfig)) as client:
+            client.delete(Function, name, namespace="default")
+
+
+@pytest.fixture
+def cluster(processes: Processes, tmp_path: Path) -> Cluster:
+    return Cluster(processes, tmp_path)
+
+
+@pytest.fixture
+def over(tmp_path: Path) -> Iterator[Callable[..., Webhook]]:
+    """Starts a webhook over a kubeconfig."""
+    started: list[Webhook] = []
+
+    def starter(kubeconfig: Path, *arguments: str) -> Webhook:
+        folder = tmp_path / f"webhook-{len(started)}"
+        folder.mkdir()
+        flags: tuple[str | Path, ...] = ("--kubeconfig", kubeconfig, *arguments)
+        started.append(start_webhook(folder, *flags, mappings=None))
+        return started[-1]
+
+    yield starter
+    for one in started:
+        one.process.kill()
+
+
+def admits(webhook: Webhook, name: str) -> bool:
+    answer = webhook.ask("/mutate", body(pod(f"fpga.intel.com/{name}"))).body
+    return bool(response_of(answer)["allowed"])
+
+
+def ready(webhook: Webhook) -> bool:
+    return webhook.plain("/readyz").status == 200
+
+
+def test_mappings_created_and_deleted_over_the_api_count_at_once(
+    cluster: Cluster, over: Callable[..., Webhook]
+) -> None:
+    cluster.create("early")
+    webhook = over(cluster.kubeconfig)
+    assert eventually(lambda: ready(webhook))
+    assert patch_of(webhook.ask("/mutate", body(pod("fpga.intel.com/early"))).body)
+    assert not admits(webhook, "late")
+    cluster.create("late")
+    assert eventually(lambda: admits(webhook, "late"), timeout=5)
+    assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 2
+    cluster.delete("early")
+    assert eventually(lambda: not admits(webhook, "early"), timeout=5)
+    assert admits(webhook, "late")
+    status = Path(f"/proc/{webhook.process.pid}/status").read_text().splitlines()
+    (resident,) = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
+    assert resident < 75 * 1024
+    assert webhook.process.terminate() == 0
+
+
+def test_an_outage_leaves_the_last_mappings_serving_and_its_end_brings_the_new_ones(
+    cluster: Cluster, over: Callable[..., Webhook]
+) -> None:
+    cluster.create("kept")
+    webhook = over(cluster.kubeconfig)
+    assert eventually(lambda: admits(webhook, "kept"))
+    cluster.process.kill()
+    assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 1)
+    age = webhook.metric("accelbind_mappings_age_seconds")
+    assert admits(webhook, "kept")
+    assert ready(webhook)
+    assert eventually(lambda: webhook.metric("accelbind_mappings_age_seconds") > age)
+    event = "mappings are not kept up to date, those known serve on"
+    told = eventually(
+        lambda: [line for line in webhook.events(event) if "can't be reached" in str(line)]
+    )
+    assert float(str(told[0]["age"])) >= 0
+    cluster.restart()
+    cluster.create("fresh")
+    assert eventually(lambda: admits(webhook, "fresh"), timeout=20)
+    assert eventually(lambda: admits(webhook, "kept"))
+    assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 0)
+
+
+def test_without_an_api_server_it_is_alive_and_not_ready(
+    cluster: Cluster, over: Callable[..., Webhook]
+) -> None:
+    cluster.create("late")
+    cluster.process.kill()
+    webhook = over(cluster.kubeconfig)
+    missing = eventually(lambda: "can't be reached" in webhook.plain("/readyz").text)
+    assert missing
+    answer = webhook.get("/readyz")
+    assert answer.status == 503
+    assert answer.text.startswith("mappings not loaded (the API server https://")
+    assert webhook.plain("/healthz").status == 200
+    cluster.restart()
+    assert eventually(lambda: ready(webhook), timeout=20)
+
+
+def test_mappings_that_are_too_old_make_it_not_ready(
+    cluster: Cluster, over: Callable[..., Webhook]
+) -> None:
+    cluster.create("kept")
+    webhook = over(cluster.kubeconfig, "--max-staleness", str(STALENESS))
+    assert eventually(lambda: ready(webhook))
+    cluster.process.kill()
+    assert eventually(lambda: not ready(webhook), timeout=2 * STALENESS)
+    text = webhook.plain("/readyz").text
+    assert text.startswith(f"mappings are {STALENESS} s old, which is over {STALENESS} s (the API")
+    assert webhook.metric("accelbind_ready") == 0
+    assert admits(webhook, "kept")
+    cluster.restart()
+    assert eventually(lambda: ready(webhook), timeout=20)
+
+
+def test_a_quiet_server_does_not_make_mappings_too_old(
+    cluster: Cluster, over: Callable[..., Webhook]
+) -> None:
+    cluster.create("kept")
+    webhook = over(cluster.kubeconfig, "--max-staleness", str(STALENESS))
+    assert eventually(lambda: ready(webhook))
+    ages: list[float] = []
+
+    def came_round() -> bool:
+        ages.append(webhook.metric("accelbind_mappings_age_seconds"))
+        assert ready(webhook)
+        return len(ages) > 1 and ages[-1] < ages[-2]
+
+    assert eventually(came_round, timeout=2 * STALENESS)
+    assert max(ages) < STALENESS
+
+
+def test_a_kubeconfig_that_is_none_ends_it_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = [tmp_path / "c", tmp_path / "k"]
+    flags = ["--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--kubeconfig", "nowhere"]
+    assert main(["webhook", *flags]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_nothing_to_take_mappings_from_is_said_with_what_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    settings = WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"))
+    with pytest.raises(InvalidSettings, match="--mappings or --kubeconfig is required"):
+        choose_source(settings)
+
+
+def test_a_folder_goes_stale_when_it_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "mappings"
+    folder.mkdir()
+    (folder / "m.yaml").write_text(mapping_yaml())
+    source = choose_source(
+        WebhookSettings(tls_cert=Path("c"), tls_key=Path("k"), mappings=folder, max_staleness=5)
+    )
+    assert staleness(source, 5) == "mappings not loaded"
+    source.load()
+    assert staleness(source, 5) == ""
+    assert staleness(source, -1).startswith("mappings are 0 s old, which is over -1 s")
