@@ -1,10 +1,11 @@
 """The plugin and a kubelet that does all that kubelets do, in one process."""
 
 import asyncio
+import os
 import random
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -266,14 +267,36 @@ class Deaf(rpc.RegistrationServicer):
 
     def __init__(self) -> None:
         self.taken = 0
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def Register(  # noqa: N802 - the protocol's name
         self,
-        request: pb.RegisterRequest,  # noqa: ARG002 - the signature is the protocol's
+        request: pb.RegisterRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002
     ) -> pb.Empty:
         self.taken += 1
+        await self.answering.wait()
         return pb.Empty()
+
+
+@asynccontextmanager
+async def deaf_kubelet(folder: Path) -> AsyncIterator[Deaf]:
+    channel.plugins_folder(folder / "k").mkdir(parents=True)
+    deaf, server = Deaf(), grpc.aio.server()
+    rpc.add_RegistrationServicer_to_server(deaf, server)
+    channel.listen(server, channel.registration_socket(folder / "k"))
+    await server.start()
+    try:
+        yield deaf
+    finally:
+        deaf.answering.set()
+        await server.stop(0)
+
+
+def make_look_new(folder: Path) -> None:
+    """Makes the kubelet's socket look like another one's."""
+    os.utime(channel.registration_socket(folder / "k"), (1, 1))
 
 
 async def test_a_registration_that_nothing_comes_of_is_tried_again(
@@ -281,17 +304,32 @@ async def test_a_registration_that_nothing_comes_of_is_tried_again(
 ) -> None:
     monkeypatch.setattr(endpoint_module, "OPEN_SECONDS", 0.05)
     rack.add_card(CardSpec())
-    channel.plugins_folder(short_dir / "k").mkdir(parents=True)
-    deaf, server = Deaf(), grpc.aio.server()
-    rpc.add_RegistrationServicer_to_server(deaf, server)
-    channel.listen(server, channel.registration_socket(short_dir / "k"))
-    await server.start()
-    try:
-        async with running(settings(short_dir)) as plugin:
-            await eventually_async(lambda: deaf.taken >= 2)
-            assert "hasn't asked for the devices within" in trouble(plugin)
-    finally:
-        await server.stop(0)
+    async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)) as plugin:
+        await eventually_async(lambda: deaf.taken >= 2)
+        assert "hasn't asked for the devices within" in trouble(plugin)
+
+
+async def test_another_kubelet_is_registered_with_before_the_first_has_answered(
+    short_dir: Path, rack: Rack
+) -> None:
+    rack.add_card(CardSpec())
+    async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)) as plugin:
+        deaf.answering.clear()
+        await eventually_async(lambda: deaf.taken == 1)
+        make_look_new(short_dir)
+        await eventually_async(lambda: deaf.taken == 2)
+        assert trouble(plugin) == "the kubelet restarted during the registration"
+
+
+async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "STABLE_SECONDS", 0)
+    rack.add_card(CardSpec())
+    async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)):
+        await eventually_async(lambda: deaf.taken == 1)
+        make_look_new(short_dir)
+        await eventually_async(lambda: deaf.taken == 2)
 
 
 async def test_a_folder_that_can_not_be_written_says_so_and_is_tried_again(

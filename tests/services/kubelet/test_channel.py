@@ -1,4 +1,6 @@
+import os
 from pathlib import Path
+from typing import cast
 
 import grpc
 import grpc.aio
@@ -84,3 +86,19 @@ async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     server = grpc.aio.server()
     with pytest.raises(KubeletError, match="is not a folder"):
         channel.listen(server, short_dir / "gone" / "k.sock")
+
+
+@pytest.mark.anyio
+async def test_a_socket_that_grpc_does_not_make_is_named(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        def add_insecure_port(self, _address: str) -> int:
+            return 0
+
+    server = cast("grpc.aio.Server", Refusing())
+    with pytest.raises(KubeletError, match=r"k\.sock: gRPC refused it"):
+        channel.listen(server, short_dir / "k.sock")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(KubeletError, match="can't be written by user"):
+        channel.listen(server, short_dir / "k.sock")
