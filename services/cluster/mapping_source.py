@@ -113,6 +113,11 @@ class ApiServerSource:
         return next((each.problem for each in self._reflectors if each.problem), "")
 
     @property
+    def watching(self) -> bool:
+        """Whether changes of both kinds are being told right now."""
+        return bool(self._reflectors) and all(each.watching for each in self._reflectors)
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """How many mappings of each kind can be used."""
         return self._table.counts

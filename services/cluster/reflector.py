@@ -111,6 +111,11 @@ class Reflector:
         self._opened: float | None = None
         self._told = 0.0
 
+    @property
+    def watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._opened is not None
+
     async def run(self) -> NoReturn:
         """Keeps the store up to date until cancelled."""
         while True:
@@ -118,7 +123,6 @@ class Reflector:
 
     async def _attempt(self) -> float:
         """Lists if need be, then watches once; returns how long to wait before the next time."""
-        self._opened = None
         try:
             async with self._connection.client() as client:
                 wire = ListWatch(client, self._path)
@@ -129,6 +133,7 @@ class Reflector:
                 except ClusterError as error:
                     return await self._failed(client, error)
         except Exception:
+            self._held()
             log.exception("mappings are listed anew after a mistake of ours", kind=self._kind)
             self._version = ""
             return self._backoff.pause()
@@ -189,7 +194,8 @@ class Reflector:
 
     def _held(self) -> bool:
         """Whether the watch that has ended was a good one."""
-        held = self._opened is not None and self._clock() - self._opened >= self._pace.steady
+        opened, self._opened = self._opened, None
+        held = opened is not None and self._clock() - opened >= self._pace.steady
         if held:
             self._backoff.reset()
         return held

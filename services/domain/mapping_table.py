@@ -220,6 +220,10 @@ class _Changes:
 
     def set(self, kind: str, name: str, entry: Entry | None) -> None:
         """Say what an object is now, None for gone, and decide anew what serves by its name."""
+        before = self._by_name.get(name)
+        if isinstance(entry, Mapping) and not self._idle and (not before or before.kind == kind):
+            self._serve(before, entry)
+            return
         entries = {each: self.entry(each, name) for each in KINDS}
         entries[kind] = entry
         serving, reason = _judge(entries[ACCELERATOR_FUNCTION], entries[FPGA_REGION])
@@ -228,7 +232,7 @@ class _Changes:
                 self._idle.discard((each, name))
             else:
                 self._idle[each, name] = known
-        self._serve(self._by_name.get(name), serving)
+        self._serve(before, serving)
         self._explain(name, reason)
 
     def freeze(self) -> _Maps:

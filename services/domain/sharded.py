@@ -6,7 +6,7 @@ by the hash of the key: a changed copy shares all of them but those that hold wh
 Looking up stays what it is in a dict, plus finding the shard.
 
 `Draft` makes the changed copy. It copies a shard when it is first changed, and changes it in place
-from then on, until `freeze` hands all of them over.
+from then on, until `freeze` hands all of them over. A draft that changes nothing costs nothing.
 """
 
 import itertools
@@ -17,7 +17,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-SHARD_ENTRIES: Final = 256
+SHARD_ENTRIES: Final = 1024
 """How many entries a shard has on average before there are `_GROWTH` times as many shards."""
 
 _GROWTH: Final = 16
@@ -68,24 +68,25 @@ class ShardedMap(Mapping[K, V]):
 
     def draft(self) -> "Draft[K, V]":
         """Begin a changed copy."""
-        return Draft(self._shards, self._count)
+        return Draft(self, self._shards)
 
 
 class Draft(Generic[K, V]):
     """A map that is being changed; made by `ShardedMap.draft`.
 
     Args:
-        shards: those of the map that it begins as; they aren't changed.
-        count: how many entries they have together.
+        base: the map that it begins as; it isn't changed.
+        shards: those of the map.
     """
 
-    __slots__ = ("_count", "_mask", "_own", "_shards")
+    __slots__ = ("_count", "_frozen", "_mask", "_own", "_shards")
 
-    def __init__(self, shards: tuple[dict[K, V], ...], count: int) -> None:
-        self._shards = list(shards)
+    def __init__(self, base: ShardedMap[K, V], shards: tuple[dict[K, V], ...]) -> None:
+        self._frozen: ShardedMap[K, V] | None = base
+        self._shards: tuple[dict[K, V], ...] | list[dict[K, V]] = shards
         self._mask = len(shards) - 1
-        self._own: set[int] = set()
-        self._count = count
+        self._own: set[int] | None = None
+        self._count = len(base)
 
     def __len__(self) -> int:
         return self._count
@@ -110,21 +111,30 @@ class Draft(Generic[K, V]):
 
     def freeze(self) -> ShardedMap[K, V]:
         """Return the map as it is now; the draft may go on being changed."""
-        self._own.clear()
-        return ShardedMap(tuple(self._shards), self._count) if self._count else ShardedMap()
+        if self._frozen is None:
+            shards = tuple(self._shards)
+            self._frozen = ShardedMap(shards, self._count) if self._count else ShardedMap()
+            self._shards = shards
+        return self._frozen
 
     def _writable(self, key: K) -> dict[K, V]:
+        shards = self._shards
+        if isinstance(shards, tuple):
+            shards = self._shards = list(shards)
+            self._own = set()
+            self._frozen = None
         at = (hash(key) >> _SHIFT) & self._mask
-        if at not in self._own:
+        # All are our own once there are more of them than there were.
+        if self._own is not None and at not in self._own:
             self._own.add(at)
-            self._shards[at] = self._shards[at].copy()
-        return self._shards[at]
+            shards[at] = shards[at].copy()
+        return shards[at]
 
     def _grow(self) -> None:
         entries = itertools.chain.from_iterable(shard.items() for shard in self._shards)
         self._shards = _cut(entries, len(self._shards) * _GROWTH)
         self._mask = len(self._shards) - 1
-        self._own = set(range(len(self._shards)))
+        self._own = None
 
 
 def _cut(entries: Iterable[tuple[K, V]], number: int) -> list[dict[K, V]]:

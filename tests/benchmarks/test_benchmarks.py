@@ -3,7 +3,7 @@ import time
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import admission, measure, scan
+from benchmarks import admission, measure, scan, sync
 from benchmarks.reviews import SIZES, index, review
 
 
@@ -13,6 +13,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", 3)
     monkeypatch.setattr(admission, "MANY", 20)
     monkeypatch.setattr(scan, "COUNTS", (1, 3))
+    monkeypatch.setattr(sync, "NUMBER", 2000)
+    monkeypatch.setattr(sync, "CHANGES", 10)
 
 
 def test_every_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

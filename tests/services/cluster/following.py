@@ -114,12 +114,10 @@ async def until(
 
 async def until_watching(server: FaultyApiServer, source: ApiServerSource) -> None:
     """Waits until both kinds are watched, as far as both sides know."""
-
-    def watching() -> bool:
-        opened = [reflector._opened for reflector in source._reflectors]
-        return source.loaded and server.open_watches == 2 and None not in opened
-
-    await until(watching, "both kinds are watched")
+    await until(
+        lambda: source.loaded and source.watching and server.open_watches == 2,
+        "both kinds are watched",
+    )
 
 
 async def until_watching_again(

@@ -21,6 +21,7 @@ from tests.services.cluster.following import (
     put_region,
     until,
     until_watching,
+    watched,
     write_kubeconfig,
 )
 
@@ -190,6 +191,20 @@ async def test_a_list_that_is_the_same_again_makes_no_new_mappings(tmp_path: Pat
             put_function(server, "y", "team")
             await until(lambda: names(source, "team") == {"y"})
             assert source.index.namespace("default") is before
+
+
+async def test_a_change_that_says_nothing_new_makes_no_new_index(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as server:
+        put_function(server, "x")
+        async with following(server, tmp_path) as source:
+            await until_watching(server, source)
+            before = source.index
+            put_function(server, "x")
+            server.bookmark()
+            server.put(FUNCTIONS, "default", "x", interfaceId=ARRIA, afuId=NLB0, mode="region")
+            server.end_watches()
+            await until(lambda: watched(server)[-1] == str(server.revision))
+            assert source.index is before
 
 
 async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
