@@ -102,7 +102,7 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class NamespaceMappings:
     """What one namespace maps.
 

@@ -39,10 +39,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     @property
     def function(self) -> Function | None:
         """What is to be programmed for a logical name, None where the suite has nothing to do."""
-        mapping = self.mapping
-        if mapping is None or mapping.mode is not Mode.REGION or mapping.afu_id is None:
-            return None
-        return (mapping.interface_id, mapping.afu_id)
+        return self.mapping.pair if self.mapping else None
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):

@@ -125,6 +125,18 @@ def decode(data: bytes | msgspec.Raw) -> Pod:
         raise InvalidReview(f"the pod can't be read: {error}") from error
 
 
+def has_reserved(env: msgspec.Raw, reserved: bytes) -> bool:
+    """Tell whether a container's env must be decoded: a reserved name may be in it, or nothing.
+
+    Args:
+        env: the bytes of its env.
+        reserved: how reserved names begin.
+    """
+    data = bytes(env)
+    # A name may be written with escapes; a list that isn't empty begins with a variable.
+    return reserved in data or b"\\" in data or not data.startswith(b'[{"')
+
+
 def environment(place: Place, reserved: bytes) -> tuple[list[EnvVar], bool]:
     """Return the variables of a container that matter, in order, and whether it has none at all.
 
@@ -136,11 +148,11 @@ def environment(place: Place, reserved: bytes) -> tuple[list[EnvVar], bool]:
     Raises:
         InvalidReview: env isn't a list of variables; the message has the field's path.
     """
-    data = bytes(place.container.env)
-    if data.startswith(b'[{"') and reserved not in data and b"\\" not in data:
+    env = place.container.env
+    if not has_reserved(env, reserved):
         return [], False
     try:
-        variables = _ENVIRONMENT.decode(data) or []
+        variables = _ENVIRONMENT.decode(env) or []
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the pod can't be read: {error} in {place.path}/env") from error
     return variables, not variables

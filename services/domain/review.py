@@ -14,10 +14,11 @@ import msgspec
 
 from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
-from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged, mutate
+from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged
 from services.domain.patch import Operation
 from services.domain.pod import Pod
-from services.domain.text import clip, listing, plain, quote
+from services.domain.text import listing, plain, quote
+from services.domain.verdicts import Memory, Verdict, judge
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -27,9 +28,9 @@ NOT_CREATED = "not-created"
 NOT_MUTATED = "not-mutated"
 UNREADABLE_POD = "unreadable-pod"
 INTERNAL_ERROR = "internal-error"
+NO_POD = "the review has no pod in request.object"
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
-_MAX_AUDIT = 2000  # characters of one audit annotation; they go into every line of the audit log
 _REWRITES_SHOWN = 4
 
 
@@ -50,17 +51,43 @@ class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
-class _Request(msgspec.Struct, rename="camel"):
+class Review(msgspec.Struct, gc=False, rename={"sub_resource": "subResource", "pod": "object"}):
+    """A review that can be answered.
+
+    Attributes:
+        uid: to be echoed.
+        kind: what it is about.
+        operation: such as ``CREATE``.
+        sub_resource: such as ``status``, empty for the object itself.
+        namespace: where the object is, or will be.
+        pod: the object, read as a pod.
+    """
+
     uid: str
     kind: GroupVersionKind = GroupVersionKind()
     operation: str = ""
     sub_resource: str = ""
     namespace: str = ""
-    object: Pod | None = None
+    pod: Pod | None = None
+
+    @property
+    def is_about_pod(self) -> bool:
+        """Whether the object is a pod, and not a part of one."""
+        return self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
 
-class _Envelope(msgspec.Struct, rename="camel"):
-    request: _Request
+class UnreadableReview(Review):
+    """A review whose object can't be read as a pod, which it needn't be.
+
+    Attributes:
+        problem: why.
+    """
+
+    problem: str = ""
+
+
+class _Envelope(msgspec.Struct, gc=False, rename="camel"):
+    request: Review
     kind: str = ""
     api_version: str = ""
 
@@ -71,7 +98,6 @@ class _AnyRequest(msgspec.Struct, rename="camel"):
     operation: str = ""
     sub_resource: str = ""
     namespace: str = ""
-    object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _AnyEnvelope(msgspec.Struct, rename="camel"):
@@ -111,33 +137,6 @@ class _Reply(msgspec.Struct, rename="camel"):
     response: _Response
     kind: str = KIND
     api_version: str = API_VERSION
-
-
-class Review(msgspec.Struct, frozen=True):
-    """A review that can be answered.
-
-    Attributes:
-        uid: to be echoed.
-        kind: what it is about.
-        operation: such as ``CREATE``.
-        sub_resource: such as ``status``, empty for the object itself.
-        namespace: where the object is, or will be.
-        pod: the pod, if it is about one and that can be read.
-        problem: why the object can't be read, empty if it can or needn't be.
-    """
-
-    uid: str
-    kind: GroupVersionKind = GroupVersionKind()
-    operation: str = ""
-    sub_resource: str = ""
-    namespace: str = ""
-    pod: Pod | None = None
-    problem: str = ""
-
-    @property
-    def is_about_pod(self) -> bool:
-        """Whether the object is a pod, and not a part of one."""
-        return self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -188,18 +187,8 @@ def decode(body: bytes) -> Review:
         envelope = _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return _decode_leniently(body, str(error))
-    _check_version(envelope.kind, envelope.api_version)
-    request = envelope.request
-    return _checked(
-        Review(
-            request.uid,
-            request.kind,
-            request.operation,
-            request.sub_resource,
-            request.namespace,
-            request.object,
-        )
-    )
+    _check(envelope.kind, envelope.api_version, envelope.request.uid)
+    return envelope.request
 
 
 def allowed(
@@ -218,16 +207,23 @@ def allowed(
 
 def patched(
     uid: str,
-    operations: Sequence[Operation],
+    operations: Sequence[Operation] | bytes,
     warnings: Sequence[str] = (),
     audit: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return the answer that admits an object with these JSON Patch operations."""
+    """Return the answer that admits an object with these JSON Patch operations.
+
+    Args:
+        uid: of the review.
+        operations: as values, or as JSON already.
+        warnings: for the asker.
+        audit: for the audit log.
+    """
     response = _Response(
         uid,
         allowed=True,
         patch_type="JSONPatch",
-        patch=_ENCODER.encode(operations),
+        patch=operations if isinstance(operations, bytes) else _ENCODER.encode(operations),
         warnings=warnings,
         audit_annotations=audit,
     )
@@ -257,7 +253,14 @@ def errored(
     return denied(uid, message, code=code, audit=audit)
 
 
-def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+def answer(
+    body: bytes,
+    index: MappingIndex,
+    policy: Policy,
+    *,
+    validating: bool,
+    memory: Memory | None = None,
+) -> Answer:
     """Answer a review.
 
     Args:
@@ -266,13 +269,14 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
         policy: the administrator's.
         validating: whether this is the last check, after all mutation: a pod that would have to
             be changed is refused then.
+        memory: of what came of pods that ask for the same; without one, each pod is judged anew.
 
     Raises:
         InvalidReview: there is nothing in the body to answer with a review.
     """
     review = decode(body)
     try:
-        return _judge(review, index, policy, validating=validating)
+        return _judge(review, index, policy, memory, validating=validating)
     except InvalidReview as error:
         return _unreadable(review, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
@@ -295,9 +299,9 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
         envelope = _ANY_DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _decode_uid(body, problem)
-    _check_version(envelope.kind, envelope.api_version)
     request = envelope.request
-    review = Review(
+    _check(envelope.kind, envelope.api_version, request.uid)
+    return UnreadableReview(
         request.uid,
         request.kind,
         request.operation,
@@ -305,7 +309,6 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
         request.namespace,
         problem=f"the review can't be read: {problem}",
     )
-    return _checked(review)
 
 
 def _decode_uid(body: bytes, problem: str) -> Review:
@@ -314,41 +317,41 @@ def _decode_uid(body: bytes, problem: str) -> Review:
         envelope = _UID_DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
-    _check_version(envelope.kind, envelope.api_version)
+    uid = envelope.request.uid
+    _check(envelope.kind, envelope.api_version, uid)
     # Nothing tells what it is about, so it is taken for what these webhooks are sent.
     kind = GroupVersionKind(version="v1", kind="Pod")
-    problem = f"the review can't be read: {problem}"
-    return _checked(Review(envelope.request.uid, kind, "CREATE", problem=problem))
+    return UnreadableReview(uid, kind, "CREATE", problem=f"the review can't be read: {problem}")
 
 
-def _checked(review: Review) -> Review:
-    if not review.uid:
-        raise InvalidReview(f"the {KIND} has no request.uid to answer to")
-    return review
-
-
-def _check_version(kind: str, api_version: str) -> None:
+def _check(kind: str, api_version: str, uid: str) -> None:
     if kind != KIND or api_version != API_VERSION:
         raise InvalidReview(
             f"this webhook answers {KIND} of {API_VERSION}, not {quote(kind)} of "
             f"{quote(api_version)}: set admissionReviewVersions to v1 in its configuration"
         )
+    if not uid:
+        raise InvalidReview(f"the {KIND} has no request.uid to answer to")
 
 
-def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+def _judge(
+    review: Review, index: MappingIndex, policy: Policy, memory: Memory | None, *, validating: bool
+) -> Answer:
     if not review.is_about_pod or review.operation != "CREATE":
         return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
     if review.pod is None:
-        return _unreadable(review, review.problem or "the review has no pod in request.object")
-    result = mutate(review.pod, index.namespace(review.namespace), policy)
+        problem = review.problem if isinstance(review, UnreadableReview) else NO_POD
+        return _unreadable(review, problem)
+    mappings = index.namespace(review.namespace)
+    verdict = (judge if memory is None else memory.judge)(review.pod, mappings, policy)
+    result = verdict.result
     if isinstance(result, Unchanged):
         return _admit(review, result.reason, result.warnings)
     if isinstance(result, Refused):
-        codes = ",".join(dict.fromkeys(refusal.reason for refusal in result.refusals))
-        return _deny(review, result.refusals[0].reason, result.message, codes)
+        return _deny(review, result.refusals[0].reason, result.message, verdict.audit)
     if validating:
-        return _deny(review, NOT_MUTATED, _not_mutated(result), NOT_MUTATED)
-    return _patch(review, result)
+        return _deny(review, NOT_MUTATED, _not_mutated(result), {"reason": NOT_MUTATED})
+    return _patch(review, result, verdict)
 
 
 def _admit(review: Review, reason: str, warnings: tuple[str, ...] = ()) -> Answer:
@@ -363,10 +366,9 @@ def _admit(review: Review, reason: str, warnings: tuple[str, ...] = ()) -> Answe
     )
 
 
-def _patch(review: Review, result: Patched) -> Answer:
-    audit = {"rewrites": clip("; ".join(map(_rewrite, result.rewrites)), _MAX_AUDIT)}
+def _patch(review: Review, result: Patched, verdict: Verdict) -> Answer:
     return Answer(
-        patched(review.uid, result.operations, result.warnings, audit),
+        patched(review.uid, verdict.patch, result.warnings, verdict.audit),
         review.uid,
         Outcome.PATCHED,
         "",
@@ -377,9 +379,9 @@ def _patch(review: Review, result: Patched) -> Answer:
     )
 
 
-def _deny(review: Review, reason: str, message: str, codes: str) -> Answer:
+def _deny(review: Review, reason: str, message: str, audit: dict[str, str] | None) -> Answer:
     return Answer(
-        denied(review.uid, message, audit={"reason": codes}),
+        denied(review.uid, message, audit=audit),
         review.uid,
         Outcome.DENIED,
         reason,
@@ -400,11 +402,6 @@ def _unreadable(review: Review, message: str) -> Answer:
         review.pod.display_name if review.pod else "",
         short,
     )
-
-
-def _rewrite(rewrite: Rewrite) -> str:
-    container = plain(rewrite.container)
-    return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
 
 
 def _not_mutated(result: Patched) -> str:

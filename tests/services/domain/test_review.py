@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.domain import review as reviews
+from services.domain import verdicts
 from services.domain.errors import InvalidReview
 from services.domain.mappings import EMPTY_INDEX, MappingIndex
 from services.domain.mutation import Policy
-from services.domain.review import Answer, GroupVersionKind, Outcome, answer, decode
+from services.domain.review import (
+    Answer,
+    GroupVersionKind,
+    Outcome,
+    UnreadableReview,
+    answer,
+    decode,
+)
 from tests.services.domain.building import (
     ARRIA,
     NLB0,
@@ -149,7 +157,7 @@ def test_a_review_of_a_pod_is_read() -> None:
     assert read.is_about_pod
     assert read.pod is not None
     assert read.pod.display_name == "p"
-    assert not read.problem
+    assert not isinstance(read, UnreadableReview)
 
 
 @pytest.mark.parametrize(
@@ -451,7 +459,7 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
     def mutate(*_: object) -> None:
         raise crash
 
-    monkeypatch.setattr(reviews, "mutate", mutate)
+    monkeypatch.setattr(verdicts, "mutate", mutate)
     answered = ask(review())
     assert response(answered) == {
         "uid": UID,
