@@ -13,12 +13,16 @@ wrong, a `Problem` with a stable reason:
 ``node-unreadable``       it can't be looked at
 ``node-not-a-device``     something else stands in its place
 ``no-fme``                no engine: neither on the card nor on its physical function
-``port-errors`` …         a register that isn't zero; see `REGISTERS_OF_PORT`, `REGISTERS_OF_FME`
+``port-errors`` …         a register that isn't zero; each driver's are in `services.hardware`
 ``<register>-unreadable``  the card doesn't answer when that register is read
 ========================  ==================================================================
 
+A card of which nothing can be read has one of `services.hardware`'s: ``card-dangling`` (its entry
+leads nowhere), ``card-unreadable`` (its folder can't be listed), ``card-hung`` (it doesn't answer),
+``card-unread`` (so many others hang that it isn't asked).
+
 A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
-to read tells nothing about the card's health, so it is a remark (`Remark`) and no more; but an I/O
+to read tells nothing about the card's health, so it is a remark and no more; but an I/O
 error means that the card doesn't answer, and that is not healthy.
 """
 

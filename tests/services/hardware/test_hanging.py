@@ -370,6 +370,29 @@ def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
     assert scanner.scan() == good
 
 
+_SCANS = """
+import sys
+from pathlib import Path
+from services.hardware.scan import Scanner
+
+scanner = Scanner(Path(sys.argv[1]), patience=0.1)
+print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
+"""
+
+
+def test_another_process_hangs_in_the_kernel_and_can_end(
+    tmp_path: Path, processes: Processes
+) -> None:
+    if not may_hold(tmp_path):
+        pytest.skip(NOT_ALLOWED)
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    rack.hang(rack.addresses[0], Hang.AFU_READ)
+    process = processes.start([sys.executable, "-c", _SCANS, str(tmp_path)])
+    assert process.wait() == 0
+    assert process.stdout == "['card-hung'] 1\n"
+    rack.release(rack.addresses[0], Hang.AFU_READ)
+
+
 def test_a_class_folder_that_hangs_in_the_kernel_hides_no_card(tmp_path: Path) -> None:
     if not may_hold(tmp_path):
         pytest.skip(NOT_ALLOWED)
