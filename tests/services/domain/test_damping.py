@@ -70,6 +70,15 @@ def test_scans_in_a_burst_count_as_one() -> None:
     assert told("+-++++++", burst, spacing=0.1) == "+-------"
     assert told("+-++++++", burst, spacing=1.0) == "+-----++"
     assert told("+-++++++", burst, spacing=2.0) == "+---++++"
+    assert told("+-+++", Damping(good_scans=2, spacing=1.0), spacing=0) == "+----"
+
+
+def test_the_first_good_scan_counts_however_soon_it_comes() -> None:
+    assert told("+-++", Damping(good_scans=1, spacing=1000.0)) == "+-++"
+
+
+def test_three_good_scans_it_is_unless_told() -> None:
+    assert told("+-+++", Damping()) == "+---+"
 
 
 def test_a_clock_that_goes_back_keeps_nobody_from_recovering() -> None:
