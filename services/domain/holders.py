@@ -1,0 +1,118 @@
+"""Whose is a device? Put together from the two places where the kubelet says something of it.
+
+PodResources lists the pods that are active, with the devices of their containers, but not those
+of plain init containers. The checkpoint has all of them, but by the pod's UID alone, and those of
+pods that have come to their end as well: it is only written when something else changes. The log
+folders of pods, `<namespace>_<name>_<uid>`, tell which UID is which pod.
+
+So an entry of the checkpoint counts if its pod is active. One whose UID has no folder belongs to a
+pod that is just about to start, or to one that is gone: it counts as long as there is an active pod
+without a folder that it might be. In doubt a device is somebody's.
+
+To be read in this order: checkpoint, folders, PodResources. A pod that comes meanwhile is then
+missed as a whole; read the other way round, one would have an entry and seem to be gone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from services.domain.startup import Entry
+
+_FOLDER_PARTS = 3
+"""None of the three can hold a `_`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Devices of a container, as PodResources has it.
+
+    Args:
+        container: The container's name.
+        resource: Full resource name.
+        device_ids: The devices of that resource.
+    """
+
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePod:
+    """A pod that PodResources lists.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        held: What its containers have, plain init containers left out.
+    """
+
+    namespace: str
+    name: str
+    held: tuple[Held, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A container that has a device.
+
+    Args:
+        namespace: Its pod's namespace; empty if only the pod's UID is known.
+        pod: Its pod's name; empty likewise.
+        container: Its name.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+
+
+Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
+"""Containers that have a device, by its full resource name and id; never empty."""
+
+
+def find_holders(
+    entries: Iterable[Entry], folders: Iterable[str], active: Iterable[ActivePod]
+) -> Holders:
+    """Who has which device on this node.
+
+    Args:
+        entries: The checkpoint's.
+        folders: Names of the pods' log folders.
+        active: The pods that PodResources lists.
+
+    Returns:
+        By resource and id: several containers where they take turns, as an init container and the
+        containers after it do.
+    """
+    pods = list(active)
+    names = {(pod.namespace, pod.name) for pod in pods}
+    places = _places(folders)
+    nameless_may_be_alive = not names <= set(places.values())
+    found: dict[tuple[str, str], set[Holder]] = {}
+    for entry in entries:
+        place = places.get(entry.pod_uid)
+        if place in names if place else nameless_may_be_alive:
+            holder = Holder(*(place or ("", "")), entry.container)
+            for key in entry.device_ids:
+                found.setdefault((entry.resource, key), set()).add(holder)
+    for pod in pods:
+        for held in pod.held:
+            holder = Holder(pod.namespace, pod.name, held.container)
+            for key in held.device_ids:
+                found.setdefault((held.resource, key), set()).add(holder)
+    return {device: tuple(sorted(each)) for device, each in found.items()}
+
+
+def _places(folders: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Namespace and name of pods by UID; a UID that several folders claim is nobody's."""
+    places: dict[str, tuple[str, str]] = {}
+    claimed: set[str] = set()
+    for folder in folders:
+        parts = folder.split("_")
+        if len(parts) == _FOLDER_PARTS and all(parts):
+            namespace, name, uid = parts
+            if uid in places:
+                claimed.add(uid)
+            places[uid] = namespace, name
+    return {uid: place for uid, place in places.items() if uid not in claimed}

@@ -1,0 +1,48 @@
+"""Asking the kubelet which pods are active, and what their containers have.
+
+The question has a good side effect: before it answers, the kubelet forgets the allocations of pods
+that have come to their end (`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
+"""
+
+from pathlib import Path
+
+import grpc.aio
+
+from services.domain.errors import KubeletError
+from services.domain.holders import ActivePod, Held
+from services.domain.text import plain
+from services.kubelet import podresources_pb2 as pb
+from services.kubelet import podresources_pb2_grpc as rpc
+from services.kubelet.channel import dial
+from services.kubelet.podresources import MAX_ANSWER
+
+
+async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod, ...]:
+    """Every pod on this node that has not come to its end, with devices or without.
+
+    Args:
+        socket: The kubelet's, `<kubelet folder>/pod-resources/kubelet.sock`.
+        seconds: How long to wait.
+
+    Raises:
+        KubeletError: No answer.
+    """
+    async with dial(socket, ("grpc.max_receive_message_length", MAX_ANSWER)) as channel:
+        stub = rpc.PodResourcesListerStub(channel)
+        try:
+            answer = await stub.List(pb.ListPodResourcesRequest(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise KubeletError(
+                f"the kubelet doesn't say which pods are active ({socket}):"
+                f" {error.code().name}: {plain(error.details() or '', 300)}"
+            ) from error
+    return tuple(_pod(each) for each in answer.pod_resources)
+
+
+def _pod(told: pb.PodResources) -> ActivePod:
+    held = tuple(
+        Held(container.name, devices.resource_name, tuple(devices.device_ids))
+        for container in told.containers
+        for devices in container.devices
+    )
+    return ActivePod(told.namespace, told.name, held)

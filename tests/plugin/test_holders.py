@@ -1,0 +1,55 @@
+"""Whose the devices are, as a kubelet with running pods tells it."""
+
+from pathlib import Path
+
+import pytest
+
+from plugin.holders import HolderSource
+from plugin.worker import Worker
+from services.domain.errors import KubeletError
+from services.domain.holders import Holder
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, container, pod, running, settings
+
+pytestmark = pytest.mark.anyio
+
+
+def source(folder: Path) -> HolderSource:
+    return HolderSource(
+        kubelet_dir=folder / "k", pod_logs_dir=folder / "k/pod-logs", worker=Worker("files")
+    )
+
+
+async def test_running_pods_hold_devices_and_deleted_ones_do_not(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for _ in range(3):
+        rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 3)
+        first = await kubelet.admit(pod("p", container("c", AF), init=[container("i", AF, 2)]))
+        second = await kubelet.admit(pod("q", container("c", AF)))
+        for each in (first, second):
+            await kubelet.settled(each)
+        found = await source(short_dir).read()
+        assert len(found) == 3
+        assert {name for names in found.values() for name in names} == {
+            Holder("ns", "p", "c"),
+            Holder("ns", "p", "i"),
+            Holder("ns", "q", "c"),
+        }
+        await kubelet.delete_pod(first)
+        found = await source(short_dir).read()
+        assert list(found.values()) == [(Holder("ns", "q", "c"),)]
+        await kubelet.delete_pod(second)
+        assert await source(short_dir).read() == {}
+
+
+async def test_a_kubelet_that_is_away_tells_nothing(
+    short_dir: Path, kubelet: KubeletStandIn
+) -> None:
+    await kubelet.stop()
+    (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
+    with pytest.raises(KubeletError, match="can't be opened"):
+        await source(short_dir).read()

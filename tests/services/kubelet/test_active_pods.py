@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.domain.errors import KubeletError
+from services.domain.holders import ActivePod, Held
+from services.kubelet import channel
+from services.kubelet import podresources_pb2 as pb
+from services.kubelet.active_pods import active_pods
+
+pytestmark = pytest.mark.anyio
+
+DEVICES = [
+    pb.ContainerDevices(resource_name="d/n", device_ids=["x", "y"]),
+    pb.ContainerDevices(resource_name="d/n", device_ids=["z"]),
+]
+ANSWER = pb.ListPodResourcesResponse(
+    pod_resources=[
+        pb.PodResources(name="idle", namespace="ns"),
+        pb.PodResources(
+            name="p",
+            namespace="ns",
+            containers=[
+                pb.ContainerResources(name="bare"),
+                pb.ContainerResources(name="c", devices=DEVICES),
+            ],
+        ),
+    ]
+)
+
+
+class Lister(grpc.GenericRpcHandler):
+    """The kubelet's service without its stubs."""
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        assert handler_call_details.method == "/v1.PodResourcesLister/List"
+
+        async def answer(_request: bytes, _context: object) -> bytes:
+            return ANSWER.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+async def test_pods_are_listed_with_devices_and_without(short_dir: Path) -> None:
+    server = grpc.aio.server(handlers=[Lister()])
+    channel.listen(server, short_dir / "k.sock")
+    await server.start()
+    try:
+        assert await active_pods(short_dir / "k.sock") == (
+            ActivePod("ns", "idle"),
+            ActivePod("ns", "p", (Held("c", "d/n", ("x", "y")), Held("c", "d/n", ("z",)))),
+        )
+    finally:
+        await server.stop(0)
+
+
+async def test_a_kubelet_that_is_away_is_named(short_dir: Path) -> None:
+    with pytest.raises(KubeletError, match=r"which pods are active \(.*k\.sock\): UNAVAILABLE"):
+        await active_pods(short_dir / "k.sock", seconds=2)
