@@ -1,0 +1,113 @@
+"""Clearing the errors that containers left in ports, while discovery goes on.
+
+`services.domain.stale_errors` decides; this asks whose the devices are, lets a thread of its own
+write, and tells what came of it. A write may hang in the card's driver: then this waits no longer
+than its deadline, and scans are not held up at all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from plugin.worker import Worker
+from services.domain.devices import Inventory
+from services.domain.errors import AccelbindError, HardwareError
+from services.domain.holders import Holders
+from services.domain.stale_errors import Clearing, Tried, choose
+from services.hardware.errors_clear import Cleared, Outcome, clear_errors
+
+WRITE_SECONDS: Final = 5.0
+
+log = structlog.get_logger(room="plugin")
+
+
+class ErrorClearing:
+    """Clears errors of ports that nobody has, each value once.
+
+    Args:
+        root: Folder below which `sys/` is.
+        holders: Reads whose the devices are.
+        worker: Where to write; not one that others wait for.
+        counted: Told each outcome, for metrics: those of `Outcome`, and `hung`.
+        look_now: Asks for a scan, to see whether errors stay away.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        holders: Callable[[], Awaitable[Holders]],
+        worker: Worker,
+        counted: Callable[[str], None],
+        look_now: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._holders = holders
+        self._worker = worker
+        self._counted = counted
+        self._look_now = look_now
+        self._inventory = Inventory()
+        self._due = asyncio.Event()
+        self._tried = Tried()
+        self._trouble = ""
+
+    def take(self, inventory: Inventory) -> None:
+        """Takes what a scan found; only errors, or a memory of some, are a reason to do anything.
+
+        Args:
+            inventory: What the scan found.
+        """
+        self._inventory = inventory
+        errors = any(port.errors for card in inventory.cards for port in card.ports)
+        if errors or self._tried.values:
+            self._due.set()
+
+    async def run(self) -> None:
+        """Clears whenever something is due, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Clears what is to be cleared of the newest inventory."""
+        inventory = self._inventory
+        try:
+            holders = await self._holders()
+        except AccelbindError as error:
+            self._unknown(str(error))
+            return
+        self._trouble = ""
+        allocated = {key for _, key in holders}
+        clearings, self._tried = choose(inventory, allocated, self._tried)
+        cleared = [await self._clear(clearing) for clearing in clearings]
+        if Outcome.CLEARED in cleared:
+            self._look_now()
+
+    async def _clear(self, clearing: Clearing) -> Outcome | None:
+        try:
+            done: Cleared = await self._worker.run(
+                partial(clear_errors, self._root, clearing),
+                seconds=WRITE_SECONDS,
+                what=f"clearing the errors of {clearing.port}",
+            )
+        except HardwareError as error:
+            self._counted("hung")
+            log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
+            return None
+        self._counted(done.outcome)
+        bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")
+        if done.outcome is Outcome.CLEARED:
+            bound.warning("errors cleared that a container left in a port")
+        else:
+            bound.warning("errors of a port not cleared", reason=done.detail)
+        return done.outcome
+
+    def _unknown(self, trouble: str) -> None:
+        say = log.debug if trouble == self._trouble else log.warning
+        say("errors of ports are not cleared, since nobody can tell whose they are", reason=trouble)
+        self._trouble = trouble
