@@ -1,0 +1,98 @@
+"""Keeping the CDI file of this node's devices current, beside discovery.
+
+What is offered doesn't wait for the file: `Allocate` names a device by CDI only once the file has
+it, and gives its nodes in any case. Whatever keeps the file from being written (a full disk, a
+missing permission) is said once and tried again with each scan.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from plugin.worker import Worker
+from services.domain.cdi import FILE_NAME, CdiFile, describe
+from services.domain.devices import Device, DeviceNode
+from services.domain.errors import HardwareError
+from services.domain.tree import Tree
+from services.runtime.cdi_files import CdiFolder, Put
+
+WRITE_SECONDS: Final = 5.0
+
+log = structlog.get_logger(room="plugin")
+
+_Content = tuple[tuple[str, tuple[DeviceNode, ...]], ...]
+
+
+class CdiPublisher:
+    """Writes the file whenever devices have changed, and checks it with each scan.
+
+    Args:
+        folder: The folder of CDI files.
+        host_root: Folder below which the host's `dev/` is, as the host sees it.
+        worker: Where to write; not one that others wait for.
+    """
+
+    def __init__(self, folder: Path, *, host_root: str, worker: Worker) -> None:
+        self.published: frozenset[str] = frozenset()
+        """Ids of the devices that the file names."""
+        self._folder = CdiFolder(folder)
+        self._where = str(folder)
+        self._host_root = host_root
+        self._worker = worker
+        self._devices: tuple[Device, ...] = ()
+        self._due = asyncio.Event()
+        self._described: tuple[_Content, CdiFile] = ((), CdiFile())
+        self._troubles: frozenset[str] = frozenset()
+
+    def take(self, tree: Tree) -> None:
+        """Takes what the node offers now."""
+        self._devices = tuple(tree.devices())
+        self.published &= {device.id for device in self._devices}
+        self._due.set()
+
+    async def run(self) -> None:
+        """Writes whenever something is due, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Makes the folder hold what it should."""
+        file = self._describe()
+        try:
+            put: Put = await self._worker.run(
+                lambda: self._folder.put({FILE_NAME: file.content}),
+                seconds=WRITE_SECONDS,
+                what=f"writing CDI files below {self._where}",
+            )
+        except HardwareError as error:
+            self._say(frozenset({str(error)}))
+            return
+        if not any(FILE_NAME in problem for problem in put.problems):
+            self.published = frozenset(file.devices)
+        if put.written or put.removed:
+            log.info(
+                "CDI files changed",
+                folder=self._where,
+                written=list(put.written),
+                removed=list(put.removed),
+                devices=len(file.devices),
+            )
+        self._say(frozenset(put.problems) | {problem.message for problem in file.problems})
+
+    def _describe(self) -> CdiFile:
+        """The file for the devices as they are now; made anew only if they differ."""
+        content = tuple((device.id, device.nodes) for device in self._devices)
+        if content != self._described[0]:
+            self._described = content, describe(self._devices, host_root=self._host_root)
+        return self._described[1]
+
+    def _say(self, troubles: frozenset[str]) -> None:
+        for trouble in sorted(troubles - self._troubles):
+            log.warning("CDI files are not as they should be", reason=trouble)
+        if self._troubles and not troubles:
+            log.info("CDI files are as they should be again")
+        self._troubles = troubles
