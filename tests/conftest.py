@@ -10,7 +10,7 @@ import pytest
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
-from tests.support import SHARED_IS_ABSENT, Processes
+from tests.support import SHARED_IS_ABSENT, Processes, eventually
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -85,11 +85,16 @@ def short_dir() -> Iterator[Path]:
     """A folder of the test's own with a path short enough for unix sockets (107 characters)."""
     folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
     yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+
+    def gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    eventually(gone, timeout=5, what=f"the end of {folder}, in which something still writes,")
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
+def processes(tmp_path: Path, short_dir: Path) -> Iterator[Processes]:  # noqa: ARG001 - outlives them
     """Starts real processes; kills them after the test and fails if one left children behind."""
     started = Processes(tmp_path)
     yield started
