@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from services.domain.mappings import NamespaceMappings
+from services.domain.names import canonical_id
 from services.domain.pod import EnvVar
 from services.domain.refusals import MAX_REFUSALS
 from services.domain.text import plain, quote
@@ -106,7 +107,7 @@ def _unreadable(variables: Iterable[EnvVar], values: dict[str, dict[int, str]]) 
         elif int(match[2]) in values[match[1]]:
             yield f"sets {variable.name}, and sets it twice"
         else:
-            values[match[1]][int(match[2])] = variable.value
+            values[match[1]][int(match[2])] = canonical_id(variable.value)
 
 
 def _unpaired(regions: dict[int, str], afus: dict[int, str]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from services.domain.pod import Place, Pod
 from services.domain.refusals import Refusal, RefusalReason, Refusals, label, summary
 from services.domain.text import clip, plain
 
-POD_FACTOR = 16
+POD_FACTOR = 64
 """All containers of a pod together may ask for so many times the units that one may."""
 
 MAX_WARNINGS = 4

@@ -10,6 +10,7 @@ from services.domain import pod as pods
 from services.domain.errors import InvalidReview
 from services.domain.mappings import Rejected, build_index, parse
 from services.domain.mutation import (
+    POD_FACTOR,
     Patched,
     Policy,
     Rewrite,
@@ -497,14 +498,14 @@ def test_the_limit_counts_all_units_of_a_container() -> None:
     refused(pod(container("app", {LOGICAL + "nlb0": "2"})), policy=Policy(max_units=1))
 
 
-def test_sixteen_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
-    full = [container(f"c{n}", {REGION: "2"}) for n in range(16)]
+def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
+    full = [container(f"c{n}", {REGION: "2"}) for n in range(POD_FACTOR)]
     policy = Policy(max_units=2)
     assert isinstance(judge(pod(*full), policy=policy), Unchanged)
     result = refused(pod(*full, container("more", {LOGICAL + "nlb0": "1"})), policy=policy)
     assert result.message == (
-        'container "more" brings the pod over 32 accelerators, which is the limit for all '
-        "containers together (16 times --max-units of the webhook)"
+        'container "more" brings the pod over 128 accelerators, which is the limit for all '
+        "containers together (64 times --max-units of the webhook)"
     )
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
 
