@@ -5,8 +5,9 @@ For clusters whose mappings come in a ConfigMap, for compose and for the demo. T
 subfolders are not, so that a mounted ConfigMap (kubernetes.io/docs/concepts/storage/volumes,
 `..data`) is read once. A document that can't be used is named and skipped; the rest serve.
 
-A change is noticed by looking: name, inode, time and size of each file, several times a second. It
-is loaded once two looks agree, so that a file that is just being written isn't read by halves.
+A change is noticed by looking: name, inode, times and size of each file, several times a second. It
+is loaded once two looks agree, so that a file that is just being written isn't read by halves. The
+time of the last change of the inode counts too: unlike that of the content nobody can set it back.
 """
 
 import asyncio
@@ -363,4 +364,4 @@ def _state(path: Path) -> tuple[object, ...]:
         state = path.stat()
     except OSError as error:
         return (error.errno,)
-    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
+    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size

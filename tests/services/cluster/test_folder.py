@@ -265,6 +265,26 @@ def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: Path) 
     asyncio.run(scenario())
 
 
+def test_a_file_rewritten_in_place_with_its_time_and_size_set_back_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(function("one"))
+    before = path.stat()
+
+    async def scenario() -> None:
+        async with following(tmp_path) as source:
+            path.write_text(function("two"))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            await shows(source, ["default/two"])
+
+    asyncio.run(scenario())
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+
+
 def test_a_mounted_configmap_is_followed(tmp_path: Path) -> None:
     def publish(version: str, text: str) -> None:
         (tmp_path / version).mkdir()
