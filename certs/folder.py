@@ -197,7 +197,8 @@ def _replace_all(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> Non
         raise CertificateError(f"{directory} can't be written: {error.strerror}") from error
     finally:
         for path in beside.values():
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the reason is told already, of the folder
+                path.unlink()
 
 
 def _write_synced(path: Path, content: bytes, mode: int) -> None:

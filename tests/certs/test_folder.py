@@ -1,3 +1,4 @@
+import errno
 import multiprocessing
 import os
 import ssl
@@ -12,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from certs import folder
 from certs.folder import IssuedPaths, issue
 from services.domain.errors import CertificateError, InvalidSettings
 from tests.support import REPOSITORY, require
@@ -217,6 +219,20 @@ def test_a_wrong_name_touches_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings):
         issue(tmp_path / "new", ["not a name"])
     assert not (tmp_path / "new").exists()
+
+
+def test_a_read_only_folder_is_named_and_not_a_file_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object, *_arguments: object, **_options: object) -> None:
+        # What a file system mounted read-only says, even of a file that isn't there.
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(folder, "_write_synced", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CertificateError) as caught:
+        issue(tmp_path, ["hook.svc"])
+    assert str(caught.value) == f"{tmp_path} can't be written: Read-only file system"
 
 
 FULL_DISK = """
