@@ -9,6 +9,7 @@ itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own 
 """
 
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -167,10 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_WORLD
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
-        if options.debug:
-            raise
-        return report(error)
+    except Exception as error:  # noqa: BLE001 - here all of them become a line and an exit code
+        return report(error, debug=options.debug)
     return code
 
 
@@ -184,8 +183,15 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
     return result if isinstance(result, int) else 0
 
 
-def report(error: Exception) -> int:
-    """One line on stderr for an error, and its exit code."""
+def report(error: Exception, *, debug: bool = False) -> int:
+    """One line on stderr for an error, and its exit code.
+
+    Args:
+        error: what a command raised.
+        debug: whether its traceback comes before the line.
+    """
+    if debug:
+        traceback.print_exception(error)
     if isinstance(error, typer.TyperException):
         return _report_usage(error)
     if isinstance(error, typer.Abort):

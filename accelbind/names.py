@@ -49,10 +49,11 @@ def af(
     *,
     output: Output = Format.TEXT,
 ) -> None:
-    """Show the resource of a function that nodes of mode af offer.
+    r"""Show the resource of a function that nodes of mode af offer.
 
     [bold]Example[/bold]
-      accelbind names af ce48969398f05f33946d560708be108a d8424dc4a4a3c413f89e433683f9040b
+      accelbind names af ce48969398f05f33946d560708be108a \
+        d8424dc4a4a3c413f89e433683f9040b
     """
     name = function_name(interface, afu)
     ids = FunctionName(canonical_id(interface), canonical_id(afu))

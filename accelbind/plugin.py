@@ -10,6 +10,13 @@ CARDS = "Cards"
 PROCESS = "Process"
 
 
+def _modes(incomplete: str) -> list[str]:
+    """What the shell offers after --mode."""
+    from services.domain.devices import PluginMode  # noqa: PLC0415 - only when it is asked for
+
+    return [mode for mode in PluginMode if mode.startswith(incomplete)]
+
+
 def plugin(
     context: typer.Context,
     *,
@@ -20,6 +27,7 @@ def plugin(
             help="What a device is: af (a port with its function), region (verified before a"
             " container starts), regiondevel (with the engine's node), units, bdf.",
             show_default="af",
+            autocompletion=_modes,
             rich_help_panel=CARDS,
         ),
     ] = None,

@@ -52,12 +52,10 @@ def main(file: BinaryIO) -> int:
         _serve(options)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
-        if debug:
-            raise
+    except Exception as error:  # noqa: BLE001 - as in `accelbind.cli.main`
         from accelbind.cli import report  # noqa: PLC0415 - Typer, now that it doesn't matter
 
-        return report(error)
+        return report(error, debug=debug)
     return 0
 
 

@@ -105,7 +105,7 @@ def webhook(
     [bold]Examples[/bold]
       accelbind certs issue --dir . --name localhost
       accelbind webhook --tls-cert tls.crt --tls-key tls.key --mappings maps
-      accelbind webhook --tls-cert tls.crt --tls-key tls.key --kubeconfig kubeconfig
+      accelbind webhook --tls-cert tls.crt --tls-key tls.key --kubeconfig k.yaml
       ACCELBIND_MAX_UNITS=8 accelbind webhook --config webhook.yaml --print-config
     """
     from services.runtime.settings import load, render  # noqa: PLC0415 - only when it runs

@@ -62,6 +62,23 @@ def test_every_command_loads_and_explains_itself_with_an_example() -> None:
     assert lacking == []
 
 
+PAGES = [
+    *[[name] for name in cli.COMMANDS],
+    *[["names", name] for name in ("af", "region", "decode")],
+    ["certs", "issue"],
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=" ".join)
+def test_examples_are_not_wrapped_on_a_terminal_of_80_columns(page: list[str]) -> None:
+    def shown(columns: int) -> list[str]:
+        text = run(*page, "--help", env={"COLUMNS": str(columns)}).stdout
+        before_options = text.partition("╭")[0]
+        return [line.strip() for line in before_options.partition("Example")[2].splitlines()]
+
+    assert shown(80) == shown(200)
+
+
 def test_no_command_shows_the_overview() -> None:
     done = run()
     assert (done.returncode, done.stderr) == (2, "")
@@ -128,10 +145,21 @@ def test_errors_become_one_line_and_an_exit_code(
     assert shown.out == ""
 
 
-def test_debug_lets_the_traceback_through(command: types.ModuleType) -> None:
-    command.it = raising(InvalidName("no such name"))  # type: ignore[attr-defined]
-    with pytest.raises(InvalidName):
-        cli.main(["--debug", "example"])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InvalidName("no such name"), 2), (HardwareError("the card is gone"), 1), (KeyError("x"), 70)],
+)
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(
+    command: types.ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    code: int,
+) -> None:
+    command.it = raising(error)  # type: ignore[attr-defined]
+    assert cli.main(["--debug", "example"]) == code
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback (most recent call last):\n")
+    assert shown.splitlines()[-1].startswith("error: ")
 
 
 def test_an_interrupt_ends_quietly(
@@ -197,6 +225,9 @@ def test_completion_knows_commands_and_options() -> None:
 
     assert complete("accelbind ce").split() == ["certs"]
     assert "--days" in complete("accelbind certs issue --d").split()
+    modes = ["af", "region", "regiondevel", "units", "bdf"]
+    assert complete("accelbind plugin --mode ").split() == modes
+    assert complete("accelbind plugin --mode r").split() == ["region", "regiondevel"]
 
 
 def test_certificates_are_issued_and_shown(tmp_path: Path) -> None:
