@@ -79,7 +79,7 @@ def _import_structlog() -> None:
     if absent:
         sys.modules["rich"] = None  # type: ignore[assignment]  # makes `import rich` fail
     try:
-        import structlog  # noqa: F401, PLC0415
+        import structlog  # noqa: F401, PLC0415 - imported for what it does then
     finally:
         if absent:
             del sys.modules["rich"]

@@ -272,8 +272,8 @@ class Deaf(rpc.RegistrationServicer):
 
     async def Register(  # noqa: N802 - the protocol's name
         self,
-        request: pb.RegisterRequest,  # noqa: ARG002
-        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002
+        request: pb.RegisterRequest,  # noqa: ARG002 - the signature of the service
+        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002 - the signature of the service
     ) -> pb.Empty:
         self.taken += 1
         await self.answering.wait()
