@@ -30,12 +30,14 @@ from services.domain.errors import ClusterError
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is taken in before others get their turn on the event loop."""
 
-_TRANSIENT: Final = frozenset({401, 408, 429, 500, 502, 503, 504})
-"""Statuses that say nothing against what was asked for."""
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that say nothing against what was asked for, or who asks."""
 _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _TOO_LARGE_VERSION: Final = 504
+_PAGE_TRIES: Final = 8
+"""How often a page is asked for in a row, once there are pages before it."""
 _OFTEN: Final = 3
 """New lists in a row from which on having to list is a problem."""
 
@@ -128,7 +130,7 @@ class Reflector:
                 wire = ListWatch(client, self._path)
                 try:
                     if not self._version:
-                        self._version = await self._list(client, wire)
+                        self._version = await self._list(wire)
                     await self._watch(wire)
                 except ClusterError as error:
                     return await self._failed(client, error)
@@ -141,7 +143,7 @@ class Reflector:
             return 0.0
         return self._backoff.pause()
 
-    async def _list(self, client: ClusterClient, wire: ListWatch) -> str:
+    async def _list(self, wire: ListWatch) -> str:
         """Replaces what is in the store; returns the version to watch from."""
         listing = self._store.listing()
         backoff = Backoff(self._pace, self._jitter)
@@ -152,9 +154,9 @@ class Reflector:
             except ClusterError as error:
                 if isinstance(error, TooLong) and limit > 1:
                     limit = max(1, limit // 8)
-                elif token and _is_transient(error):
+                elif token and _will_pass(error) and backoff.failures < _PAGE_TRIES:
                     # The pages that are here already are worth more tries for the next one.
-                    await self._sleep(await self._paused(client, error, backoff))
+                    await self._sleep(self._paused(error, backoff))
                 else:
                     raise
                 continue
@@ -208,14 +210,15 @@ class Reflector:
             if isinstance(error, Expired) and self._backoff.failures < _OFTEN:
                 log.info("mappings are listed anew", kind=self._kind, because=str(error))
                 return self._backoff.pause()
-        return await self._paused(client, error, self._backoff)
-
-    async def _paused(self, client: ClusterClient, error: ClusterError, backoff: Backoff) -> float:
-        """Tells of an error, makes the client anew if that may help; returns how long to wait."""
-        pause = backoff.pause(error.retry_after if isinstance(error, BadStatus) else 0)
-        self._tell(_advice(error, self._kind), pause)
+        pause = self._paused(error, self._backoff)
         if _may_be_ours(error):
             await self._connection.renew(client)
+        return pause
+
+    def _paused(self, error: ClusterError, backoff: Backoff) -> float:
+        """Tells of an error; returns how long to wait."""
+        pause = backoff.pause(error.retry_after if isinstance(error, BadStatus) else 0)
+        self._tell(_advice(error, self._kind), pause)
         return pause
 
     def _tell(self, problem: str, pause: float) -> None:
@@ -252,10 +255,10 @@ async def _take(listing: Listing, page: Page) -> int:
     return unreadable
 
 
-def _is_transient(error: ClusterError) -> bool:
-    """Whether the same question may be answered another time."""
+def _will_pass(error: ClusterError) -> bool:
+    """Whether the same question by the same client may be answered another time."""
     if isinstance(error, BadStatus):
-        return error.status in _TRANSIENT
+        return error.status in _PASSING
     return not isinstance(error, (Expired, TooLong))
 
 
@@ -266,16 +269,18 @@ def _may_go_on(error: ClusterError) -> bool:
     one that was restored from a backup and will never again reach the version we know. But after
     403: whoever may list and not watch would do nothing but list.
     """
-    if isinstance(error, BadStatus) and error.status in {_FORBIDDEN, _TOO_LARGE_VERSION}:
-        return error.status == _FORBIDDEN
-    return _is_transient(error)
+    if isinstance(error, BadStatus) and error.status in {_UNAUTHORIZED, _FORBIDDEN}:
+        return True
+    if isinstance(error, BadStatus) and error.status == _TOO_LARGE_VERSION:
+        return False
+    return _will_pass(error)
 
 
 def _may_be_ours(error: ClusterError) -> bool:
     """Whether credentials or certificates that have changed would explain an error."""
     if isinstance(error, BadStatus):
         return error.status == _UNAUTHORIZED
-    return _is_transient(error)
+    return _will_pass(error)
 
 
 def _advice(error: ClusterError, kind: str) -> str:
