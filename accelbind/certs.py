@@ -25,7 +25,7 @@ def certs() -> None:
 def issue(
     *,
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where the files are kept.")
+        Path, typer.Option("--dir", metavar="DIR", help="Where the files are kept.", readable=False)
     ],
     name: Annotated[
         list[str],

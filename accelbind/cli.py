@@ -6,6 +6,9 @@ Typer app or a plain function, named in `COMMANDS`; it raises what it raises, an
 
 Exit codes: 0 done · 1 the world stands in the way, or the answer is no (a refusal) · 2 the request
 itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own · 130 interrupted.
+A file or folder that isn't there or can't be read is the world. Only for `explain`, whose 1 is an
+answer as that of grep and diff is, it is 2. So commands find out by themselves: options for files
+say `readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
 """
 
 import sys

@@ -19,12 +19,20 @@ def explain(
     filename: Annotated[
         Path,
         typer.Option(
-            "--filename", "-f", metavar="FILE", help="Manifest of pods, YAML or JSON; - is stdin."
+            "--filename",
+            "-f",
+            metavar="FILE",
+            help="Manifest of pods, YAML or JSON; - is stdin.",
+            readable=False,
         ),
     ],
     mappings: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Folder of AcceleratorFunctions and FpgaRegions as YAML."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of AcceleratorFunctions and FpgaRegions as YAML.",
+            readable=False,
+        ),
     ],
     namespace: Annotated[
         str | None,
@@ -52,7 +60,8 @@ def explain(
     """Show what the webhook would do to a pod, and why.
 
     Reads pods, and the templates of Deployments, Jobs and whatever else
-    makes pods. Exit code 0: all would be admitted; 1: one would be refused.
+    makes pods. Exit code 0: all would be admitted; 1: one would be refused;
+    2: that can't be said (no pod, files that can't be read, wrong options).
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
@@ -61,11 +70,15 @@ def explain(
     """
     from accelbind import explaining  # noqa: PLC0415 - only when it runs
     from services.cluster.folder import load_folder  # noqa: PLC0415 - the same
+    from services.domain.errors import InvalidSettings, WorldError  # noqa: PLC0415 - the same
     from services.domain.mutation import Policy  # noqa: PLC0415 - the same
 
     policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
     found = explaining.read_pods(filename)
-    snapshot = load_folder(mappings, default_namespace=namespace or "default")
+    try:
+        snapshot = load_folder(mappings, default_namespace=namespace or "default")
+    except WorldError as error:
+        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
     explained = [
         explaining.explain_pod(one, snapshot.index, policy, namespace=namespace) for one in found
     ]

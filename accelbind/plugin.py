@@ -38,6 +38,7 @@ def plugin(
             help="Folder below which sys/ and dev/ are read.",
             show_default="/",
             rich_help_panel=CARDS,
+            readable=False,
         ),
     ] = None,
     host_root: Annotated[
@@ -47,6 +48,7 @@ def plugin(
             help="What the host has before /dev/…, for the kubelet.",
             show_default="as --root",
             rich_help_panel=CARDS,
+            readable=False,
         ),
     ] = None,
     units: Annotated[
@@ -71,6 +73,7 @@ def plugin(
             help="Holds device-plugins/ and pod-resources/.",
             show_default="/var/lib/kubelet",
             rich_help_panel=KUBELET,
+            readable=False,
         ),
     ] = None,
     node_name: Annotated[
@@ -89,6 +92,7 @@ def plugin(
             help="How to reach the API server; needed in mode region.",
             show_default="$KUBECONFIG, or the pod's service account",
             rich_help_panel=KUBELET,
+            readable=False,
         ),
     ] = None,
     pod_logs_dir: Annotated[
@@ -98,6 +102,7 @@ def plugin(
             help="Where the host's /var/log/pods is.",
             show_default="/var/log/pods",
             rich_help_panel=KUBELET,
+            readable=False,
         ),
     ] = None,
     metrics_host: Annotated[
@@ -121,7 +126,10 @@ def plugin(
     ports_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where to write the port taken.", rich_help_panel=PROCESS
+            metavar="FILE",
+            help="Where to write the port taken.",
+            rich_help_panel=PROCESS,
+            readable=False,
         ),
     ] = None,
     log_level: Annotated[
@@ -148,6 +156,7 @@ def plugin(
             metavar="FILE",
             help="Settings in YAML; flags and ACCELBIND_* variables count before it.",
             rich_help_panel=PROCESS,
+            readable=False,
         ),
     ] = None,
     print_config: Annotated[

@@ -10,16 +10,22 @@ def webhook(
     *,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Certificate and chain, PEM; followed when renewed."),
+        typer.Option(
+            metavar="FILE",
+            help="Certificate and chain, PEM; followed when renewed.",
+            readable=False,
+        ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key, PEM, unencrypted.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Its private key, PEM, unencrypted.", readable=False),
     ] = None,
     mappings: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Folder of AcceleratorFunctions and FpgaRegions as YAML; followed when changed.",
+            readable=False,
         ),
     ] = None,
     kubeconfig: Annotated[
@@ -28,6 +34,7 @@ def webhook(
             metavar="FILE",
             help="Take them from this API server instead; a pod with a service account"
             " needs neither.",
+            readable=False,
         ),
     ] = None,
     max_staleness: Annotated[
@@ -85,10 +92,13 @@ def webhook(
     ] = None,
     ports_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the ports in use into this file, as JSON."),
+        typer.Option(
+            metavar="FILE", help="Write the ports in use into this file, as JSON.", readable=False
+        ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.", readable=False),
     ] = None,
     print_config: Annotated[
         bool,

@@ -24,7 +24,7 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.domain.documents import BrokenDocument, Document, read_documents
-from services.domain.errors import InvalidMapping, InvalidSettings
+from services.domain.errors import InvalidMapping, WorldError
 from services.domain.mappings import (
     API_VERSION,
     EMPTY_INDEX,
@@ -73,7 +73,7 @@ def load_folder(directory: Path, *, default_namespace: str = "default") -> Folde
         default_namespace: The namespace of objects that name none, as with kubectl.
 
     Raises:
-        InvalidSettings: There is no such folder, or it can't be listed.
+        WorldError: There is no such folder, or it can't be listed.
     """
     loading = _Loading(default_namespace)
     for path in _files(directory):
@@ -94,7 +94,7 @@ def _files(directory: Path) -> list[Path]:
     try:
         paths = sorted(directory.iterdir())
     except OSError as error:
-        raise InvalidSettings(f"the folder of mappings {directory}: {error.strerror}") from error
+        raise WorldError(f"the folder of mappings {directory}: {error.strerror}") from error
     return [
         path
         for path in paths
@@ -264,7 +264,7 @@ class FolderSource:
         """Loads the folder, for the start.
 
         Raises:
-            InvalidSettings: It can't be read.
+            WorldError: It can't be read.
         """
         self._signature = _signature(self._directory)
         self._swap(load_folder(self._directory, default_namespace=self._default_namespace))
@@ -281,7 +281,7 @@ class FolderSource:
     async def _look(self) -> None:
         try:
             found = _signature(self._directory)
-        except InvalidSettings as error:
+        except WorldError as error:
             self._keep_old(str(error))
             return
         if found == self._signature:
@@ -313,7 +313,7 @@ class FolderSource:
             snapshot = await asyncio.to_thread(
                 load_folder, self._directory, default_namespace=self._default_namespace
             )
-        except InvalidSettings as error:
+        except WorldError as error:
             self._keep_old(str(error))
         except Exception as error:
             # What failed once fails again until the folder changes; that is no reason to end.
@@ -354,7 +354,7 @@ def _signature(directory: Path) -> Signature:
     """What tells one state of a folder from another.
 
     Raises:
-        InvalidSettings: The folder can't be listed.
+        WorldError: The folder can't be listed.
     """
     return tuple((path.name, *_state(path)) for path in _files(directory))
 

@@ -29,7 +29,7 @@ from pydantic_settings import (
 )
 
 from services.domain.documents import BrokenDocument, read_documents
-from services.domain.errors import InvalidSettings
+from services.domain.errors import InvalidSettings, WorldError
 
 PREFIX: Final = "ACCELBIND_"
 
@@ -146,8 +146,8 @@ def load(
         environ: The environment variables.
 
     Raises:
-        InvalidSettings: In one line, with who said it: an unknown key, a value that doesn't fit,
-            a file that can't be read.
+        InvalidSettings: In one line, with who said it: an unknown key, a value that doesn't fit.
+        WorldError: The settings file isn't there, or can't be read.
     """
     layers = (
         (_given(flags), lambda name: f"--{_dashed(name)}"),
@@ -238,7 +238,7 @@ def _read_mapping(config: Path) -> dict[str, object]:
         with config.open("rb") as file:
             text = file.read(_MAX_FILE + 1)
     except OSError as error:
-        raise InvalidSettings(f"{config}: {error.strerror}") from error
+        raise WorldError(f"{config}: {error.strerror}") from error
     if len(text) > _MAX_FILE:
         raise InvalidSettings(f"{config}: more than {_MAX_FILE // 1024} KiB is no settings file")
     documents = list(read_documents(text))

@@ -3,7 +3,9 @@ import os
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -250,6 +252,60 @@ def test_a_wrong_certificate_name_is_the_askers_fault(tmp_path: Path) -> None:
     done = run("certs", "issue", "--dir", str(tmp_path / "x"), "--name", "no name")
     assert done.returncode == 2
     assert done.stderr.startswith("error: 'no name' is neither a DNS name")
+
+
+def files_of(command: Any) -> Iterator[Any]:
+    """The options for files of a command and of those below it, as they were declared."""
+    for param in command.params:
+        declared = getattr(param, "type_descriptor", None)
+        if declared is not None and declared.annotation is Path:
+            yield declared.parameter_info
+    for member in getattr(command, "commands", {}).values():
+        yield from files_of(member)
+
+
+def test_which_files_cannot_be_read_is_found_out_by_the_commands_themselves() -> None:
+    found = {name: list(files_of(cli.load(name))) for name in cli.COMMANDS}
+    assert {name for name, files in found.items() if files} == {
+        "webhook",
+        "plugin",
+        "explain",
+        "certs",
+    }
+    assert [one for files in found.values() for one in files if one.readable] == []
+
+
+@pytest.fixture
+def webhook_flags(tmp_path: Path) -> dict[str, str]:
+    assert run("certs", "issue", "--dir", str(tmp_path), "--name", "hook.svc").returncode == 0
+    (tmp_path / "maps").mkdir()
+    files = {"--tls-cert": "tls.crt", "--tls-key": "tls.key", "--mappings": "maps"}
+    return {flag: str(tmp_path / name) for flag, name in files.items()}
+
+
+@pytest.mark.parametrize(
+    "flag", ["--tls-cert", "--tls-key", "--mappings", "--kubeconfig", "--config"]
+)
+@pytest.mark.parametrize("trouble", ["missing", "of another kind"])
+def test_a_file_of_the_webhook_that_cannot_be_read_is_the_worlds_fault(
+    tmp_path: Path, webhook_flags: dict[str, str], flag: str, trouble: str
+) -> None:
+    named = tmp_path / "named"
+    if trouble == "of another kind":
+        named.touch() if flag == "--mappings" else named.mkdir()
+    if flag == "--kubeconfig":
+        del webhook_flags["--mappings"]
+    flags = [word for pair in (webhook_flags | {flag: str(named)}).items() for word in pair]
+    done = run("webhook", *flags)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert line.startswith("error: ")
+    assert str(named) in line
+
+
+def test_a_settings_file_of_the_plugin_that_is_not_there_is_the_worlds_fault() -> None:
+    done = run("plugin", "--config", "/gone")
+    assert (done.returncode, done.stderr) == (1, "error: /gone: No such file or directory\n")
 
 
 def test_a_folder_that_cannot_be_used_is_the_worlds_fault(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from services.cluster import folder
 from services.cluster.folder import FolderSnapshot, FolderSource, load_folder
-from services.domain.errors import InvalidSettings
+from services.domain.errors import WorldError
 from tests.support import eventually_async, require_shared
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
@@ -208,10 +208,10 @@ def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_folder_that_is_missing_or_a_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="No such file or directory"):
+    with pytest.raises(WorldError, match="No such file or directory"):
         load_folder(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidSettings, match="Not a directory"):
+    with pytest.raises(WorldError, match="Not a directory"):
         FolderSource(tmp_path / "file").load()
 
 

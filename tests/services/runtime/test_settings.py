@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, field_validator, model_validator
 
-from services.domain.errors import InvalidSettings
+from services.domain.errors import InvalidSettings, WorldError
 from services.runtime.settings import CommaSeparated, ProcessSettings, Settings, load, render
 
 
@@ -160,7 +160,9 @@ def test_a_file_that_is_no_settings_file_is_refused_in_one_line(
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "none.yaml"
-    assert refusal(config=missing) == f"{missing}: No such file or directory"
+    with pytest.raises(WorldError) as caught:
+        of(config=missing)
+    assert str(caught.value) == f"{missing}: No such file or directory"
 
 
 @pytest.mark.parametrize(
