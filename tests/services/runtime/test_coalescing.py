@@ -94,10 +94,22 @@ def test_what_waits_is_dropped_at_the_end() -> None:
     coalescer.signal()
     coalescer.signal()
     coalescer.close()
+    assert [alarm.cancelled for alarm in clock.timers] == [True]
     clock.pass_to(100)
     assert acts == [0]
     coalescer.signal()
+    clock.pass_to(200)
     assert acts == [0, 100]
+
+
+def test_signals_after_the_end_act_at_once_again() -> None:
+    clock = Clock()
+    acts: list[int] = []
+    coalescer = Coalescer(lambda: acts.append(clock.now), window=20, later=clock.later)
+    for _ in range(2):
+        coalescer.signal()
+        coalescer.close()
+    assert acts == [0, 0]
 
 
 @pytest.mark.anyio
