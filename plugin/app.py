@@ -29,9 +29,10 @@ from plugin.worker import DaemonExecutor, Worker
 from services.domain.devices import Device, PluginMode
 from services.domain.errors import HardwareError
 from services.domain.tree import Tree
-from services.hardware.scan import scan
+from services.hardware.scan import Scanner
 from services.kubelet.channel import checkpoint_file, plugins_folder
 from services.runtime import metrics as runtime_metrics
+from services.runtime.card_events import follow_card_events
 from services.runtime.ports_file import write_ports
 
 END_SECONDS: Final = 4.0
@@ -102,17 +103,18 @@ class Plugin:
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
         self._worker = Worker("files")
+        self._scanner = Scanner(options.root)
         self._discovery = Discovery(
             mode=options.mode,
             root=options.root,
             units=options.units,
             interval=options.scan_interval,
-            scan=scan,
+            scan=self._scanner.scan,
             worker=self._worker,
             apply=self._apply,
             scanned=self._metrics.scanned,
         )
-        self._metrics.watch(lambda: self._discovery.tree)
+        self._metrics.watch(lambda: self._discovery.tree, lambda: len(self._scanner.hanging))
         self._gate = self._function_gate(pods)
         self._fleet: Fleet | None = None
 
@@ -148,13 +150,18 @@ class Plugin:
             self._fleet = fleet = Fleet(self._endpoint, group)
             watching = group.create_task(self._kubelet.run(), name="kubelet")
             looking = group.create_task(self._discovery.run(), name="discovery")
+            hearing = group.create_task(self._hear(), name="card events")
             await stop.wait()
             log.info("plugin ends")
+            hearing.cancel()
             looking.cancel()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await fleet.close()
             watching.cancel()
+
+    async def _hear(self) -> None:
+        await follow_card_events(self._options.root, self._discovery.look_now)
 
     async def _healthz(self) -> probes.Answer:
         return await probes.healthz(self._fleet.endpoints if self._fleet else {})

@@ -3,7 +3,7 @@
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -40,6 +40,11 @@ class PluginMetrics:
             buckets=_SCAN_BUCKETS,
             registry=registry,
         )
+        self._hanging = Gauge(
+            "accelbind_hanging_reads",
+            "Cards and class folders of sysfs whose reading hangs now.",
+            registry=registry,
+        )
         self._prestart = Counter(
             "accelbind_prestart",
             "Containers about to start whose function was verified, by outcome (allowed, refused,"
@@ -50,13 +55,15 @@ class PluginMetrics:
         for outcome in ("allowed", "refused", "unverifiable", "failed"):
             self._prestart.labels(outcome)
 
-    def watch(self, tree: Callable[[], Tree]) -> None:
-        """Shows the devices of a tree.
+    def watch(self, tree: Callable[[], Tree], hanging: Callable[[], int]) -> None:
+        """Shows the devices of a tree, and how many reads hang.
 
         Args:
             tree: Gives the tree as of now.
+            hanging: Gives the number of reads that hang now.
         """
         self._registry.register(_Devices(tree))
+        self._hanging.set_function(hanging)
 
     def allocated(self, resource: str, outcome: str) -> None:
         """One container's `Allocate` was answered."""

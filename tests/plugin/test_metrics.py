@@ -13,7 +13,7 @@ BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b
 
 def test_devices_are_counted_as_a_scrape_finds_them() -> None:
     registry, trees = new_registry(), [empty_tree(PluginMode.AF)]
-    PluginMetrics(registry).watch(lambda: trees[-1])
+    PluginMetrics(registry).watch(lambda: trees[-1], lambda: 2)
 
     def count(resource: str, health: str, reason: str) -> float | None:
         labels = {"resource": resource, "health": health, "reason": reason}

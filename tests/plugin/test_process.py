@@ -191,16 +191,15 @@ import asyncio, sys, threading
 from pathlib import Path
 import plugin.app
 from plugin.settings import PluginSettings
-plugin.app.scan = lambda root: print("hangs", flush=True) or threading.Event().wait()
+from services.hardware.scan import Scanner
+Scanner.scan = lambda scanner: print("hangs", flush=True) or threading.Event().wait()
 folder = Path(sys.argv[1])
 settings = PluginSettings(kubelet_dir=folder / "k", metrics_port=0)
 asyncio.run(plugin.app.run(settings.options()))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
     process.wait_for_output("hangs")
-    began = time.monotonic()
-    assert process.terminate() == 0
-    assert time.monotonic() - began < 5
+    assert process.terminate(timeout=15) == 0
 
 
 def test_a_kubelet_that_is_away_is_said_once(
