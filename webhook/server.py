@@ -15,7 +15,9 @@ from typing import Any, Final, NoReturn, cast
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from webhook.heads import BoundedProtocol
 
 KEEP_ALIVE: Final = 120
 """Seconds; above the 90 of the API server's client, which doesn't repeat a POST on a connection
@@ -31,7 +33,7 @@ _TICK: Final = 0.02
 log = structlog.get_logger(room="server")
 
 
-class TimedProtocol(HttpToolsProtocol):
+class TimedProtocol(BoundedProtocol):
     """One connection; it knows since when it has been waiting for a request to become whole.
 
     Attributes:
