@@ -122,6 +122,24 @@ async def test_other_names_are_not_told(tmp_path: Path) -> None:
         assert told.times == 2
 
 
+async def test_names_of_no_interest_wake_nobody(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    told = Told()
+    watch = FolderWatch(tmp_path, told, folder_watch.FOLDERS)
+    watch.readable()
+    for name in ("tmp", "dev/null", "dev/a-longer-name-than-usual", "dev/xdfl-port.0"):
+        (tmp_path / name).touch()
+        (tmp_path / name).unlink()
+    watch.readable()
+    assert told.times == 0
+    (tmp_path / "dev/null").touch()
+    (tmp_path / "dev/dfl-port.0").touch()
+    (tmp_path / "dev/null").unlink()
+    watch.readable()
+    watch.close()
+    assert told.times == 1
+
+
 async def test_a_file_in_a_folders_place_is_waited_out(tmp_path: Path) -> None:
     (tmp_path / "sys").touch()
     async with watching(tmp_path) as told:
