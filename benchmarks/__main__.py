@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import admission, scan, sync
+from benchmarks import admission, scan, serving, sync
 from benchmarks.measure import machine
 
 BENCHES = {
     "Admission: bytes to bytes, without TLS and HTTP": (admission.HEADINGS, admission.rows),
+    "Serving: admissions over TLS, against fixed bytes": (serving.HEADINGS, serving.rows),
     "Mappings: an API server's, in one namespace and in many": (sync.HEADINGS, sync.rows),
     "Scan: sysfs to cards; tree: cards to resources": (scan.HEADINGS, scan.rows),
 }

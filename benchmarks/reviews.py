@@ -1,7 +1,8 @@
-"""AdmissionReviews of three sizes, and mappings in any number, made here."""
+"""AdmissionReviews of several sizes, and mappings in any number, made here."""
 
 import hashlib
 import json
+from pathlib import Path
 
 from services.domain.mappings import Mapping, MappingIndex, build_index, parse
 
@@ -10,12 +11,31 @@ FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
 
-SIZES = {"small": (1, 10, 2), "medium": (3, 30, 8), "large": (6, 120, 18)}
+SIZES = {
+    "small": (1, 10, 3),
+    "medium": (3, 30, 8),
+    "large-env": (6, 120, 18),
+    "annotations": (1, 10, 54),
+}
 """Name → containers, env variables a container, kilobytes of annotations."""
 
 
-def review(size: str) -> bytes:
-    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function."""
+RECORDED = Path(__file__).parents[2] / "shared" / "recorded" / "kube-apiserver-1.36"
+
+
+def recorded() -> dict[str, bytes]:
+    """Reviews that an API server sent, by size; none where the recordings aren't at hand."""
+    found = {size: RECORDED / f"admissionreview-{size}.json" for size in SIZES}
+    return {size: path.read_bytes() for size, path in found.items() if path.exists()}
+
+
+def review(size: str, container: str = "c0") -> bytes:
+    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function.
+
+    Args:
+        size: One of `SIZES`.
+        container: What to call the container that asks for them.
+    """
     containers, variables, kilobytes = SIZES[size]
     pod = {
         "apiVersion": "v1",
@@ -28,7 +48,10 @@ def review(size: str) -> bytes:
             "managedFields": [{"manager": "bench", "operation": "Update", "apiVersion": "v1"}],
         },
         "spec": {
-            "containers": [_container(number, variables) for number in range(containers)],
+            "containers": [
+                _container(f"c{number}" if number else container, variables, asks=number == 0)
+                for number in range(containers)
+            ],
             "restartPolicy": "Never",
             "schedulerName": "default-scheduler",
             "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
@@ -53,15 +76,15 @@ def review(size: str) -> bytes:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-def _container(number: int, variables: int) -> dict[str, object]:
+def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
     container: dict[str, object] = {
-        "name": f"c{number}",
+        "name": name,
         "image": "registry.example/bench:1",
         "command": ["/bin/bench"],
         "env": [{"name": f"VAR_{n}", "value": f"value {n}"} for n in range(variables)],
         "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets", "readOnly": True}],
     }
-    if number == 0:
+    if asks:
         asked = {f"fpga.intel.com/{FUNCTION}": "2"}
         container["resources"] = {"limits": asked, "requests": asked}
     return container

@@ -17,6 +17,7 @@ from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Policy
 from services.domain.review import Answer, Outcome, answer
+from services.domain.verdicts import Memory
 from webhook.figures import Figures
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -41,6 +42,11 @@ _STATUS_REASONS: Final = {
     415: "UnsupportedMediaType",
     500: "InternalError",
 }
+WHOLE: Final = "accelbind.whole"
+"""The key of an ASGI scope under which a server offers to write a head and a body at once."""
+
+_OK: Final = 200
+_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 
@@ -113,6 +119,7 @@ class Gate:
         self._figures = figures
         self._max_body = max_body
         self._verbose = verbose
+        self._memory = Memory()
 
     async def serve(self, endpoint: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request as an ASGI application."""
@@ -120,6 +127,11 @@ class Gate:
             status, body = await self.respond(endpoint, scope["headers"], receive)
         except Gone:
             return
+        whole = scope.get(WHOLE)
+        if whole is None or status != _OK or self.draining or not whole(_HEAD % len(body), body):
+            await self._send(send, status, body)
+
+    async def _send(self, send: Send, status: int, body: bytes) -> None:
         headers = [_JSON, (b"content-length", b"%d" % len(body))]
         if self.draining:
             headers.append(_CLOSE)
@@ -137,7 +149,11 @@ class Gate:
             body = await self._read(receive)
             begun = time.perf_counter()
             found = answer(
-                body, self._mappings.index, self._policy, validating=endpoint == VALIDATE
+                body,
+                self._mappings.index,
+                self._policy,
+                validating=endpoint == VALIDATE,
+                memory=self._memory,
             )
             self._figures.seconds.observe(time.perf_counter() - begun)
         except Rejection as rejection:
@@ -149,7 +165,7 @@ class Gate:
             _tell_refused(endpoint, found)
         elif self._verbose:
             _tell_admitted(endpoint, found)
-        return 200, found.body
+        return _OK, found.body
 
     def _check(self, headers: Headers) -> None:
         kind = b""

@@ -13,8 +13,8 @@ import contextlib
 import gc
 import importlib.metadata
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from typing import Any, Final, NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -89,23 +89,24 @@ class Webhook:
             registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
         )
         self.address: tuple[str, int] = ("", 0)
+        self._followers: list[asyncio.Task[NoReturn]] = []
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """The parts beside the server: metrics, and followers of files."""
         async with self.metrics:
             await self.metrics.start(self._settings.host, self._settings.metrics_port)
-            async with asyncio.TaskGroup() as tasks:
-                followers = [
-                    tasks.create_task(self.certificates.follow()),
-                    tasks.create_task(self.mappings.follow()),
-                    tasks.create_task(self.server.sweep()),
-                ]
-                try:
-                    yield
-                finally:
-                    for follower in followers:
-                        follower.cancel()
+            self._followers = [
+                asyncio.create_task(self.certificates.follow()),
+                asyncio.create_task(self.mappings.follow()),
+                asyncio.create_task(self.server.sweep()),
+            ]
+            try:
+                yield
+            finally:
+                for follower in self._followers:
+                    follower.cancel()
+                await asyncio.gather(*self._followers, return_exceptions=True)
 
     async def serve_until(self, stop: asyncio.Event) -> None:
         """Serves reviews until `stop` is set and everything that came before is answered."""
@@ -113,9 +114,10 @@ class Webhook:
         self.address = listener.getsockname()[:2]
         serving = asyncio.create_task(self.server.serve(sockets=[listener]))
         try:
-            await _first(serving, self.server.listening.wait())
+            parts = [serving, *self._followers]
+            await _first(parts, self.server.listening.wait())
             self._announce()
-            await _first(serving, stop.wait())
+            await _first(parts, stop.wait())
             self.gate.draining = True
             await asyncio.wait([serving], timeout=self._settings.drain_seconds)
         finally:
@@ -179,20 +181,21 @@ async def _ask_healthz(address: str, port: int) -> tuple[bytes, str]:
     return head[9:12], body.decode("utf-8", "replace")
 
 
-async def _first(serving: "asyncio.Task[None]", event: Coroutine[Any, Any, object]) -> None:
-    """Waits for an event while the server runs.
+async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any, object]) -> None:
+    """Waits for an event while parts of the process run.
 
     Raises:
-        WorldError: The server has ended by itself.
+        WorldError: One of them has ended by itself.
     """
     waiting = asyncio.ensure_future(event)
     try:
-        await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*parts, waiting], return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
-    if serving.done():
-        await serving
-        raise WorldError("the server has ended by itself")
+    for part in parts:
+        if part.done():
+            await part
+            raise WorldError("a part of the process has ended by itself")
 
 
 def _version() -> str:

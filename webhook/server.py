@@ -11,12 +11,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from webhook.admission import WHOLE, Scope
 from webhook.heads import BoundedProtocol
 
 KEEP_ALIVE: Final = 120
@@ -52,6 +54,11 @@ class TimedProtocol(BoundedProtocol):
         super().on_message_begin()
         self.waiting_since = self.loop.time()
 
+    def on_headers_complete(self) -> None:
+        """From now on there may be an answer, in one go if it is whole; see `WHOLE`."""
+        super().on_headers_complete()
+        cast("Scope", self.scope)[WHOLE] = partial(_answer, self.cycle)
+
     def on_message_complete(self) -> None:
         """The last bytes of a request.
 
@@ -66,6 +73,32 @@ class TimedProtocol(BoundedProtocol):
         """Whether a request is being read or answered."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
+
+
+def _answer(cycle: RequestResponseCycle, head: bytes, body: bytes) -> bool:
+    """Writes a whole response at once, as the cycle's `send` does in two writes.
+
+    Two writes are two TLS records and two system calls, a fifth of what a small review costs.
+
+    Args:
+        cycle: The request that is answered.
+        head: Status line and headers, without the empty line.
+        body: The body.
+
+    Returns:
+        Whether that could be done; if not, `send` can.
+    """
+    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    cycle.transport.write(head + end + body)
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 class AdmissionServer(uvicorn.Server):

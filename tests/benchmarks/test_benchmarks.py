@@ -3,7 +3,7 @@ import time
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import admission, measure, scan, sync
+from benchmarks import admission, measure, scan, serving, sync
 from benchmarks.reviews import SIZES, index, review
 
 
@@ -13,6 +13,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "ROUNDS", 3)
     monkeypatch.setattr(admission, "MANY", 20)
     monkeypatch.setattr(scan, "COUNTS", (1, 3))
+    monkeypatch.setattr(serving, "MANY", ((20, 2),))
+    for name in ("ROUNDS", "LATE_ROUNDS", "CONNECTIONS"):
+        monkeypatch.setattr(serving, name, 2)
+    monkeypatch.setattr(serving, "REQUESTS", 3)
     monkeypatch.setattr(sync, "NUMBER", 2000)
     monkeypatch.setattr(sync, "CHANGES", 10)
 

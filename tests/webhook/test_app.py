@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from services.domain import review as reviews
+from services.domain import verdicts
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import UID
 from webhook import selfcheck
@@ -51,7 +51,7 @@ def test_healthz_fails_when_the_mutation_does(monkeypatch: pytest.MonkeyPatch) -
     def crash(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(reviews, "mutate", crash)
+    monkeypatch.setattr(verdicts, "mutate", crash)
     status, _, answer = Bench().ask("/healthz", method="GET")
     assert status == 503
     assert answer.startswith(b"a review of our own was not answered")

@@ -53,7 +53,7 @@ def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Pa
     arguments = files(tmp_path)
     (tmp_path / "mappings").rmdir()
     code, line = failure(processes, *arguments)
-    assert code == 2
+    assert code == 1
     assert line == f"error: the folder of mappings {tmp_path}/mappings: No such file or directory"
 
 

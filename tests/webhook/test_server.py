@@ -17,6 +17,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
+from webhook.admission import WHOLE, Receive, Scope, Send
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -53,6 +54,27 @@ async def ended(reader: asyncio.StreamReader) -> bool:
     with contextlib.suppress(ConnectionError):
         return await asyncio.wait_for(reader.read(), 10) == b""
     return True
+
+
+def test_an_answer_in_one_go_is_whole_and_the_only_one(tmp_path: Path) -> None:
+    done: list[bool] = []
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"{}"
+        done.extend((scope[WHOLE](*answer), scope[WHOLE](*answer)))
+
+    async def scenario() -> tuple[bytes, bytes]:
+        async with serving(tmp_path, app) as server:
+            reader, writer = await connect(server)
+            writer.write(head(0))
+            kept = await asyncio.wait_for(reader.readexactly(40), 10)
+            writer.write(head(0).replace(b"HTTP/1.1", b"HTTP/1.0"))
+            return kept, await asyncio.wait_for(reader.read(), 10)
+
+    kept, closed = asyncio.run(scenario())
+    assert kept == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+    assert closed == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+    assert done == [True, False, True, False]
 
 
 def head(length: int) -> bytes:
