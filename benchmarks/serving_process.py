@@ -19,7 +19,7 @@ from services.runtime.certificates import CertificateSource
 from services.runtime.lifecycle import stop_signals
 from services.runtime.listening import listen
 from services.runtime.ports_file import write_ports
-from webhook.admission import Gate, Receive, Scope, Send
+from webhook.admission import WHOLE, Gate, Receive, Scope, Send
 from webhook.app import Readiness, build_app
 from webhook.figures import Figures
 from webhook.server import AdmissionServer
@@ -63,6 +63,7 @@ async def serve(folder: Path, mappings: int, namespaces: int) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == CONSTANT:
+            scope.pop(WHOLE, None)
             await constant(receive, send)
         else:
             await webhook(scope, receive, send)

@@ -127,7 +127,7 @@ class Gate:
             status, body = await self.respond(endpoint, scope["headers"], receive)
         except Gone:
             return
-        whole = scope.get(WHOLE)
+        whole = scope.pop(WHOLE, None)  # it knows the scope: left there, they'd keep each other
         if whole is None or status != _OK or self.draining or not whole(_HEAD % len(body), body):
             await self._send(send, status, body)
 

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.folder import issue
-from services.domain.errors import InvalidSettings
+from services.domain.errors import InvalidSettings, WorldError
 from services.runtime.certificates import CertificateSource
 from services.runtime.listening import listen
 from tests.support import eventually_async
@@ -224,3 +224,21 @@ def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
 def test_settings_that_were_not_checked_are_refused() -> None:
     with pytest.raises(InvalidSettings):
         Webhook(WebhookSettings.model_construct(tls_cert=None, tls_key=None, mappings=None))
+
+
+@pytest.mark.parametrize(("raised", "text"), [(OSError("boom"), "boom"), (None, "a part of the")])
+def test_a_part_that_ends_by_itself_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: OSError | None, text: str
+) -> None:
+    async def follow(_: CertificateSource) -> None:
+        if raised is not None:
+            raise raised
+
+    async def scenario() -> None:
+        webhook = Webhook(settings(tmp_path))
+        async with webhook.running():
+            await asyncio.wait_for(webhook.serve_until(asyncio.Event()), 20)
+
+    monkeypatch.setattr(CertificateSource, "follow", follow)
+    with pytest.raises((OSError, WorldError), match=text):
+        asyncio.run(scenario())
