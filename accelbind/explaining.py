@@ -14,6 +14,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from services.domain.documents import BrokenDocument, read_documents
 from services.domain.errors import InvalidManifest, InvalidReview
 from services.domain.mappings import Mapping, MappingIndex, Mode
 from services.domain.mutation import (
@@ -41,16 +42,6 @@ _MODES = {
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML as kubectl reads it: what looks like a date is a text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +74,15 @@ def read_pods(path: Path) -> list[FoundPod]:
         raise InvalidManifest(f"{where}: {error.strerror}") from error
     if len(data) > MAX_BYTES:
         raise InvalidManifest(f"{where} has more than {MAX_BYTES} bytes")
-    try:
-        documents = list(yaml.load_all(data, _Loader))
-        found = [pod for document in documents if document for pod in find_pods(document)]
-    except yaml.YAMLError as error:
-        raise InvalidManifest(f"{where} is not YAML: {_one_line(error)}") from error
-    except RecursionError as error:
-        raise InvalidManifest(f"{where} is nested too deeply") from error
-    except (InvalidManifest, ValueError) as error:
-        raise InvalidManifest(f"{where}: {_one_line(error)}") from error
+    found: list[FoundPod] = []
+    for document in read_documents(data, types=True):
+        place = f"{where}, line {document.line}"
+        if isinstance(document, BrokenDocument):
+            raise InvalidManifest(f"{place}: {plain(document.message, 500)}")
+        try:
+            found += find_pods(document.value) if document.value else ()
+        except InvalidManifest as error:
+            raise InvalidManifest(f"{place}: {_one_line(error)}") from error
     if not found:
         kinds = ", ".join(MAKES_PODS)
         raise InvalidManifest(f"{where} holds nothing that makes pods ({kinds})")

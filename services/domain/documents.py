@@ -1,4 +1,6 @@
-"""YAML from strangers: many documents a text, each read on its own, bounded, all scalars text.
+"""YAML from strangers: many documents a text, each read on its own, bounded.
+
+Scalars are texts, unless who reads asks for what kubectl takes them for.
 
 Why not PyYAML's loaders: a syntax error ends their stream and loses the documents after it; they
 turn an id of digits into a number; they build recursively, so a deep nesting ends the process (the
@@ -18,6 +20,8 @@ from typing import Final
 
 import yaml
 
+from services.domain.yaml_types import NON_FINITE, NULLS, Scalar, typed
+
 MAX_DEPTH: Final = 100
 """How deep lists and mappings may stand in each other; custom resources need about five."""
 
@@ -27,7 +31,11 @@ _NO_CONTENT = re.compile(rb"\s*(#.*)?")
 _LEADING_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
 _BOM_8: Final = b"\xef\xbb\xbf"
 _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
-_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TAG: Final = "tag:yaml.org,2002:"
+_NO_TAG: Final = frozenset({None, "!"})
+_TYPES: Final = {"null": type(None), "bool": bool, "int": int, "float": float}
+_MANY_COPIES: Final = 1_000_000
+"""How much aliases may add to a manifest: who reads one copies what they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,8 @@ class Document:
     Args:
         number: Counted from 1 among the documents of the text that hold anything.
         line: Where it starts, from 1.
-        value: Dicts, lists, texts, and None for null. Aliases share objects: don't change it.
+        value: Dicts, lists, texts, and None for null; numbers, true and false only if they were
+            asked for. Aliases share objects: don't change it.
     """
 
     number: int
@@ -62,11 +71,12 @@ class _Unfit(Exception):
         self.line = event.start_mark.line if event.start_mark else 0
 
 
-def read_documents(text: bytes) -> Iterator[Document | BrokenDocument]:
+def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
     """Reads the documents of a text, one by one, whatever the others look like.
 
     Args:
         text: YAML (or JSON) as it stands in a file, in UTF-8, or UTF-16 with a byte order mark.
+        types: Whether scalars are what kubectl takes them for, tags count, and `<<` merges.
 
     Yields:
         A `Document` for each that could be read, a `BrokenDocument` for each that couldn't;
@@ -78,7 +88,7 @@ def read_documents(text: bytes) -> Iterator[Document | BrokenDocument]:
     for offset, piece in _pieces(text):
         line = offset + _lines_before_content(piece)
         try:
-            for value in _build(piece):
+            for value in _build(piece, types=types):
                 number += 1
                 yield Document(number, line, value)
         except yaml.YAMLError as error:
@@ -129,16 +139,20 @@ class _Open:
     anchor: str | None
     before: int
     key: str | None = None
+    merging: bool = False
+    merged: list[object] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Build:
     """The state of building one piece.
 
-    `size` counts nodes as if aliases were copies; `weights` is the same for each anchored node.
+    `size` counts nodes and their characters as if aliases were copies; `weights` is the same for
+    each anchored node.
     """
 
     limit: int
+    types: bool
     size: int = 0
     open: list[_Open] = field(default_factory=list)
     anchors: dict[str, object] = field(default_factory=dict)
@@ -159,6 +173,9 @@ class _Build:
         parent = self.open[-1]
         if isinstance(parent.value, list):
             parent.value.append(value)
+        elif parent.merging:
+            parent.merged.append(value)
+            parent.merging = False
         elif parent.key is None:
             self._take_key(parent, parent.value, value, event)
         else:
@@ -176,26 +193,55 @@ class _Build:
 
     def scalar(self, event: yaml.ScalarEvent) -> None:
         """A text, or None for a plain null."""
-        self.grow(1, event)
-        value = (
-            None
-            if event.implicit[0] and event.value in _NULLS and not self.wants_key
-            else event.value
-        )
+        weight = 1 + len(event.value)
+        self.grow(weight, event)
+        if self.types and self.wants_key and event.implicit[0] and event.value == "<<":
+            self.open[-1].merging = True
+            return
+        value = self.meaning(event)
         if event.anchor is not None:
             self.anchors[event.anchor] = value
-            self.weights[event.anchor] = 1
+            self.weights[event.anchor] = weight
         self.put(value, event)
+
+    def meaning(self, event: yaml.ScalarEvent) -> Scalar:
+        """What a scalar stands for; a key stands for its text."""
+        text: str = event.value
+        plain: bool = event.implicit[0]
+        if not self.types or self.wants_key:
+            is_null = plain and text in NULLS and (self.types or not self.wants_key)
+            return None if is_null else text
+        if plain:
+            return _finite(text, event)
+        kind = str(event.tag).removeprefix(_TAG)
+        if event.tag in _NO_TAG or kind == "str":
+            return text
+        if kind not in _TYPES:
+            raise _Unfit(f"{event.tag!r:.80} is no tag of a manifest", event)
+        value = _finite(text, event)
+        if kind == "float" and type(value) is int:
+            value = float(value)
+        if type(value) is not _TYPES[kind]:
+            raise _Unfit(f"{text!r:.80} is no {kind}", event)
+        return value
 
     @property
     def wants_key(self) -> bool:
         """Whether the next node is a mapping's key."""
         return (
-            bool(self.open) and isinstance(self.open[-1].value, dict) and self.open[-1].key is None
+            bool(self.open)
+            and isinstance(self.open[-1].value, dict)
+            and self.open[-1].key is None
+            and not self.open[-1].merging
         )
 
-    def start(self, value: list[object] | dict[str, object], event: yaml.NodeEvent) -> None:
+    def start(
+        self, value: list[object] | dict[str, object], event: yaml.CollectionStartEvent
+    ) -> None:
         """A list or mapping begins."""
+        kind = "map" if isinstance(value, dict) else "seq"
+        if self.types and event.tag not in _NO_TAG and event.tag != _TAG + kind:
+            raise _Unfit(f"{event.tag!r:.80} is no tag of a manifest", event)
         self.grow(1, event)
         if len(self.open) >= MAX_DEPTH:
             raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
@@ -204,9 +250,11 @@ class _Build:
             self.anchors.pop(event.anchor, None)
         self.open.append(_Open(value, event.anchor, self.size - 1))
 
-    def end(self) -> None:
+    def end(self, event: yaml.Event) -> None:
         """A list or mapping is complete; only now may aliases mean it."""
         done = self.open.pop()
+        for one in done.merged:
+            _merge(done.value, one, event)
         if done.anchor is not None:
             self.anchors[done.anchor] = done.value
             self.weights[done.anchor] = self.size - done.before
@@ -219,9 +267,27 @@ class _Build:
         self.put(self.anchors[event.anchor], event)
 
 
-def _build(piece: bytes) -> Iterator[object]:
-    # A node takes at least a byte of text, so only aliases get beyond the length of the text.
-    build = _Build(limit=0)
+def _finite(text: str, event: yaml.Event) -> Scalar:
+    if text in NON_FINITE:
+        raise _Unfit(f"{text} is no number that JSON has", event)
+    return typed(text)
+
+
+def _merge(into: object, merged: object, event: yaml.Event) -> None:
+    """Adds what `<<` names, a mapping or a list of some, where a key isn't set already."""
+    for one in merged if isinstance(merged, list) else [merged]:
+        if not isinstance(one, dict) or not isinstance(into, dict):
+            raise _Unfit("<< takes a mapping or a list of them", event)
+        for key, value in one.items():
+            into.setdefault(key, value)
+
+
+def _build(piece: bytes, *, types: bool) -> Iterator[object]:
+    # A node and its characters take half as many bytes of text, or more, so that only aliases get
+    # beyond twice its length.
+    spare = min(8 * len(piece), _MANY_COPIES) if types else 8 * len(piece)
+    limit = 2 * len(piece) + spare + 1000
+    build = _Build(limit, types)
     for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
         match event:
             case yaml.ScalarEvent():
@@ -231,11 +297,11 @@ def _build(piece: bytes) -> Iterator[object]:
             case yaml.SequenceStartEvent():
                 build.start([], event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                build.end()
+                build.end(event)
             case yaml.AliasEvent():
                 build.alias(event)
             case yaml.DocumentStartEvent():
-                build = _Build(limit=10 * len(piece) + 1000)
+                build = _Build(limit, types)
             case yaml.DocumentEndEvent():
                 yield build.root
 

@@ -327,11 +327,11 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
     [
         ("", "holds nothing that makes pods (Pod, List, CronJob, "),
         ("kind: ConfigMap", "holds nothing that makes pods"),
-        ("{", "is not YAML: while parsing"),
-        ("a: *unknown", "is not YAML: found undefined alias"),
-        ("kind: !!python/object:os.system x", "is not YAML: could not determine a constructor"),
-        ("\x00", "is not YAML: unacceptable character"),
-        ("[" * 5000, "is nested too deeply"),
+        ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
+        ("a: *unknown", "line 1: *unknown names nothing before it"),
+        ("kind: !!python/object:os.system x", "object:os.system' is no tag of a manifest"),
+        ("\x00", "not YAML: unacceptable character"),
+        ("[" * 5000, "it nests more than 100 levels deep"),
         ("just text", "a document of a manifest must be an object with a kind"),
         ("a: b", "an object of a manifest must have a kind"),
         ("{kind: List, items: 3}", "items of a List must be a list"),
@@ -345,8 +345,8 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
             "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
         ),
         ("{kind: Pod, metadata: {name: 3}}", "Pod: the pod can't be read: Expected `str"),
-        ("{kind: Pod, ? [1] : 2}", "is not YAML: while constructing a mapping"),
-        ("{kind: Pod, metadata: {name: p}, ? null : 2}", "Pod p: Only dicts with"),
+        ("{kind: Pod, ? [1] : 2}", "a key has to be a text"),
+        ("{kind: Pod, metadata: {name: p}, ? null : 2}", "a key has to be a text"),
         (
             (
                 "{kind: Pod, spec: {containers: "
@@ -389,3 +389,27 @@ def test_files_that_are_not_there_are_named(explain: Explain, tmp_path: Path) ->
     assert "none.yaml: No such file or directory" in err
     code, _, err = explain(POD, "--mappings", str(tmp_path / "nowhere"))
     assert (code, "nowhere" in err) == (2, True)
+
+
+def test_aliases_that_would_fill_the_memory_are_refused(explain: Explain) -> None:
+    bomb = ["kind: Pod", "spec: {}", f"a0: &a0 [{','.join('x' * 10)}]"]
+    bomb += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    code, out, err = explain("\n".join(bomb))
+    assert (code, out) == (2, "")
+    assert err.endswith("its aliases expand to far more than is written\n")
+
+
+@pytest.mark.parametrize("quantity", [".nan", ".inf", "-.INF"])
+def test_what_json_has_no_number_for_is_refused(explain: Explain, quantity: str) -> None:
+    manifest = (
+        f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{a.b/c: {quantity}}}}}}}]}}"
+    )
+    code, out, err = explain(manifest)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"line 2: {quantity} is no number that JSON has\n")
+
+
+def test_what_only_yaml_1_1_knows_is_a_text(explain: Explain) -> None:
+    code, out, err = explain(POD.replace("image: registry/app:1", "args: [=, 12:30:00, 1:20.5]"))
+    assert (code, err) == (0, "")
+    assert "admitted, rewritten" in out

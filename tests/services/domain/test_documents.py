@@ -154,6 +154,62 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert str(value) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
 
 
+def types(text: str) -> list[object]:
+    found = read_documents(text.encode(), types=True)
+    return [one.value if isinstance(one, Document) else one.message for one in found]
+
+
+def test_scalars_of_manifests_have_types_and_keys_are_texts() -> None:
+    assert types("a: 1\nb: 1.5\nc: yes\nd: '1'\ne:\n8080: x\n") == [
+        {"a": 1, "b": 1.5, "c": True, "d": "1", "e": None, "8080": "x"}
+    ]
+
+
+def test_tags_of_manifests_count() -> None:
+    text = "[!!str 1, !!int '2', !!float 3, !!bool 'no', !!null '', !!seq [], !!map {}, ! []]"
+    (value,) = types(text)
+    assert str(value) == str(["1", 2, 3.0, False, None, [], {}, []])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("!!int x", "'x' is no int"),
+        ("!!bool 1", "'1' is no bool"),
+        ("!!binary eA==", "'tag:yaml.org,2002:binary' is no tag of a manifest"),
+        ("!!set {a}", "'tag:yaml.org,2002:set' is no tag of a manifest"),
+        ("!mine [a]", "'!mine' is no tag of a manifest"),
+        ("a: .inf", ".inf is no number that JSON has"),
+        ("!!float '.nan'", ".nan is no number that JSON has"),
+        ("~: 1", "a key has to be a text"),
+        ("<<: 1", "<< takes a mapping or a list of them"),
+        ("<<: [1]", "<< takes a mapping or a list of them"),
+    ],
+)
+def test_what_a_manifest_cannot_hold_is_told(text: str, message: str) -> None:
+    assert types(text) == [message]
+
+
+def test_mappings_are_merged_into_manifests_where_a_key_is_not_set() -> None:
+    base = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\n"
+    assert types(base + "c: {<<: *a, y: 5}\nd: {<<: [*a, *b]}\n'<<': text\n") == [
+        {
+            "a": {"x": 1, "y": 2},
+            "b": {"y": 3, "z": 4},
+            "c": {"x": 1, "y": 5},
+            "d": {"x": 1, "y": 2, "z": 4},
+            "<<": "text",
+        }
+    ]
+
+
+@pytest.mark.parametrize("with_types", [False, True])
+def test_a_long_text_is_not_copied_without_end(with_types: bool) -> None:
+    text = "a: &a " + "x" * 10_000 + "\nb: [" + "*a, " * 10_000 + "]\n"
+    (found,) = read_documents(text.encode(), types=with_types)
+    assert isinstance(found, BrokenDocument)
+
+
 # JSON escapes other characters as surrogate pairs, which YAML's escapes don't know.
 # A key of more than 1024 characters would need a "?" before it.
 BASIC_TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20)
