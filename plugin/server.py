@@ -20,6 +20,7 @@ import structlog
 from services.domain.allocation import ContainerAllocation, allocate
 from services.domain.devices import Device, PluginMode
 from services.domain.errors import AccelbindError, AskerError, KubeletError
+from services.domain.preference import prefer
 from services.domain.text import clip
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -107,7 +108,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     def options(self) -> pb.DevicePluginOptions:
         """What the kubelet should call before it starts a container or chooses devices."""
         return pb.DevicePluginOptions(
-            pre_start_required=self._gate is not None, get_preferred_allocation_available=False
+            pre_start_required=self._gate is not None, get_preferred_allocation_available=True
         )
 
     async def start(self, path: Path) -> None:
@@ -207,16 +208,17 @@ class ResourceServer(rpc.DevicePluginServicer):
             pb.PreferredAllocationRequest, pb.PreferredAllocationResponse
         ],
     ) -> pb.PreferredAllocationResponse:
-        """The devices that must be in, then the others in the kubelet's order.
-
-        Not announced in `GetDevicePluginOptions`: the kubelet chooses as well by itself.
-        """
+        """The devices that each container should get: one answer a request, in their order."""
         return pb.PreferredAllocationResponse(
             container_responses=[
-                pb.ContainerPreferredAllocationResponse(deviceIDs=preferred(each))
+                pb.ContainerPreferredAllocationResponse(deviceIDs=self._prefer(each))
                 for each in request.container_requests
             ]
         )
+
+    def _prefer(self, asked: pb.ContainerPreferredAllocationRequest) -> list[str]:
+        must, size = asked.must_include_deviceIDs, asked.allocation_size
+        return prefer(self._devices, asked.available_deviceIDs, must, size)
 
     async def Allocate(  # noqa: N802
         self,
@@ -319,12 +321,6 @@ def _told(device: Device) -> pb.Device:
     if device.numa_node is not None:  # set but empty breaks the single-numa-node policy
         told.topology.nodes.add(ID=device.numa_node)
     return told
-
-
-def preferred(request: pb.ContainerPreferredAllocationRequest) -> list[str]:
-    """Devices for one container: those it must have, then the first of the rest."""
-    chosen = dict.fromkeys((*request.must_include_deviceIDs, *request.available_deviceIDs))
-    return list(chosen)[: max(0, request.allocation_size)]
 
 
 def message(given: ContainerAllocation) -> pb.ContainerAllocateResponse:

@@ -103,6 +103,23 @@ async def test_a_pod_gets_its_device(short_dir: Path, rack: Rack, kubelet: Kubel
         assert dict(main.granted.env) == {variable: "0000:5e:00.0"}
 
 
+async def test_a_container_gets_devices_of_one_card_on_one_node(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for numa_node in (0, 1, 1, 0):
+        rack.add_card(CardSpec(ports=2, numa_node=numa_node))
+    async with running(settings(short_dir)):
+        await offered(kubelet, 8)
+        begun = await kubelet.admit(pod("p", container("c", AF)))
+        pair = await kubelet.admit(pod("q", container("c", AF, 2)))
+        rest = await kubelet.admit(pod("r", container("c", AF)))
+        given = []
+        for each in (begun, pair, rest):
+            await kubelet.settled(each)
+            given.append({node.container_path[-1] for node in each["c"].granted.devices})
+    assert given == [{"0"}, {"6", "7"}, {"1"}]
+
+
 async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: Rack) -> None:
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:

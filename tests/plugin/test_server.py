@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin.server import MAX_DETAILS, ResourceServer, StartGate, preferred
+from plugin.server import MAX_DETAILS, ResourceServer, StartGate
 from services.domain.devices import Device, DeviceNode, PluginMode, Problem
 from services.domain.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.kubelet import channel
@@ -236,7 +236,7 @@ async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_star
     async with serving(short_dir, device("a"), counts=counts) as (_, stub):
         options = await stub.GetDevicePluginOptions(pb.Empty())
         assert not options.pre_start_required
-        assert not options.get_preferred_allocation_available
+        assert options.get_preferred_allocation_available
         await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
     assert counts.prestarts == []
 
@@ -275,25 +275,25 @@ async def test_what_a_gate_raises_becomes_the_code_and_text_of_the_pods_event(
     assert counts.prestarts == [outcome]
 
 
-async def test_preferred_devices_are_those_it_must_have_and_the_first_others(
+async def test_devices_of_one_node_are_preferred_and_those_that_must_be_included_are(
     short_dir: Path,
 ) -> None:
-    request = pb.ContainerPreferredAllocationRequest(
-        available_deviceIDs=["a", "b", "c"], must_include_deviceIDs=["c"], allocation_size=2
-    )
-    async with serving(short_dir, device("a")) as (_, stub):
+    given = [device("a", numa_node=0), device("b", numa_node=1), device("c", numa_node=1)]
+    ids = [each.id for each in given]
+    asked = [
+        pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=2),
+        pb.ContainerPreferredAllocationRequest(
+            available_deviceIDs=ids, must_include_deviceIDs=["a"], allocation_size=2
+        ),
+        pb.ContainerPreferredAllocationRequest(available_deviceIDs=[*ids, "z"], allocation_size=9),
+        pb.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=-1),
+    ]
+    async with serving(short_dir, *given) as (_, stub):
         answer = await stub.GetPreferredAllocation(
-            pb.PreferredAllocationRequest(container_requests=[request])
+            pb.PreferredAllocationRequest(container_requests=asked)
         )
-    assert list(answer.container_responses[0].deviceIDs) == ["c", "a"]
-
-
-@pytest.mark.parametrize(("size", "chosen"), [(-1, []), (0, []), (9, ["a"])])
-def test_preferring_never_gives_what_is_not_there(size: int, chosen: list[str]) -> None:
-    request = pb.ContainerPreferredAllocationRequest(
-        available_deviceIDs=["a"], allocation_size=size
-    )
-    assert preferred(request) == chosen
+    chosen = [list(each.deviceIDs) for each in answer.container_responses]
+    assert chosen == [["b", "c"], ["a", "b"], ["a", "b", "c"], []]
 
 
 async def test_a_server_answers_its_own_call(short_dir: Path) -> None:
