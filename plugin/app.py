@@ -1,16 +1,16 @@
 """The plugin process: what it is made of, how it starts, how it ends.
 
-One event loop. Tasks: the look at the kubelet's folder, discovery, an endpoint a resource; beside
-them the probes' small HTTP server. One daemon thread reads files that may hang. SIGTERM or SIGINT
-ends discovery, then every endpoint (streams first, then sockets), then the rest; a scan that hangs
-holds nobody up.
+One event loop. Tasks: the look at the kubelet's folder, discovery, what wakes it when cards come
+and go, an endpoint a resource; beside them the probes' small HTTP server. One daemon thread reads
+files that may hang. SIGTERM or SIGINT ends discovery, then every endpoint (streams first, then
+sockets), then the rest; a scan that hangs holds nobody up.
 """
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from typing import Any, Final
 
 import structlog
 
@@ -149,19 +149,21 @@ class Plugin:
         async with asyncio.TaskGroup() as group:
             self._fleet = fleet = Fleet(self._endpoint, group)
             watching = group.create_task(self._kubelet.run(), name="kubelet")
-            looking = group.create_task(self._discovery.run(), name="discovery")
-            hearing = group.create_task(self._hear(), name="card events")
+            looking = [group.create_task(each, name=name) for name, each in self._looking()]
             await stop.wait()
             log.info("plugin ends")
-            hearing.cancel()
-            looking.cancel()
+            for task in looking:
+                task.cancel()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await fleet.close()
             watching.cancel()
 
-    async def _hear(self) -> None:
-        await follow_card_events(self._options.root, self._discovery.look_now)
+    def _looking(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What looks at the cards, or calls for a look."""
+        yield "discovery", self._discovery.run()
+        if self._options.mode is not PluginMode.UNITS:
+            yield "card events", follow_card_events(self._options.root, self._discovery.look_now)
 
     async def _healthz(self) -> probes.Answer:
         return await probes.healthz(self._fleet.endpoints if self._fleet else {})

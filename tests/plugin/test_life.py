@@ -4,9 +4,10 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NoReturn
 
 import grpc
@@ -37,6 +38,12 @@ SETTLED = 0.5
 
 async def offered(kubelet: KubeletStandIn, count: int, resource: str = AF) -> None:
     await kubelet.until(lambda: kubelet.allocatable.get(resource, 0) == count)
+
+
+async def seconds_until(step: Awaitable[None]) -> float:
+    began = time.perf_counter()
+    await step
+    return time.perf_counter() - began
 
 
 def methods(kubelet: KubeletStandIn) -> list[str]:
@@ -396,6 +403,22 @@ async def test_a_resource_without_devices_is_not_registered_with_a_new_kubelet(
         await eventually_async(lambda: state(plugin) is State.IDLE)
         rack.add_card(CardSpec())
         await offered(kubelet, 1)
+
+
+async def test_a_card_that_comes_or_goes_is_streamed_without_waiting_for_the_next_scan(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
+) -> None:
+    rack.add_card(CardSpec())
+    took = []
+    async with running(settings(short_dir, scan_interval=3600)):
+        await offered(kubelet, 1)
+        for _ in range(20):
+            address = rack.add_card(CardSpec())
+            took.append(await seconds_until(offered(kubelet, 2)))
+            rack.remove_card(address)
+            took.append(await seconds_until(offered(kubelet, 1)))
+    figure(f"on the stream after {median(took) * 1000:.0f} ms (median), {max(took) * 1000:.0f} ms")
+    assert median(took) < 0.05
 
 
 async def test_a_port_that_breaks_is_unhealthy_and_heals(
