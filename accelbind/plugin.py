@@ -66,6 +66,15 @@ def plugin(
             rich_help_panel=CARDS,
         ),
     ] = None,
+    healthy_after: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Good scans in a row after which what was unhealthy is healthy again.",
+            show_default="3",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
     kubelet_dir: Annotated[
         Path | None,
         typer.Option(

@@ -26,6 +26,7 @@ from plugin.prestart import FILES_SECONDS, FunctionGate, PodSource
 from plugin.server import ResourceServer, StartGate
 from plugin.sockets import SocketNames, sweep
 from plugin.worker import DaemonExecutor, Worker
+from services.domain.damping import Damping
 from services.domain.devices import Device, PluginMode
 from services.domain.errors import HardwareError
 from services.domain.tree import Tree
@@ -109,6 +110,7 @@ class Plugin:
             root=options.root,
             units=options.units,
             interval=options.scan_interval,
+            damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
             scan=self._scanner.scan,
             worker=self._worker,
             apply=self._apply,

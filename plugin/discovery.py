@@ -1,8 +1,8 @@
 """Looking at the cards again and again, and telling who needs to know.
 
-`run_once` is one look: scan, build the tree, report, apply. The loop around it goes on whatever a
-look comes to: a scan that hangs is given up and said once, and what was known goes on being
-offered until it is known better.
+`run_once` is one look: scan, build the tree, damp what flaps, report, apply. The loop around it
+goes on whatever a look comes to: a scan that hangs is given up and said once, and what was known
+goes on being offered until it is known better.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import structlog
 
 from plugin.report import report_inventory, report_tree
 from plugin.worker import Worker
+from services.domain.damping import Damping, Health, damp
 from services.domain.devices import Inventory, PluginMode
 from services.domain.errors import HardwareError
 from services.domain.tree import Tree, build_tree, empty_tree
@@ -34,6 +35,7 @@ class Discovery:
         root: Folder below which `sys/` and `dev/` are.
         units: How many units there are in mode `units`.
         interval: Seconds between two looks.
+        damping: What it takes for a device to be trusted again.
         scan: Reads the cards below the root; called in the worker's thread.
         worker: Where to scan.
         apply: Told each tree.
@@ -47,6 +49,7 @@ class Discovery:
         root: Path,
         units: int,
         interval: float,
+        damping: Damping,
         scan: Callable[[], Inventory],
         worker: Worker,
         apply: Callable[[Tree], None],
@@ -61,6 +64,8 @@ class Discovery:
         self._root = root
         self._units = units
         self._interval = interval
+        self._damping = damping
+        self._health = Health()
         self._scan = scan
         self._worker = worker
         self._apply = apply
@@ -95,6 +100,7 @@ class Discovery:
         if self.trouble:
             log.info("scans answer again")
         self.trouble = ""
+        tree, self._health = damp(tree, self._health, self._damping, now=time.monotonic())
         report_inventory(self.inventory, inventory)
         report_tree(self.tree, tree)
         self.inventory, self.tree = inventory, tree

@@ -22,6 +22,7 @@ class PluginOptions:
         node_name: This node's name in the cluster.
         units: How many units there are in mode `units`.
         scan_interval: Seconds between two looks at the cards.
+        healthy_after: Good scans in a row after which a device that was lost is trusted again.
         metrics_host: Address for metrics and probes.
         metrics_port: Port for them; 0 means any free one.
         ports_file: Where to write the port taken, if anywhere.
@@ -38,6 +39,7 @@ class PluginOptions:
     node_name: str
     units: int
     scan_interval: float
+    healthy_after: int
     metrics_host: str
     metrics_port: int
     ports_file: Path | None

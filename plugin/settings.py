@@ -41,6 +41,8 @@ class PluginSettings(ProcessSettings):
     """How many units there are in mode `units`."""
     scan_interval: Annotated[float, Field(ge=0.05, le=3600)] = 5.0
     """Seconds between two looks at the cards."""
+    healthy_after: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Good scans in a row after which a device that was unhealthy is healthy again."""
     metrics_host: str = ALL_ADDRESSES
     """Address for metrics and probes; `::` means all, IPv6 and IPv4."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9102

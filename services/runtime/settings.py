@@ -37,6 +37,7 @@ ENVIRONMENT: Final = frozenset(
     {
         "drain_seconds",
         "domain",
+        "healthy_after",
         "host",
         "host_root",
         "kubeconfig",

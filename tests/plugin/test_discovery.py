@@ -9,6 +9,7 @@ import pytest
 from plugin import discovery as module
 from plugin.discovery import Discovery
 from plugin.worker import Worker
+from services.domain.damping import Damping
 from services.domain.devices import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.domain.errors import HardwareError
 from services.domain.tree import Tree
@@ -40,6 +41,7 @@ class Setting:
             root=Path("/r"),
             units=3,
             interval=interval,
+            damping=Damping(good_scans=2),
             scan=self.scan,
             worker=Worker("files"),
             apply=self.trees.append,
@@ -61,6 +63,23 @@ async def test_a_look_scans_applies_and_remembers() -> None:
     kept = setting.discovery.tree.resources[AF]["dfl-port.0"]
     assert not kept.healthy
     assert len(setting.seconds) == 2
+
+
+async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> None:
+    setting = Setting()
+    health = []
+    for problems in ((), (Problem("port-errors", "m"),), (), ()):
+        setting.found = lambda problems=problems: card(NLB0, *problems)  # type: ignore[misc]
+        await setting.discovery.run_once()
+        (device,) = setting.trees[-1].devices()
+        health.append((device.healthy, [reason.reason for reason in device.reasons]))
+    assert health == [
+        (True, []),
+        (False, ["port-errors"]),
+        (False, ["recovering"]),
+        (True, []),
+    ]
+    assert (await setting.discovery.fresh_tree(seconds=5)).resources == setting.trees[-1].resources
 
 
 async def test_a_fresh_tree_remembers_nothing_and_changes_nothing() -> None:

@@ -54,6 +54,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"units": 0}, "--units"),
         ({"units": "many"}, "--units"),
         ({"scan_interval": 0}, "--scan-interval"),
+        ({"healthy_after": 0}, "--healthy-after"),
         ({"metrics_port": 65536}, "--metrics-port"),
         ({"node_name": ""}, "--node-name"),
         ({"log_level": "loud"}, "--log-level"),
