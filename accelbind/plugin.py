@@ -75,6 +75,24 @@ def plugin(
             rich_help_panel=CARDS,
         ),
     ] = None,
+    cdi_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of CDI files, such as /var/run/cdi, to describe the devices in.",
+            show_default="none",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    cdi: Annotated[
+        bool | None,
+        typer.Option(
+            "--cdi/--no-cdi",
+            help="Give containers the devices' CDI names too.",
+            show_default="no-cdi",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
     kubelet_dir: Annotated[
         Path | None,
         typer.Option(

@@ -16,6 +16,7 @@ import structlog
 
 from plugin import probes
 from plugin.backoff import Backoff
+from plugin.cdi import CdiPublisher
 from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint
 from plugin.fleet import Fleet
@@ -103,7 +104,8 @@ class Plugin:
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
-        self._worker = Worker("files")
+        self._workers: list[Worker] = []
+        self._worker = self._own_worker("files")
         self._scanner = Scanner(options.root)
         self._discovery = Discovery(
             mode=options.mode,
@@ -116,6 +118,7 @@ class Plugin:
             apply=self._apply,
             scanned=self._metrics.scanned,
         )
+        self._cdi = self._cdi_publisher()
         self._metrics.watch(lambda: self._discovery.tree, lambda: len(self._scanner.hanging))
         self._gate = self._function_gate(pods)
         self._fleet: Fleet | None = None
@@ -144,7 +147,8 @@ class Plugin:
             raise group.exceptions[0] from group
         finally:
             await server.close()
-            self._worker.close()
+            for worker in self._workers:
+                worker.close()
         log.info("plugin ended")
 
     async def _work(self, stop: asyncio.Event) -> None:
@@ -162,8 +166,10 @@ class Plugin:
             watching.cancel()
 
     def _looking(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What looks at the cards, or calls for a look."""
+        """What looks at the cards, calls for a look, or does something about what was seen."""
         yield "discovery", self._discovery.run()
+        if self._cdi is not None:
+            yield "cdi", self._cdi.run()
         if self._options.mode is not PluginMode.UNITS:
             yield "card events", follow_card_events(self._options.root, self._discovery.look_now)
 
@@ -174,8 +180,22 @@ class Plugin:
         return await probes.readyz(self._discovery, self._fleet.endpoints if self._fleet else {})
 
     def _apply(self, tree: Tree) -> None:
+        if self._cdi is not None:
+            self._cdi.take(tree)
         if self._fleet is not None:
             self._fleet.apply(tree)
+
+    def _cdi_publisher(self) -> CdiPublisher | None:
+        folder, host_root = self._options.cdi_dir, str(self._options.host_root)
+        if folder is None:
+            return None
+        return CdiPublisher(folder, host_root=host_root, worker=self._own_worker("cdi"))
+
+    def _own_worker(self, name: str) -> Worker:
+        """A thread for what may hang and must not hold up the reading of files."""
+        worker = Worker(name)
+        self._workers.append(worker)
+        return worker
 
     def _function_gate(self, pods: PodSource | None) -> StartGate | None:
         options = self._options
@@ -199,6 +219,7 @@ class Plugin:
                 device_root=str(self._options.host_root),
                 gate=self._gate,
                 counters=self._metrics,
+                cdi=self._named_by_cdi,
             )
 
         return Endpoint(
@@ -210,6 +231,9 @@ class Plugin:
             registered=self._metrics.registered,
             backoff=Backoff(),
         )
+
+    def _named_by_cdi(self) -> frozenset[str]:
+        return self._cdi.published if self._cdi and self._options.cdi else frozenset()
 
     async def _sweep(self) -> None:
         folder = self._kubelet.folder

@@ -26,6 +26,8 @@ class PluginOptions:
         metrics_host: Address for metrics and probes.
         metrics_port: Port for them; 0 means any free one.
         ports_file: Where to write the port taken, if anywhere.
+        cdi_dir: Folder of CDI files to keep one of ours in, if any.
+        cdi: Whether `Allocate` names devices by CDI.
         kubeconfig: How to reach the API server, if a file says it.
         pod_logs_dir: Where the host's `/var/log/pods` is.
         log_level: The least severe level logged.
@@ -43,6 +45,8 @@ class PluginOptions:
     metrics_host: str
     metrics_port: int
     ports_file: Path | None
+    cdi_dir: Path | None
+    cdi: bool
     kubeconfig: Path | None
     pod_logs_dir: Path
     log_level: str

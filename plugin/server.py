@@ -8,7 +8,7 @@ last: one that is slow skips to the newest list instead of queueing all of them.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -75,6 +75,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         device_root: Folder below which the host's `dev/` is, as the host sees it.
         gate: Asked before a container starts; without one, the kubelet doesn't ask.
         counters: What to count with.
+        cdi: Ids of the devices to name by CDI, as of now.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         device_root: str,
         gate: StartGate | None,
         counters: Counters,
+        cdi: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self.resource = resource
         self.path: Path | None = None
@@ -99,6 +101,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._device_root = device_root
         self._gate = gate
         self._counters = counters
+        self._cdi = cdi
         self._server: grpc.aio.Server | None = None
         self._streams: set[asyncio.Event] = set()
         self._drained = asyncio.Event()
@@ -244,7 +247,9 @@ class ResourceServer(rpc.DevicePluginServicer):
         return pb.AllocateResponse(container_responses=[message(one) for one in given])
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
-        return allocate(self._devices, ids, mode=self._mode, host_root=self._device_root)
+        return allocate(
+            self._devices, ids, mode=self._mode, host_root=self._device_root, cdi=self._cdi()
+        )
 
     async def PreStartContainer(  # noqa: N802
         self,

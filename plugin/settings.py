@@ -4,9 +4,9 @@ import os
 import socket
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from plugin.options import PluginOptions
 from services.domain.devices import PluginMode
@@ -51,6 +51,17 @@ class PluginSettings(ProcessSettings):
     """How to reach the API server; None: `KUBECONFIG`, or the pod's service account."""
     pod_logs_dir: AbsolutePath = Path("/var/log/pods")
     """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
+
+    cdi_dir: AbsolutePath | None = None
+    """Folder of CDI files to keep one about this node's devices in; None: none is written."""
+    cdi: bool = False
+    """Whether `Allocate` names devices by CDI, beside their nodes."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.cdi and self.cdi_dir is None:
+            raise ValueError("--cdi names devices that a file in --cdi-dir describes: set that too")
+        return self
 
     def options(self) -> PluginOptions:
         """What the process has to know of all this, without pydantic."""

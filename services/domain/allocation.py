@@ -1,9 +1,10 @@
 """What one container gets for the devices that the kubelet chose for it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from services.domain.cdi import qualified_name
 from services.domain.devices import Device, PluginMode
 from services.domain.errors import NotAllowed
 
@@ -46,7 +47,12 @@ class ContainerAllocation:
 
 
 def allocate(
-    devices: Mapping[str, Device], ids: Sequence[str], *, mode: PluginMode, host_root: str = "/"
+    devices: Mapping[str, Device],
+    ids: Sequence[str],
+    *,
+    mode: PluginMode,
+    host_root: str = "/",
+    cdi: Collection[str] = (),
 ) -> ContainerAllocation:
     """What a container gets for the devices it was allocated.
 
@@ -57,6 +63,8 @@ def allocate(
         ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
         mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
+        cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
+            the same: a runtime that is told both makes them once, and one without CDI makes them.
 
     Raises:
         NotAllowed: An id is not one of the resource's.
@@ -74,6 +82,7 @@ def allocate(
             NodeMount(f"/dev/{name}", f"{before}/dev/{name}", permissions)
             for name, permissions in names.items()
         ),
+        cdi_devices=tuple(qualified_name(device.id) for device in chosen if device.id in cdi),
     )
 
 

@@ -35,6 +35,8 @@ PREFIX: Final = "ACCELBIND_"
 
 ENVIRONMENT: Final = frozenset(
     {
+        "cdi",
+        "cdi_dir",
         "drain_seconds",
         "domain",
         "healthy_after",

@@ -1,6 +1,7 @@
 """The plugin and a kubelet that does all that kubelets do, in one process."""
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -125,6 +126,28 @@ async def test_a_container_gets_devices_of_one_card_on_one_node(
             await kubelet.settled(each)
             given.append({node.container_path[-1] for node in each["c"].granted.devices})
     assert given == [{"0"}, {"6", "7"}, {"1"}]
+
+
+async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    address = rack.add_card(CardSpec())
+    folder = short_dir / "cdi"
+    for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
+        async with running(settings(short_dir, cdi_dir=folder, cdi=cdi)) as plugin:
+            await offered(kubelet, 1)
+            await eventually_async(lambda: plugin._cdi and plugin._cdi.published)
+            admitted = await kubelet.admit(pod(f"p-{cdi}".lower(), container("c", AF)))
+            await kubelet.settled(admitted)
+            assert admitted["c"].granted.cdi_devices == names
+            assert [each.host_path for each in admitted["c"].granted.devices] == [
+                f"{short_dir}/root/dev/dfl-port.0"
+            ]
+            await kubelet.delete_pod(admitted)
+        assert json.loads((folder / "accelbind-fpga.json").read_bytes())["cdiVersion"] == "0.5.0"
+    rack.remove_card(address)
+    async with running(settings(short_dir, cdi_dir=folder)):
+        await eventually_async(lambda: list(folder.iterdir()) == [])
 
 
 async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: Rack) -> None:

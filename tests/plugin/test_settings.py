@@ -55,6 +55,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"units": "many"}, "--units"),
         ({"scan_interval": 0}, "--scan-interval"),
         ({"healthy_after": 0}, "--healthy-after"),
+        ({"cdi": True}, "--cdi names devices that a file in --cdi-dir describes"),
         ({"metrics_port": 65536}, "--metrics-port"),
         ({"node_name": ""}, "--node-name"),
         ({"log_level": "loud"}, "--log-level"),

@@ -103,6 +103,15 @@ def test_the_host_root_is_the_root_unless_told() -> None:
     assert answer.devices[0].host_path == "/dev/dfl-port.0"
 
 
+def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    ids = list(devices)
+    answer = allocate(devices, ids, mode=PluginMode.AF, cdi={ids[0], "dfl-port.99"})
+    assert len(ids) > 1
+    assert answer.cdi_devices == (f"intel.cdi.k8s.io/fpga={ids[0]}",)
+    assert answer.devices == allocate(devices, ids, mode=PluginMode.AF).devices
+
+
 def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     devices = tree(PluginMode.UNITS).resources[UNIT]
     answer = allocate(devices, ["1", "0", "1"], mode=PluginMode.UNITS)
