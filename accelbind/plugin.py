@@ -75,11 +75,21 @@ def plugin(
             rich_help_panel=CARDS,
         ),
     ] = None,
+    clear_errors: Annotated[
+        bool | None,
+        typer.Option(
+            "--clear-errors/--no-clear-errors",
+            help="Clear errors that a container left in a port, once nobody has it.",
+            show_default="clear-errors",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
     cdi_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Folder of CDI files, such as /var/run/cdi, to describe the devices in.",
+            readable=False,
             show_default="none",
             rich_help_panel=CARDS,
         ),

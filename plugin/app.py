@@ -17,9 +17,11 @@ import structlog
 from plugin import probes
 from plugin.backoff import Backoff
 from plugin.cdi import CdiPublisher
+from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint
 from plugin.fleet import Fleet
+from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
@@ -119,6 +121,7 @@ class Plugin:
             scanned=self._metrics.scanned,
         )
         self._cdi = self._cdi_publisher()
+        self._clearing = self._error_clearing()
         self._metrics.watch(lambda: self._discovery.tree, lambda: len(self._scanner.hanging))
         self._gate = self._function_gate(pods)
         self._fleet: Fleet | None = None
@@ -170,6 +173,8 @@ class Plugin:
         yield "discovery", self._discovery.run()
         if self._cdi is not None:
             yield "cdi", self._cdi.run()
+        if self._clearing is not None:
+            yield "clearing", self._clearing.run()
         if self._options.mode is not PluginMode.UNITS:
             yield "card events", follow_card_events(self._options.root, self._discovery.look_now)
 
@@ -182,6 +187,8 @@ class Plugin:
     def _apply(self, tree: Tree) -> None:
         if self._cdi is not None:
             self._cdi.take(tree)
+        if self._clearing is not None and self._discovery.inventory is not None:
+            self._clearing.take(self._discovery.inventory)
         if self._fleet is not None:
             self._fleet.apply(tree)
 
@@ -190,6 +197,21 @@ class Plugin:
         if folder is None:
             return None
         return CdiPublisher(folder, host_root=host_root, worker=self._own_worker("cdi"))
+
+    def _error_clearing(self) -> ErrorClearing | None:
+        options = self._options
+        if not options.clear_errors or options.mode is PluginMode.UNITS:
+            return None
+        holders = HolderSource(
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=self._worker
+        )
+        return ErrorClearing(
+            options.root,
+            holders=holders.read,
+            worker=self._own_worker("errors"),
+            counted=self._metrics.errors_cleared,
+            look_now=self._discovery.look_now,
+        )
 
     def _own_worker(self, name: str) -> Worker:
         """A thread for what may hang and must not hold up the reading of files."""

@@ -22,6 +22,9 @@ from services.hardware.errors_clear import Cleared, Outcome, clear_errors
 
 WRITE_SECONDS: Final = 5.0
 
+HUNG: Final = "hung"
+"""The outcome of a write that takes longer."""
+
 log = structlog.get_logger(room="plugin")
 
 
@@ -32,7 +35,7 @@ class ErrorClearing:
         root: Folder below which `sys/` is.
         holders: Reads whose the devices are.
         worker: Where to write; not one that others wait for.
-        counted: Told each outcome, for metrics: those of `Outcome`, and `hung`.
+        counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
         look_now: Asks for a scan, to see whether errors stay away.
     """
 
@@ -96,7 +99,7 @@ class ErrorClearing:
                 what=f"clearing the errors of {clearing.port}",
             )
         except HardwareError as error:
-            self._counted("hung")
+            self._counted(HUNG)
             log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
             return None
         self._counted(done.outcome)

@@ -7,7 +7,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from plugin.clearing import HUNG
 from services.domain.tree import Tree
+from services.hardware.errors_clear import Outcome
 from services.kubelet.channel import HEALTHY, UNHEALTHY
 
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
@@ -54,6 +56,15 @@ class PluginMetrics:
         )
         for outcome in ("allowed", "refused", "unverifiable", "failed"):
             self._prestart.labels(outcome)
+        self._cleared = Counter(
+            "accelbind_errors_cleared",
+            "Error registers of ports that nobody has and that were to be cleared, by outcome"
+            " (cleared, changed, forbidden, failed, hung).",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in (*Outcome, HUNG):
+            self._cleared.labels(outcome)
 
     def watch(self, tree: Callable[[], Tree], hanging: Callable[[], int]) -> None:
         """Shows the devices of a tree, and how many reads hang.
@@ -80,6 +91,10 @@ class PluginMetrics:
     def prestarted(self, outcome: str) -> None:
         """One `PreStartContainer` was answered."""
         self._prestart.labels(outcome).inc()
+
+    def errors_cleared(self, outcome: str) -> None:
+        """The errors of one port were to be cleared."""
+        self._cleared.labels(outcome).inc()
 
 
 class _Devices(Collector):

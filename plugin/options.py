@@ -26,6 +26,7 @@ class PluginOptions:
         metrics_host: Address for metrics and probes.
         metrics_port: Port for them; 0 means any free one.
         ports_file: Where to write the port taken, if anywhere.
+        clear_errors: Whether errors of ports that nobody has are cleared.
         cdi_dir: Folder of CDI files to keep one of ours in, if any.
         cdi: Whether `Allocate` names devices by CDI.
         kubeconfig: How to reach the API server, if a file says it.
@@ -45,6 +46,7 @@ class PluginOptions:
     metrics_host: str
     metrics_port: int
     ports_file: Path | None
+    clear_errors: bool
     cdi_dir: Path | None
     cdi: bool
     kubeconfig: Path | None

@@ -52,6 +52,8 @@ class PluginSettings(ProcessSettings):
     pod_logs_dir: AbsolutePath = Path("/var/log/pods")
     """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
 
+    clear_errors: bool = True
+    """Whether errors that a container left in a port are cleared once nobody has it."""
     cdi_dir: AbsolutePath | None = None
     """Folder of CDI files to keep one about this node's devices in; None: none is written."""
     cdi: bool = False

@@ -37,6 +37,7 @@ ENVIRONMENT: Final = frozenset(
     {
         "cdi",
         "cdi_dir",
+        "clear_errors",
         "drain_seconds",
         "domain",
         "healthy_after",

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import NoReturn
@@ -426,6 +427,31 @@ async def test_a_resource_without_devices_is_not_registered_with_a_new_kubelet(
         await eventually_async(lambda: state(plugin) is State.IDLE)
         rack.add_card(CardSpec())
         await offered(kubelet, 1)
+
+
+async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    address = rack.add_card(CardSpec("opae"))
+    async with running(settings(short_dir)) as plugin:
+        cleared = partial(plugin._registry.get_sample_value, "accelbind_errors_cleared_total")
+        await offered(kubelet, 1)
+        admitted = await kubelet.admit(pod("p", container("c", AF)))
+        await kubelet.settled(admitted)
+        rack.break_(address, Fault.PORT_ERRORS)
+        await offered(kubelet, 0)
+        assert cleared({"outcome": "cleared"}) == 0
+        await kubelet.delete_pod(admitted)
+        await eventually_async(lambda: cleared({"outcome": "cleared"}) == 1)
+        rack.heal(address, Fault.PORT_ERRORS)  # as the driver does
+        await offered(kubelet, 1)
+        rack.break_(address, Fault.PORT_ERRORS)  # without a container
+        await offered(kubelet, 0)
+        looks = plugin._registry.get_sample_value("accelbind_scan_seconds_count")
+        await eventually_async(
+            lambda: plugin._registry.get_sample_value("accelbind_scan_seconds_count") != looks
+        )
+        assert cleared({"outcome": "cleared"}) == 1
 
 
 async def test_a_card_that_comes_or_goes_is_streamed_without_waiting_for_the_next_scan(

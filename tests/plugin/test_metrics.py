@@ -38,6 +38,7 @@ def test_what_happens_is_counted() -> None:
     metrics.allocated("d/r", "given")
     metrics.registered("d/r", "ok")
     metrics.prestarted("refused")
+    metrics.errors_cleared("cleared")
     metrics.scanned(0.004)
     text = generate_latest(registry).decode()
     for line in (
