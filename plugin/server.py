@@ -9,7 +9,7 @@ last: one that is slow skips to the newest list instead of queueing all of them.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -135,7 +135,9 @@ class ResourceServer(rpc.DevicePluginServicer):
             wake.set()
         if self._streams:
             # Stopping a server with an open stream waits the whole grace: end the streams first.
-            await asyncio.wait([asyncio.ensure_future(self._drained.wait())], timeout=DRAIN_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._drained.wait()
         await _to_the_end(self._server.stop(GRACE_SECONDS))
         self._server = None
 
