@@ -40,7 +40,7 @@ def explain(
             "--namespace",
             "-n",
             metavar="NAMESPACE",
-            help="Namespace of pods and mappings that name none. (default: default)",
+            help="Namespace of pods that name none. (default: default)",
         ),
     ] = None,
     output: Annotated[
@@ -62,6 +62,8 @@ def explain(
     Reads pods, and the templates of Deployments, Jobs and whatever else
     makes pods. Exit code 0: all would be admitted; 1: one would be refused;
     2: that can't be said (no pod, files that can't be read, wrong options).
+    Mappings that name no namespace are of namespace default whatever -n says,
+    as in the webhook: they are the access control.
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
@@ -76,7 +78,7 @@ def explain(
     policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
     found = explaining.read_pods(filename)
     try:
-        snapshot = load_folder(mappings, default_namespace=namespace or "default")
+        snapshot = load_folder(mappings)
     except WorldError as error:
         raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
     explained = [
@@ -86,6 +88,8 @@ def explain(
         typer.echo(explaining.as_json(explained))
     else:
         explaining.show(explained)
+    for hint in explaining.hints(explained, snapshot.index, policy, mappings):
+        typer.secho(f"hint: {hint}", err=True)
     for problem in snapshot.problems:
         typer.secho(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):

@@ -14,6 +14,8 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from services.cluster.folder import load_folder
+from services.domain.asks import asking_places
 from services.domain.documents import BrokenDocument, read_documents
 from services.domain.errors import InvalidManifest, InvalidReview
 from services.domain.mappings import Mapping, MappingIndex, Mode
@@ -26,10 +28,15 @@ from services.domain.mutation import (
     UnchangedReason,
     mutate,
 )
+from services.domain.refusals import RefusalReason
 from services.domain.text import plain
 from services.domain.workloads import MAKES_PODS, FoundPod, find_pods
 
 MAX_BYTES = 8 * 1024 * 1024
+
+_DEFAULT = "default"
+_NONE = ""
+"""No namespace is called so: stands for that of mappings that name none."""
 
 _UNCHANGED = {
     UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
@@ -113,6 +120,45 @@ def explain_pod(
     except InvalidReview as error:
         raise InvalidManifest(f"{found.label}: {error}") from error
     return Explained(found, used, result)
+
+
+def hints(
+    explained: Sequence[Explained], index: MappingIndex, policy: Policy, mappings: Path
+) -> Iterator[str]:
+    """Yield what would help where a name is refused that a document without a namespace maps.
+
+    Args:
+        explained: the pods.
+        index: the mappings of all namespaces.
+        policy: the webhook's.
+        mappings: the folder of mappings.
+    """
+    lost = [one for one in explained if one.namespace != _DEFAULT and _has_unknown_name(one)]
+    if not lost:
+        return
+    homeless = load_folder(mappings, default_namespace=_NONE).index.namespace(_NONE)
+    for one in lost:
+        unknown = _asked(one.found, policy) - index.namespace(one.namespace).by_name.keys()
+        for name in sorted(unknown & homeless.by_name.keys()):
+            yield (
+                f"{plain(name)} is mapped by a document that names no namespace, which counts for"
+                f" namespace {_DEFAULT}; with metadata.namespace {plain(one.namespace)} it would"
+                f" count for {one.found.label}"
+            )
+
+
+def _has_unknown_name(one: Explained) -> bool:
+    return isinstance(one.result, Refused) and any(
+        refusal.reason is RefusalReason.UNKNOWN_NAME for refusal in one.result.refusals
+    )
+
+
+def _asked(found: FoundPod, policy: Policy) -> set[str]:
+    """Return the names, without their domains, that a pod's containers ask for."""
+    prefixes = tuple(f"{domain}/" for domain in policy.domains)
+    resources = (place.container.resources for place in asking_places(found.pod, prefixes))
+    keys = {key for one in resources if one and one.limits for key in one.limits}
+    return {key.partition("/")[2] for key in keys if key.startswith(prefixes)}
 
 
 def as_json(explained: Sequence[Explained]) -> str:

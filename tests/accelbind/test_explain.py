@@ -299,9 +299,29 @@ def test_the_namespace_of_the_pod_decides_which_mappings_count(
     assert (explained["namespace"], explained["outcome"]) == ("team", "patched")
 
 
-def test_mappings_without_a_namespace_are_taken_as_kubectl_would(explain: Explain) -> None:
-    (explained,) = explain.json(pod('{"fpga.intel.com/nlb0-af": 1}'), "--namespace", "team")
-    assert explained["rewrites"][0]["mapping"] == "AcceleratorFunction team/nlb0-af"
+def test_mappings_without_a_namespace_are_of_namespace_default_as_in_the_webhook(
+    explain: Explain, maps: Path
+) -> None:
+    (maps / "team.yaml").write_text(
+        MAPPINGS.split("---")[1].replace("name: nlb0-af", "name: devel, namespace: team")
+    )
+    asked = '{"fpga.intel.com/nlb0-af": 1, "fpga.intel.com/devel": 1, "cpu": 1}'
+    manifest = pod(asked)
+    code, out, err = explain(manifest, "--namespace", "team")
+    assert code == 1
+    assert 'fpga.intel.com/nlb0-af, which is not mapped in namespace "team"' in out
+    assert err == (
+        "hint: nlb0-af is mapped by a document that names no namespace, which counts for namespace"
+        " default; with metadata.namespace team it would count for Pod p\n"
+    )
+
+
+def test_there_is_no_hint_where_no_document_would_help(explain: Explain) -> None:
+    for options in ([], ["-n", "team"]):
+        code, _, err = explain(pod('{"fpga.intel.com/gone": 1}'), *options)
+        assert (code, err) == (1, "")
+    code, _, err = explain(pod('{"fpga.intel.com/nlb0-af": "x"}'), "-n", "team")
+    assert (code, err) == (1, "")
 
 
 def test_the_limits_and_domains_of_the_webhook_can_be_given(explain: Explain) -> None:
