@@ -198,6 +198,35 @@ def test_only_names_of_ours_are_written(tmp_path: Path, name: str) -> None:
         CdiFolder(tmp_path).put({name: NEW})
 
 
+def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def note_sync(descriptor: int) -> None:
+        steps.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
+        sync(descriptor)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        steps.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    CdiFolder(tmp_path).put({NAME: NEW})
+    assert steps == ["file", "rename", "folder"]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    folder = CdiFolder(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(20):
+        folder.put({NAME: b"x" * number})
+        folder.put({NAME: b"x" * number, "accelbind-y.json": NEW})
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 WRITER = """
 import itertools, json, sys
 from pathlib import Path
