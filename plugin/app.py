@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
@@ -25,13 +26,13 @@ from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
-from plugin.prestart import FILES_SECONDS, FunctionGate, PodSource
+from plugin.precedence import Precedence
+from plugin.prestart import FunctionGate, PodSource
 from plugin.server import ResourceServer, StartGate
-from plugin.sockets import SocketNames, sweep
+from plugin.sockets import SocketNames
 from plugin.worker import DaemonExecutor, Worker
 from services.domain.damping import Damping
 from services.domain.devices import Device, PluginMode
-from services.domain.errors import HardwareError
 from services.domain.tree import Tree
 from services.hardware.scan import Scanner
 from services.kubelet.channel import checkpoint_file, plugins_folder
@@ -108,6 +109,7 @@ class Plugin:
         self._kubelet = KubeletWatch(folder)
         self._workers: list[Worker] = []
         self._worker = self._own_worker("files")
+        self._precedence = Precedence(folder, self._worker)
         self._scanner = Scanner(options.root)
         self._discovery = Discovery(
             mode=options.mode,
@@ -134,7 +136,6 @@ class Plugin:
         """
         options = self._options
         self._names.next()  # a folder whose path is too long is an error before anything starts
-        await self._sweep()
         server = await runtime_metrics.serve(
             self._registry,
             options.metrics_host,
@@ -170,7 +171,7 @@ class Plugin:
 
     def _looking(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What looks at the cards, calls for a look, or does something about what was seen."""
-        yield "discovery", self._discovery.run()
+        yield "discovery", self._discover()
         if self._cdi is not None:
             yield "cdi", self._cdi.run()
         if self._clearing is not None:
@@ -178,10 +179,16 @@ class Plugin:
         if self._options.mode is not PluginMode.UNITS:
             yield "card events", follow_card_events(self._options.root, self._discovery.look_now)
 
+    async def _discover(self) -> None:
+        await self._precedence.wait()
+        await self._discovery.run()
+
     async def _healthz(self) -> probes.Answer:
         return await probes.healthz(self._fleet.endpoints if self._fleet else {})
 
     async def _readyz(self) -> probes.Answer:
+        if self._precedence.waits_for:
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"{self._precedence.waits_for}\n"
         return await probes.readyz(self._discovery, self._fleet.endpoints if self._fleet else {})
 
     def _apply(self, tree: Tree) -> None:
@@ -256,24 +263,6 @@ class Plugin:
 
     def _named_by_cdi(self) -> frozenset[str]:
         return self._cdi.published if self._cdi and self._options.cdi else frozenset()
-
-    async def _sweep(self) -> None:
-        folder = self._kubelet.folder
-        try:
-            swept = await self._worker.run(
-                lambda: sweep(folder), seconds=FILES_SECONDS, what=f"looking through {folder}"
-            )
-        except HardwareError as error:
-            log.warning("sockets of a predecessor were not removed", reason=str(error))
-            return
-        if swept.removed:
-            log.info("sockets of a predecessor removed", sockets=list(swept.removed))
-        if swept.alive:
-            log.warning(
-                "another accelbind plugin serves on this node: end one of the two, since the"
-                " kubelet keeps only the one that registered last",
-                sockets=list(swept.alive),
-            )
 
 
 def _announced(options: PluginOptions, port: int) -> dict[str, str | int]:

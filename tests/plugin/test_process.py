@@ -171,16 +171,21 @@ async def test_killed_and_started_again_it_offers_the_same_and_leaves_no_socket(
     assert kubelet.in_use(AF) == {"dfl-port.0"}
 
 
-async def test_a_second_plugin_on_a_node_says_that_it_is_one(
+async def test_a_second_plugin_on_a_node_waits_until_the_first_has_ended(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes
 ) -> None:
     rack.add_card(CardSpec())
-    start(processes, short_dir)
+    first = start(processes, short_dir)
     await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
     before = sockets(short_dir)
     second = start(processes, short_dir)
     await asyncio.to_thread(second.wait_for_output, "another accelbind plugin serves on this node")
-    assert set(before) <= set(sockets(short_dir))
+    assert sockets(short_dir) == before
+    await asyncio.to_thread(first.kill)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+    assert len(sockets(short_dir)) == 2
+    assert set(sockets(short_dir)) & set(before) == {"kubelet.sock"}
 
 
 def test_it_ends_though_a_scan_hangs_and_no_kubelet_is_there(
