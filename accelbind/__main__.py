@@ -2,7 +2,7 @@
 
 import sys
 
-from accelbind.cli import main
+from accelbind.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

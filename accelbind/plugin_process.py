@@ -14,12 +14,18 @@ from typing import BinaryIO, Final, NoReturn
 from plugin.options import PluginOptions
 
 _BEGIN: Final = """\
-import os, pickle, sys
-file = os.fdopen({descriptor}, "rb")
-sys.path[:] = pickle.load(file)
-from accelbind.plugin_process import main
-sys.exit(main(file))
+import os, pickle, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+try:
+    file = os.fdopen({descriptor}, "rb")
+    sys.path[:] = pickle.load(file)
+    from accelbind.plugin_process import main
+    code = main(file)
+except KeyboardInterrupt:
+    code = 130
+sys.exit(code)
 """
+"""Asked to end before it serves, it ends: nothing is there yet that would have to be undone."""
 
 
 def become(options: PluginOptions, *, debug: bool) -> NoReturn:

@@ -66,7 +66,7 @@ class Stage:
         log.parent.mkdir(exist_ok=True)
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603 - our own programs
-                [sys.executable, "-m", module, *map(str, arguments)],
+                [sys.executable, "-P", "-m", module, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
