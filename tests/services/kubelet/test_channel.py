@@ -1,3 +1,4 @@
+import asyncio
 import os
 from pathlib import Path
 from typing import cast
@@ -102,3 +103,33 @@ async def test_a_socket_that_grpc_does_not_make_is_named(
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(KubeletError, match="can't be written by user"):
         channel.listen(server, short_dir / "k.sock")
+
+
+async def first_headers(folder: Path) -> bytes:
+    """What our channel sends first, up to the end of its first HEADERS frame."""
+    heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # an empty SETTINGS frame
+        sent = await reader.readexactly(24)  # the preface
+        kind = -1
+        while kind != 1:  # HEADERS
+            head = await reader.readexactly(9)
+            kind = head[3]
+            sent = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        heard.set_result(sent)
+        writer.close()
+
+    server = await asyncio.start_unix_server(answer, folder / "k.sock")
+    async with server, channel.dial(folder / "k.sock") as dialled:
+        stub = rpc.RegistrationStub(dialled)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Register(pb.RegisterRequest(), timeout=10)
+        return await heard
+
+
+@pytest.mark.anyio
+async def test_the_authority_is_one_that_servers_written_in_go_take(short_dir: Path) -> None:
+    headers = await first_headers(short_dir)
+    assert b"localhost" in headers  # gRPC for Python sends it as it is, not in Huffman's code
+    assert b"%2F" not in headers
