@@ -40,6 +40,7 @@ _STATUS_REASONS: Final = {
     405: "MethodNotAllowed",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
+    431: "RequestHeaderFieldsTooLarge",
     500: "InternalError",
 }
 WHOLE: Final = "accelbind.whole"

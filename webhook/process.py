@@ -43,10 +43,10 @@ async def run(settings: WebhookSettings) -> None:
     """Runs the webhook until SIGTERM or SIGINT.
 
     Raises:
-        InvalidSettings: A folder of mappings that isn't one, or nothing to take mappings from.
+        InvalidSettings: Nothing to take mappings from.
         ClusterError: An API server that there is no asking.
         CertificateError: A certificate or key that can't be used.
-        WorldError: A port that can't be had.
+        WorldError: A port that can't be had, or a folder of mappings that isn't one.
     """
     logging.configure(settings.log_level, settings.log_format)
     webhook = Webhook(settings)

@@ -1,7 +1,6 @@
 import itertools
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 import pytest
 from hypothesis import given, settings
@@ -213,18 +212,11 @@ def nodes_apart(count: int) -> Devices:
     return rack(*((number, 1) for number in range(count)))
 
 
-@pytest.mark.parametrize(
-    ("make", "seconds"), [(one_port_cards, 0.05), (mixed_cards, 0.2), (nodes_apart, 1.0)]
-)
+@pytest.mark.parametrize("make", [one_port_cards, mixed_cards, nodes_apart])
 @pytest.mark.parametrize("size", [1, 8, 300, 500, 999])
-def test_a_thousand_devices_are_chosen_from_in_no_time(
-    make: Callable[[int], Devices], seconds: float, size: int, figure: Callable[[str], None]
+def test_as_many_of_a_thousand_devices_are_chosen_as_are_wanted(
+    make: Callable[[int], Devices], size: int
 ) -> None:
     devices = make(1000)
-    available: Sequence[str] = list(devices)
-    began = time.process_time()
-    chosen = prefer(devices, available, [], size)
-    took = time.process_time() - began
-    figure(f"{make.__name__}, {size} of {len(available)}: {took * 1000:.1f} ms")
-    assert len(chosen) == size
-    assert took < 4 * seconds  # for slow machines
+    chosen = prefer(devices, list(devices), [], size)
+    assert len(set(chosen)) == len(chosen) == size
