@@ -1,5 +1,5 @@
-import json
 import gc
+import json
 import sys
 import tracemalloc
 from typing import Any
