@@ -601,9 +601,9 @@ def test_warnings_are_short_and_few() -> None:
 
 
 def test_a_name_that_is_there_more_than_once_is_warned_of() -> None:
-    again = [parse(function("x", "af")), parse(function("x", "region"))]
-    mappings = build_index(again).namespace("default")
-    result = judge(pod(container("app", {LOGICAL + "x": "1"})), mappings)
+    again = [parse(function(name, mode)) for name, mode in [("x", "af"), ("x", "region")]]
+    mappings = build_index([*again, parse(function("y", "af"))]).namespace("default")
+    result = judge(pod(container("app", {LOGICAL + "x": "1", LOGICAL + "y": "1"})), mappings)
     assert isinstance(result, Patched)
     assert result.warnings == (
         (
