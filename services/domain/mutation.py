@@ -216,9 +216,9 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
             ]
             seen[plan.modes] = plan.place
         for ask in plan.mapped if mappings.rejected else ():
-            if ask.mapping is not None and ask.mapping.name in mappings.rejected:
-                text = f"{plain(ask.key)}: {mappings.rejected[ask.mapping.name]}"
-                warnings.append(clip(text, MAX_WARNING))
+            reason = mappings.rejected.get(ask.key.partition("/")[2])
+            if reason is not None:
+                warnings.append(clip(f"{plain(ask.key)}: {reason}", MAX_WARNING))
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS]
 
 

@@ -153,6 +153,15 @@ def test_what_is_oldest_is_forgotten_first(counting: Counting) -> None:
     assert counting.news(pod(asking("c1")))
 
 
+def test_a_verdict_that_was_renewed_is_young_again(counting: Counting) -> None:
+    for n in range(4):
+        counting.ask(pod(asking(f"c{n}")))
+    assert counting.news(pod(asking("c0")), mappings=(newer := usual()))
+    assert counting.news(pod(asking("c4")))
+    assert not counting.news(pod(asking("c0")), mappings=newer)
+    assert counting.news(pod(asking("c1")))
+
+
 def test_a_memory_keeps_no_mappings_alive() -> None:
     memory = Memory()
     mappings = usual()
