@@ -183,7 +183,7 @@ def check_patched(before: Object, after: Object) -> None:
     assert note.keys() >= {one["name"] for one in all_containers(before) if asked(one)}
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(pods())
 def test_a_patched_pod_differs_as_little_as_it_must_and_only_once(before: Object) -> None:
     kept = copy.deepcopy(before)

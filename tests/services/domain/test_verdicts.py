@@ -210,7 +210,7 @@ def test_an_env_that_can_not_be_read_is_no_verdict(counting: Counting) -> None:
 SHARED = Memory()
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(pods(), min_size=1, max_size=3))
 def test_a_memory_says_what_judging_anew_would(several: list[Object]) -> None:
     """All examples share one memory, so whatever `_question` forgot would be confused here."""
