@@ -7,6 +7,7 @@ AccelbindError
 │   ├── InvalidMapping     an AcceleratorFunction or FpgaRegion that can't be used
 │   ├── InvalidReview      an AdmissionReview that can't be answered with a review
 │   ├── InvalidManifest    a manifest without a pod that could be judged
+│   ├── InvalidBitstream   a file that is no bitstream, or not whole, or another one than its name
 │   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
 │   └── NotAllowed         a container may not have what it is about to be given
 └── WorldError             what was asked is fine, the world is not; asking again may help
@@ -46,6 +47,10 @@ class InvalidReview(AskerError):
 
 class InvalidManifest(AskerError):
     """A manifest without a pod that could be judged."""
+
+
+class InvalidBitstream(AskerError):
+    """A file that is no bitstream, or not whole, or not the one that its name says."""
 
 
 class InvalidSettings(AskerError):
