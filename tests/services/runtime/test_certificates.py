@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from services.domain.errors import CertificateError
-from services.runtime.certificates import CertificateSource, validity_of
+from services.runtime.certificates import CertificateSource
+from services.runtime.validity import validity_of
 from tests.support import eventually_async
 
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
