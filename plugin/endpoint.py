@@ -111,6 +111,11 @@ class Endpoint:
         if self.server is not None:
             self.server.update(devices)
 
+    async def told(self) -> None:
+        """Waits until the kubelet, if it listens, has been sent the devices as they are now."""
+        if self.server is not None:
+            await self.server.told()
+
     async def run(self) -> None:
         """Keeps the resource registered until cancelled, then ends its server."""
         while True:

@@ -5,6 +5,7 @@ later its endpoint ends. Ended at once, the kubelet would keep the old capacity 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -64,6 +65,18 @@ class Fleet:
             self._lingering[resource] = asyncio.get_running_loop().call_later(
                 self._linger_seconds, self._end, resource
             )
+
+    async def withdraw(self, seconds: float) -> None:
+        """Tells the kubelet that no resource has a device left, and waits until it was told.
+
+        Args:
+            seconds: How long to wait; a kubelet that doesn't take it in time is left alone.
+        """
+        for endpoint in self.endpoints.values():
+            endpoint.update({})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(endpoint.told() for endpoint in self.endpoints.values()))
 
     async def close(self) -> None:
         """Ends all endpoints with their streams and sockets."""

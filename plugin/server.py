@@ -104,6 +104,8 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._cdi = cdi
         self._server: grpc.aio.Server | None = None
         self._streams: set[asyncio.Event] = set()
+        self._behind: set[asyncio.Event] = set()
+        self._caught_up = asyncio.Event()
         self._drained = asyncio.Event()
         self._ending = False
 
@@ -152,8 +154,15 @@ class ResourceServer(rpc.DevicePluginServicer):
         if new == self._listing:
             return
         self._listing = new
+        self._behind |= self._streams
         for wake in self._streams:
             wake.set()
+
+    async def told(self) -> None:
+        """Waits until every stream has sent the devices as they are now."""
+        while self._behind:
+            self._caught_up.clear()
+            await self._caught_up.wait()
 
     async def alive(self, seconds: float) -> None:
         """Makes a real call to our own socket.
@@ -200,11 +209,17 @@ class ResourceServer(rpc.DevicePluginServicer):
                     sent = self._listing
                     yield sent
                 else:
+                    self._sent(wake)
                     await wake.wait()
         finally:
+            self._sent(wake)
             self._streams.discard(wake)
             if not self._streams:
                 (self._drained if self._ending else self.cut).set()
+
+    def _sent(self, stream: asyncio.Event) -> None:
+        self._behind.discard(stream)
+        self._caught_up.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,

@@ -155,3 +155,11 @@ async def test_waiting_for_the_first_can_be_cancelled() -> None:
     await asyncio.wait([task])
     assert task.cancelled()
     assert len(asyncio.all_tasks()) == before
+
+
+async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_away() -> None:
+    async with fleet(60) as each:
+        each.apply(tree(a="xy", b="z"))
+        async with asyncio.timeout(5):
+            await each.withdraw(60)
+        assert [endpoint.devices for endpoint in each.endpoints.values()] == [{}, {}]

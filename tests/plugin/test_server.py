@@ -339,3 +339,19 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
     with pytest.raises(KubeletError, match="is not served"):
         await server.alive(1)
     await server.close()
+
+
+async def test_who_ends_a_resource_can_wait_until_the_kubelet_was_told_that_nothing_is_left(
+    short_dir: Path,
+) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        await server.told()  # nobody listens
+        streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
+        for stream in streams:
+            assert told(await stream.read()) == [("a", "Healthy", [])]
+        server.update({})
+        await server.told()
+        await server.close()
+        for stream in streams:
+            assert told(await stream.read()) == []
+            assert await stream.read() is grpc.aio.EOF
