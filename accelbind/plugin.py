@@ -75,6 +75,44 @@ def plugin(
             rich_help_panel=CARDS,
         ),
     ] = None,
+    max_temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="CELSIUS",
+            help="Hotter cards are unhealthy, whatever they say themselves.",
+            show_default="none",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    max_power: Annotated[
+        float | None,
+        typer.Option(
+            metavar="WATTS",
+            help="Cards that draw more are unhealthy.",
+            show_default="none",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    ignore_errors: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ERROR,…",
+            help="Errors that make nothing unhealthy, by reason: port-errors, fme-errors,"
+            " fme-catfatal-errors, fme-nonfatal-errors (or some bits: port-errors=0x8), ap1-event,"
+            " ap2-event, overheated.",
+            show_default="none",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
+    sensor_interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time between two reads of temperatures, power and error counters.",
+            show_default="30",
+            rich_help_panel=CARDS,
+        ),
+    ] = None,
     clear_errors: Annotated[
         bool | None,
         typer.Option(

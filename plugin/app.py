@@ -23,6 +23,7 @@ from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint
 from plugin.fleet import Fleet
 from plugin.holders import HolderSource
+from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
@@ -111,20 +112,26 @@ class Plugin:
         self._worker = self._own_worker("files")
         self._precedence = Precedence(folder, self._worker)
         self._scanner = Scanner(options.root)
+        self._insight = Insight(
+            options,
+            discovery=lambda: self._discovery,
+            metrics=self._metrics,
+            reads=lambda: len(self._scanner.hanging),
+            own_worker=self._own_worker,
+        )
         self._discovery = Discovery(
             mode=options.mode,
             root=options.root,
             units=options.units,
             interval=options.scan_interval,
             damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
-            scan=self._scanner.scan,
+            scan=lambda: self._insight.judged(self._scanner.scan()),
             worker=self._worker,
             apply=self._apply,
             scanned=self._metrics.scanned,
         )
         self._cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
-        self._metrics.watch(lambda: self._discovery.tree, lambda: len(self._scanner.hanging))
         self._gate = self._function_gate(pods)
         self._fleet: Fleet | None = None
 
@@ -140,7 +147,7 @@ class Plugin:
             self._registry,
             options.metrics_host,
             options.metrics_port,
-            {"/healthz": self._healthz, "/readyz": self._readyz},
+            {"/healthz": self._healthz, "/readyz": self._readyz, **self._insight.routes},
         )
         try:
             write_ports(options.ports_file, {"metrics": server.port})
@@ -172,6 +179,7 @@ class Plugin:
     def _looking(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What looks at the cards, calls for a look, or does something about what was seen."""
         yield "discovery", self._discover()
+        yield from self._insight.tasks()
         if self._cdi is not None:
             yield "cdi", self._cdi.run()
         if self._clearing is not None:
@@ -192,6 +200,7 @@ class Plugin:
         return await probes.readyz(self._discovery, self._fleet.endpoints if self._fleet else {})
 
     def _apply(self, tree: Tree) -> None:
+        self._insight.take(self._discovery.inventory)
         if self._cdi is not None:
             self._cdi.take(tree)
         if self._clearing is not None and self._discovery.inventory is not None:

@@ -1,16 +1,32 @@
 """Asking the kubelet whose the devices are; see `services.domain.holders` for how it is told."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from plugin.worker import Worker
-from services.domain.holders import Holders, find_holders
+from services.domain.errors import HardwareError, KubeletError
+from services.domain.holders import ActivePod, Holders, find_holders
+from services.domain.startup import Entry
 from services.kubelet.active_pods import active_pods
 from services.kubelet.channel import checkpoint_file, pod_resources_socket
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 
 FILES_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Whose the devices are, as far as can be told.
+
+    Args:
+        holders: Who has which device.
+        problems: What couldn't be found out, and what that means for the holders.
+    """
+
+    holders: Holders = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
 
 class HolderSource:
@@ -29,17 +45,48 @@ class HolderSource:
         self._worker = worker
 
     async def read(self) -> Holders:
-        """Who has which device now.
+        """Who has which device now, with nobody left out.
 
         Raises:
             KubeletError: The checkpoint or the log folders can't be read, or the kubelet doesn't
                 answer.
             HardwareError: Reading hangs.
         """
-        entries, folders = await self._worker.run(
-            lambda: (read_checkpoint(self._checkpoint), pod_folders(self._pod_logs_dir)),
+        entries = await self._entries()
+        folders = await self._folders()
+        pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
+        return find_holders(entries, folders, pods)
+
+    async def look(self) -> Look:
+        """Who has which device now, as far as can be told; raises nothing."""
+        problems: list[str] = []
+        entries: tuple[Entry, ...] = ()
+        folders: list[str] = []
+        pods: tuple[ActivePod, ...] | None = None
+        try:
+            entries = await self._entries()
+        except (KubeletError, HardwareError) as error:
+            problems.append(f"init containers that have devices aren't known: {error}")
+        try:
+            folders = await self._folders()
+        except (KubeletError, HardwareError) as error:
+            problems.append(f"pods of init containers aren't known: {error}")
+        try:
+            pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
+        except KubeletError as error:
+            problems.append(f"pods that have ended may be among the holders: {error}")
+        return Look(find_holders(entries, folders, pods), tuple(problems))
+
+    async def _entries(self) -> tuple[Entry, ...]:
+        return await self._worker.run(
+            lambda: read_checkpoint(self._checkpoint),
             seconds=FILES_SECONDS,
             what="reading the kubelet's checkpoint",
         )
-        pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-        return find_holders(entries, folders, pods)
+
+    async def _folders(self) -> list[str]:
+        return await self._worker.run(
+            lambda: pod_folders(self._pod_logs_dir),
+            seconds=FILES_SECONDS,
+            what=f"listing {self._pod_logs_dir}",
+        )

@@ -1,16 +1,12 @@
 """What the plugin counts, and its devices as a scrape finds them."""
 
-from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from plugin.clearing import HUNG
-from services.domain.tree import Tree
+from plugin.device_metrics import CardCollector, DeviceCollector, Known
 from services.hardware.errors_clear import Outcome
-from services.kubelet.channel import HEALTHY, UNHEALTHY
 
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
 
@@ -47,6 +43,11 @@ class PluginMetrics:
             "Cards and class folders of sysfs whose reading hangs now.",
             registry=registry,
         )
+        self._hanging_sensors = Gauge(
+            "accelbind_hanging_sensors",
+            "Cards whose sensors hang now.",
+            registry=registry,
+        )
         self._prestart = Counter(
             "accelbind_prestart",
             "Containers about to start whose function was verified, by outcome (allowed, refused,"
@@ -66,15 +67,18 @@ class PluginMetrics:
         for outcome in (*Outcome, HUNG):
             self._cleared.labels(outcome)
 
-    def watch(self, tree: Callable[[], Tree], hanging: Callable[[], int]) -> None:
-        """Shows the devices of a tree, and how many reads hang.
+    def watch(self, known: Known, *, reads: Callable[[], int], sensors: Callable[[], int]) -> None:
+        """Shows devices and cards, and how many reads hang.
 
         Args:
-            tree: Gives the tree as of now.
-            hanging: Gives the number of reads that hang now.
+            known: Where to look up what is known now.
+            reads: Gives the number of scans' reads that hang now.
+            sensors: Gives the number of cards whose sensors hang now.
         """
-        self._registry.register(_Devices(tree))
-        self._hanging.set_function(hanging)
+        self._registry.register(DeviceCollector(known))
+        self._registry.register(CardCollector(known))
+        self._hanging.set_function(reads)
+        self._hanging_sensors.set_function(sensors)
 
     def allocated(self, resource: str, outcome: str) -> None:
         """One container's `Allocate` was answered."""
@@ -95,30 +99,3 @@ class PluginMetrics:
     def errors_cleared(self, outcome: str) -> None:
         """The errors of one port were to be cleared."""
         self._cleared.labels(outcome).inc()
-
-
-class _Devices(Collector):
-    """Counts devices when asked, so that no label outlives what it was about."""
-
-    def __init__(self, tree: Callable[[], Tree]) -> None:
-        self._tree = tree
-
-    def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "accelbind_devices",
-            "Devices by resource, health and the first reason for it; no resource: can't be"
-            " offered.",
-            labels=("resource", "health", "reason"),
-        )
-        tree = self._tree()
-        tally = Tally(
-            (
-                device.resource,
-                HEALTHY if device.healthy else UNHEALTHY,
-                device.reasons[0].reason if device.reasons else "",
-            )
-            for device in (*tree.devices(), *tree.unplaced)
-        )
-        for labels, count in sorted(tally.items()):
-            family.add_metric(labels, count)
-        yield family

@@ -23,6 +23,10 @@ class PluginOptions:
         units: How many units there are in mode `units`.
         scan_interval: Seconds between two looks at the cards.
         healthy_after: Good scans in a row after which a device that was lost is trusted again.
+        sensor_interval: Seconds between two reads of what cards measure.
+        max_temperature: °C beyond which a card is unhealthy, if any.
+        max_power: W beyond which a card is unhealthy, if any.
+        ignore_errors: Errors that make nothing unhealthy, as `services.domain.limits` reads them.
         metrics_host: Address for metrics and probes.
         metrics_port: Port for them; 0 means any free one.
         ports_file: Where to write the port taken, if anywhere.
@@ -43,6 +47,10 @@ class PluginOptions:
     units: int
     scan_interval: float
     healthy_after: int
+    sensor_interval: float
+    max_temperature: float | None
+    max_power: float | None
+    ignore_errors: tuple[str, ...]
     metrics_host: str
     metrics_port: int
     ports_file: Path | None

@@ -10,9 +10,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from plugin.options import PluginOptions
 from services.domain.devices import PluginMode
+from services.domain.errors import InvalidSettings
+from services.domain.limits import parse_ignored
 from services.domain.tree import DEFAULT_UNITS
 from services.runtime.listening import ALL_ADDRESSES
-from services.runtime.settings import ProcessSettings
+from services.runtime.settings import CommaSeparated, ProcessSettings
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 
@@ -20,6 +22,14 @@ AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 def default_node_name() -> str:
     """This node's name: `NODE_NAME`, which a DaemonSet sets from the field, or the host's name."""
     return os.environ.get("NODE_NAME") or socket.gethostname()
+
+
+def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        parse_ignored(words)
+    except InvalidSettings as error:
+        raise ValueError(str(error)) from error
+    return words
 
 
 class PluginSettings(ProcessSettings):
@@ -43,6 +53,14 @@ class PluginSettings(ProcessSettings):
     """Seconds between two looks at the cards."""
     healthy_after: Annotated[int, Field(ge=1, le=1000)] = 3
     """Good scans in a row after which a device that was unhealthy is healthy again."""
+    sensor_interval: Annotated[float, Field(ge=0.05, le=3600)] = 30.0
+    """Seconds between two reads of temperatures, power and error counters."""
+    max_temperature: Annotated[float, Field(gt=-100, le=400)] | None = None
+    """°C beyond which a card is unhealthy; None: what the card says itself counts."""
+    max_power: Annotated[float, Field(gt=0, le=5000)] | None = None
+    """W beyond which a card is unhealthy; None: none are too many."""
+    ignore_errors: Annotated[CommaSeparated, AfterValidator(_checked)] = ()
+    """Errors that make nothing unhealthy: `fme-errors`, or some bits, `port-errors=0x8`."""
     metrics_host: str = ALL_ADDRESSES
     """Address for metrics and probes; `::` means all, IPv6 and IPv4."""
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9102

@@ -9,6 +9,10 @@ So an entry of the checkpoint counts if its pod is active. One whose UID has no 
 pod that is just about to start, or to one that is gone: it counts as long as there is an active pod
 without a folder that it might be. In doubt a device is somebody's.
 
+A pod that was made anew under its old name (a StatefulSet's) has a new UID, and for a while two log
+folders. The entries of the old one say of a container that it has other devices than PodResources
+does; a container's devices never change, so what contradicts PodResources is of the old pod.
+
 To be read in this order: checkpoint, folders, PodResources. A pod that comes meanwhile is then
 missed as a whole; read the other way round, one would have an entry and seem to be gone.
 """
@@ -72,27 +76,30 @@ Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
 
 
 def find_holders(
-    entries: Iterable[Entry], folders: Iterable[str], active: Iterable[ActivePod]
+    entries: Iterable[Entry], folders: Iterable[str], active: Iterable[ActivePod] | None
 ) -> Holders:
     """Who has which device on this node.
 
     Args:
         entries: The checkpoint's.
         folders: Names of the pods' log folders.
-        active: The pods that PodResources lists.
+        active: The pods that PodResources lists; None if it can't be asked: then all that have an
+            entry count, also those that have come to their end.
 
     Returns:
         By resource and id: several containers where they take turns, as an init container and the
         containers after it do.
     """
-    pods = list(active)
+    entries, pods = list(entries), list(active or ())
     names = {(pod.namespace, pod.name) for pod in pods}
     places = _places(folders)
-    nameless_may_be_alive = not names <= set(places.values())
+    past = _contradicted(entries, places, pods)
+    nameless_may_be_alive = active is None or not names <= set(places.values())
     found: dict[tuple[str, str], set[Holder]] = {}
     for entry in entries:
         place = places.get(entry.pod_uid)
-        if place in names if place else nameless_may_be_alive:
+        alive = active is None or place in names if place else nameless_may_be_alive
+        if alive and entry.pod_uid not in past:
             holder = Holder(*(place or ("", "")), entry.container)
             for key in entry.device_ids:
                 found.setdefault((entry.resource, key), set()).add(holder)
@@ -101,7 +108,31 @@ def find_holders(
             holder = Holder(pod.namespace, pod.name, held.container)
             for key in held.device_ids:
                 found.setdefault((held.resource, key), set()).add(holder)
-    return {device: tuple(sorted(each)) for device, each in found.items()}
+    return {device: _told(each) for device, each in found.items()}
+
+
+def _told(holders: set[Holder]) -> tuple[Holder, ...]:
+    """Holders in their order, one of unknown pod only if it can't be one of the others."""
+    named = {each.container for each in holders if each.pod}
+    return tuple(sorted(each for each in holders if each.pod or each.container not in named))
+
+
+def _contradicted(
+    entries: Iterable[Entry], places: Mapping[str, tuple[str, str]], pods: Iterable[ActivePod]
+) -> set[str]:
+    """UIDs whose entries don't agree with what PodResources says of the pod of that name."""
+    held: dict[tuple[str, str, str, str], set[str]] = {}
+    for pod in pods:
+        for each in pod.held:
+            key = (pod.namespace, pod.name, each.container, each.resource)
+            held.setdefault(key, set()).update(each.device_ids)
+    return {
+        entry.pod_uid
+        for entry in entries
+        if entry.pod_uid in places
+        and entry.device_ids
+        != held.get((*places[entry.pod_uid], entry.container, entry.resource), entry.device_ids)
+    }
 
 
 def _places(folders: Iterable[str]) -> dict[str, tuple[str, str]]:

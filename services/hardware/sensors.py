@@ -54,6 +54,9 @@ MAX_FOLDERS: Final = 512
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
 
+HUNG: Final = "sensors-hung"
+"""Reason code of a card whose sensors don't answer; other problems are those of the scan."""
+
 _CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 _MONITOR = re.compile(r"hwmon[0-9]{1,9}")
 _SENSOR = re.compile(r"sensor[0-9]{1,9}")
@@ -148,7 +151,7 @@ class SensorReader:
 
     def _hangs(self, path: str) -> Problem:
         text = f"reading the sensors of {path} hangs: no answer within {self._readers.patience:g} s"
-        return Problem("sensors-hung", text)
+        return Problem(HUNG, text)
 
 
 def _read(

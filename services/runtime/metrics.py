@@ -28,6 +28,14 @@ DEADLINE: Final = 5.0
 """Seconds for a whole exchange: reading the request, answering it, the client taking the answer."""
 
 _TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+
+
+class Json(str):
+    """An answer that is a JSON document."""
+
+    __slots__ = ()
+
 
 log = structlog.get_logger(room="metrics")
 
@@ -164,7 +172,8 @@ class MetricsServer:
         except Exception:  # a probe that fails is an answer: not healthy
             log.exception("probe failed", path=path)
             return 500, _TEXT, b"probe failed\n"
-        return status, _TEXT, text.encode("utf-8", "replace")
+        kind = _JSON if isinstance(text, Json) else _TEXT
+        return status, kind, text.encode("utf-8", "replace")
 
 
 def _request_line(head: bytes) -> tuple[str, str]:

@@ -108,3 +108,30 @@ def test_a_device_of_an_active_pod_is_never_taken_for_free(
     assert {(AF, key) for uid, key in held if uid in alive} <= found.keys()
     if alive <= with_folder:
         assert found.keys() == {(AF, key) for uid, key in held if uid in alive}
+
+
+def test_the_entries_of_a_pod_made_anew_under_its_name_are_not_its_own() -> None:
+    entries = [entry("1", "c", "p1"), entry("1", "init", "p2"), entry("2", "c", "p0")]
+    folders = ["ns_a_1", "ns_a_2"]
+    assert find_holders(entries, folders, [RUNNING]) == {(AF, "p0"): (Holder("ns", "a", "c"),)}
+
+
+def test_devices_that_podresources_tells_in_parts_are_one_set() -> None:
+    both = active("a", Held("c", AF, ("p0",)), Held("c", AF, ("p1",)))
+    found = find_holders([entry("1", "c", "p0", "p1")], ["ns_a_1"], [both])
+    assert set(found) == {(AF, "p0"), (AF, "p1")}
+
+
+def test_a_holder_of_unknown_pod_is_left_out_if_it_may_be_one_that_is_known() -> None:
+    entries = [entry("1", "c", "p0"), entry("1", "init", "p0")]
+    assert find_holders(entries, [], [RUNNING]) == {
+        (AF, "p0"): (Holder("", "", "init"), Holder("ns", "a", "c"))
+    }
+
+
+def test_without_podresources_whoever_has_an_entry_counts() -> None:
+    entries = [entry("1", "c", "p0"), entry("2", "c", "p1")]
+    assert find_holders(entries, ["ns_a_1"], None) == {
+        (AF, "p0"): (Holder("ns", "a", "c"),),
+        (AF, "p1"): (Holder("", "", "c"),),
+    }

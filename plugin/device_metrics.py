@@ -1,0 +1,199 @@
+"""Devices, cards and what they measure, as a scrape finds them.
+
+Made when asked for, from what is known already: nothing here reads a card or asks the kubelet, and
+no series outlives what it is about.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.domain.devices import Card, Device
+from services.domain.holders import Holders
+from services.domain.sensors import CardSensors
+from services.domain.tree import Tree
+from services.kubelet.channel import HEALTHY, UNHEALTHY
+
+SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
+"""Of errors on the PCI bus, as the kernel's counters have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where to look up what is known now.
+
+    Args:
+        tree: What the node offers.
+        holders: Who has which device.
+        cards: The cards, as the last scan found them.
+        sensors: What they measure.
+    """
+
+    tree: Callable[[], Tree]
+    holders: Callable[[], Holders] = dict
+    cards: Callable[[], Iterable[Card]] = tuple
+    sensors: Callable[[], Iterable[CardSensors]] = tuple
+
+
+class DeviceCollector(Collector):
+    """Devices: how many are in which state, and each with its state and its holders.
+
+    Args:
+        known: Where to look them up.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, one after the other."""
+        tree = self._known.tree()
+        found = [*tree.unplaced, *tree.devices()]
+        yield _counts(found)
+        # Of two devices of one name without resource, there is one series.
+        each = {(device.resource, device.id): device for device in found}.values()
+        yield _healthy(each)
+        yield _reasons(each)
+        yield _held((device.id for device in each), self._known.holders())
+
+
+def _counts(devices: Iterable[Device]) -> Metric:
+    family = GaugeMetricFamily(
+        "accelbind_devices",
+        "Devices by resource, health and the first reason for it; no resource: can't be offered.",
+        labels=("resource", "health", "reason"),
+    )
+    tally = Tally(
+        (
+            device.resource,
+            HEALTHY if device.healthy else UNHEALTHY,
+            device.reasons[0].reason if device.reasons else "",
+        )
+        for device in devices
+    )
+    for labels, count in sorted(tally.items()):
+        family.add_metric(labels, count)
+    return family
+
+
+def _healthy(devices: Iterable[Device]) -> Metric:
+    family = GaugeMetricFamily(
+        "accelbind_device_healthy",
+        "Whether a device is healthy: 1, or 0; no resource: it can't be offered.",
+        labels=("device", "resource", "card", "numa_node"),
+    )
+    for device in devices:
+        node = "" if device.numa_node is None else str(device.numa_node)
+        family.add_metric((device.id, device.resource, device.card, node), int(device.healthy))
+    return family
+
+
+def _reasons(devices: Iterable[Device]) -> Metric:
+    family = GaugeMetricFamily(
+        "accelbind_device_reason",
+        "Why a device isn't healthy, a series a reason; always 1.",
+        labels=("device", "resource", "reason"),
+    )
+    for device in devices:
+        for reason in dict.fromkeys(problem.reason for problem in device.reasons):
+            family.add_metric((device.id, device.resource, reason), 1)
+    return family
+
+
+def _held(ids: Iterable[str], holders: Holders) -> Metric:
+    """By the resource that the kubelet gave it out under, which may not be today's."""
+    here = set(ids)
+    family = GaugeMetricFamily(
+        "accelbind_device_holder",
+        "Which container has a device, as the kubelet tells; always 1. The labels of a pod are"
+        " empty where only the container is known.",
+        labels=("device", "resource", "namespace", "pod", "container"),
+    )
+    for (resource, key), found in sorted(holders.items()):
+        if key in here:
+            for each in found:
+                labels = (key, resource, each.namespace, each.pod, each.container)
+                family.add_metric(labels, 1)
+    return family
+
+
+class CardCollector(Collector):
+    """Cards, and what their sensors and registers read last.
+
+    Args:
+        known: Where to look them up.
+    """
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, one after the other."""
+        yield _cards(self._known.cards())
+        sensors = list(self._known.sensors())
+        yield from _gauges(sensors)
+        yield _registers(sensors)
+        yield _bus_errors(sensors)
+
+
+def _cards(cards: Iterable[Card]) -> Metric:
+    family = GaugeMetricFamily(
+        "accelbind_card_info",
+        "Cards and where they are; always 1.",
+        labels=("card", "driver", "pci_address", "numa_node"),
+    )
+    for card in cards:
+        node = card.pci.numa_node if card.pci else None
+        shown = "" if node is None else str(node)
+        family.add_metric((card.name, card.driver, card.address, shown), 1)
+    return family
+
+
+def _gauges(sensors: Iterable[CardSensors]) -> Iterator[Metric]:
+    temperatures = GaugeMetricFamily(
+        "accelbind_card_temperature_celsius",
+        "Temperature at a sensor of a card, in degrees Celsius.",
+        labels=("card", "sensor"),
+    )
+    powers = GaugeMetricFamily(
+        "accelbind_card_power_watts",
+        "Power that a card draws at a sensor, in watts.",
+        labels=("card", "sensor"),
+    )
+    for each in sensors:
+        for family, gauges in ((temperatures, each.temperatures), (powers, each.powers)):
+            for gauge in gauges:
+                family.add_metric((each.card, gauge.label), gauge.value)
+    yield temperatures
+    yield powers
+
+
+def _registers(sensors: Iterable[CardSensors]) -> Metric:
+    family = GaugeMetricFamily(
+        "accelbind_card_errors",
+        "Value of an error register of a card's engine or port, a bit an error; 0 is good.",
+        labels=("card", "part", "register"),
+    )
+    for each in sensors:
+        for register in each.registers:
+            family.add_metric((each.card, register.part, register.name), register.value)
+    return family
+
+
+def _bus_errors(sensors: Iterable[CardSensors]) -> Metric:
+    family = CounterMetricFamily(
+        "accelbind_pci_errors",
+        "Errors on the PCI bus that a card's function has reported (AER), by severity.",
+        labels=("card", "pci_address", "severity"),
+    )
+    for each in sensors:
+        errors = each.bus_errors
+        counts = (errors.correctable, errors.nonfatal, errors.fatal)
+        for severity, count in zip(SEVERITIES, counts, strict=True):
+            if count is not None:
+                family.add_metric((each.card, each.address, severity), count)
+    return family

@@ -1,0 +1,108 @@
+"""What people can see of a node's devices: metrics, the `/devices` answer, limits that they set.
+
+Everything here looks on: discovery and the kubelet's calls go on without it. One object, so that
+the plugin has one thing to feed with scans and one set of tasks to run.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any
+
+from plugin.device_metrics import Known
+from plugin.discovery import Discovery
+from plugin.holders import HolderSource
+from plugin.holding import Holding
+from plugin.metrics import PluginMetrics
+from plugin.options import PluginOptions
+from plugin.sensing import Sensing
+from plugin.view import DeviceView
+from plugin.worker import Worker
+from services.domain.devices import Inventory, PluginMode
+from services.domain.limits import Limits, parse_ignored
+from services.hardware.sensors import SensorReader
+from services.runtime.metrics import Route
+
+
+class Insight:
+    """Looks on.
+
+    Args:
+        options: What the process has to know.
+        discovery: Gives what looks at the cards as of now.
+        metrics: Where to show it.
+        reads: Gives the number of scans' reads that hang now.
+        own_worker: Makes a thread of its own for what may hang.
+    """
+
+    def __init__(
+        self,
+        options: PluginOptions,
+        *,
+        discovery: Callable[[], Discovery],
+        metrics: PluginMetrics,
+        reads: Callable[[], int],
+        own_worker: Callable[[str], Worker],
+    ) -> None:
+        self._options = options
+        self._discovery = discovery
+        self._sensing = Sensing(
+            SensorReader(options.root),
+            limits=Limits(
+                options.max_temperature, options.max_power, parse_ignored(options.ignore_errors)
+            ),
+            interval=options.sensor_interval,
+            worker=own_worker("sensors"),
+            look_now=lambda: discovery().look_now(),
+        )
+        source = HolderSource(
+            kubelet_dir=options.kubelet_dir,
+            pod_logs_dir=options.pod_logs_dir,
+            worker=own_worker("holders"),
+        )
+        self._holding = Holding(source, options.kubelet_dir)
+        self._view = DeviceView(
+            options,
+            tree=lambda: discovery().tree,
+            problems=self._problems,
+            holding=self._holding,
+        )
+        known = Known(
+            tree=lambda: discovery().tree,
+            holders=lambda: self._holding.holders,
+            cards=lambda: self._sensing.cards,
+            sensors=lambda: self._sensing.found,
+        )
+        metrics.watch(known, reads=reads, sensors=lambda: self._sensing.hanging)
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """What it answers on the plain port, by path."""
+        return {"/devices": self._view.answer}
+
+    def judged(self, inventory: Inventory) -> Inventory:
+        """What a scan found with the limits laid over it; in discovery's thread."""
+        return self._sensing.judged(inventory)
+
+    def take(self, inventory: Inventory | None) -> None:
+        """Takes what a scan found.
+
+        Args:
+            inventory: What the scan found; None if there was none.
+        """
+        self._holding.notice()
+        if inventory is not None:
+            self._sensing.take(inventory)
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What has to run beside discovery, by name."""
+        yield "holders", self._holding.run()
+        if self._options.mode is not PluginMode.UNITS:
+            yield "sensors", self._sensing.run()
+
+    def _problems(self) -> Iterator[str]:
+        discovery = self._discovery()
+        if discovery.trouble:
+            yield discovery.trouble
+        if discovery.inventory is None:
+            yield "the first scan is under way"
+        else:
+            yield from (problem.message for problem in discovery.inventory.problems)

@@ -1,0 +1,170 @@
+"""What a scrape finds of devices, their holders and their cards."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from plugin.device_metrics import Known
+from plugin.metrics import PluginMetrics
+from services.domain.devices import Card, Device, PciFunction, PluginMode, Problem
+from services.domain.holders import Holder, Holders
+from services.domain.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.domain.tree import Memory, Tree, empty_tree
+from services.runtime.metrics import build_info, new_registry
+
+OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
+BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
+CARD = Card("dfl", "region0", PciFunction("0000:5e:00.0", numa_node=1), None)
+SENSORS = CardSensors(
+    "dfl",
+    "region0",
+    "0000:5e:00.0",
+    temperatures=(Gauge("Board", 38.5), Gauge('odd "label"', 40.0)),
+    powers=(Gauge("Board", 23.0),),
+    registers=(ErrorRegister("dfl-fme.0", "fme_errors", 0x40),),
+    bus_errors=BusErrors(correctable=3, fatal=0),
+)
+
+
+@dataclass
+class Node:
+    """What is known, as a test has it."""
+
+    tree: Tree = field(default_factory=lambda: empty_tree(PluginMode.AF))
+    holders: Holders = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    sensors: tuple[CardSensors, ...] = ()
+    registry: CollectorRegistry = field(default_factory=new_registry)
+
+    def __post_init__(self) -> None:
+        known = Known(
+            tree=lambda: self.tree,
+            holders=lambda: self.holders,
+            cards=lambda: self.cards,
+            sensors=lambda: self.sensors,
+        )
+        PluginMetrics(self.registry).watch(known, reads=lambda: 2, sensors=lambda: 1)
+
+    def offer(self, *devices: Device, unplaced: tuple[Device, ...] = ()) -> None:
+        placed = {device.id: device for device in devices}
+        self.tree = Tree({"d/r": placed} if placed else {}, unplaced, Memory(PluginMode.AF))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_devices_are_counted_as_a_scrape_finds_them(node: Node) -> None:
+    def count(resource: str, health: str, reason: str) -> float | None:
+        return node.value("accelbind_devices", resource=resource, health=health, reason=reason)
+
+    node.offer(OK, BAD, replace(OK, id="p2"), unplaced=(replace(BAD, resource=""),) * 2)
+    assert count("d/r", "Healthy", "") == 2
+    assert count("d/r", "Unhealthy", "a") == 1
+    assert count("", "Unhealthy", "a") == 2
+    node.offer(replace(BAD, healthy=True, reasons=()))
+    assert count("d/r", "Healthy", "") == 1
+    assert count("d/r", "Unhealthy", "a") is None
+
+
+def test_each_device_has_a_series_and_each_of_its_reasons(node: Node) -> None:
+    node.offer(OK, BAD)
+    labels = {"resource": "d/r", "card": "region0", "numa_node": "1"}
+    assert node.value("accelbind_device_healthy", device="p0", **labels) == 1
+    assert node.value("accelbind_device_healthy", device="p1", **labels) == 0
+    for reason in ("a", "b"):
+        found = node.value("accelbind_device_reason", device="p1", resource="d/r", reason=reason)
+        assert found == 1
+    node.offer()
+    assert "accelbind_device_healthy{" not in node.text()
+    assert "accelbind_device_reason{" not in node.text()
+
+
+def test_two_devices_of_one_name_do_not_spoil_the_scrape(node: Node) -> None:
+    node.offer(unplaced=(replace(BAD, resource=""),) * 2)
+    assert node.text().count("accelbind_device_healthy{") == 1
+
+
+def test_a_device_that_a_container_has_names_it(node: Node) -> None:
+    node.offer(OK)
+    node.holders = {
+        ("d/r", "p0"): (Holder("ns", "p", "c"), Holder("ns", "p", "i")),
+        ("nvidia.com/gpu", "0"): (Holder("ns", "p", "c"),),
+    }
+    labels = {"device": "p0", "resource": "d/r", "namespace": "ns", "pod": "p"}
+    assert node.value("accelbind_device_holder", container="c", **labels) == 1
+    assert node.value("accelbind_device_holder", container="i", **labels) == 1
+    assert "nvidia" not in node.text()
+    node.holders = {}
+    assert "accelbind_device_holder{" not in node.text()
+
+
+def test_a_card_tells_what_it_measures(node: Node) -> None:
+    node.cards, node.sensors = (CARD,), (SENSORS,)
+    card = {"card": "region0"}
+    assert (
+        node.value(
+            "accelbind_card_info", driver="dfl", pci_address="0000:5e:00.0", numa_node="1", **card
+        )
+        == 1
+    )
+    assert node.value("accelbind_card_temperature_celsius", sensor="Board", **card) == 38.5
+    assert node.value("accelbind_card_power_watts", sensor="Board", **card) == 23
+    errors = {"part": "dfl-fme.0", "register": "fme_errors"}
+    assert node.value("accelbind_card_errors", **card, **errors) == 0x40
+    bus = {"pci_address": "0000:5e:00.0", **card}
+    assert node.value("accelbind_pci_errors_total", severity="correctable", **bus) == 3
+    assert node.value("accelbind_pci_errors_total", severity="fatal", **bus) == 0
+    assert node.value("accelbind_pci_errors_total", severity="nonfatal", **bus) is None
+    node.cards, node.sensors = (), ()
+    assert "region0" not in node.text()
+
+
+def test_a_card_that_tells_nothing_has_no_series(node: Node) -> None:
+    node.cards = (Card("dfl", "region1", None, None),)
+    node.sensors = (CardSensors("dfl", "region1", "", problem=Problem("sensors-hung", "m")),)
+    shown = [line for line in node.text().splitlines() if "region1" in line]
+    assert shown == [
+        'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'
+    ]
+
+
+UNITS = ("_celsius", "_watts", "_seconds", "_bytes", "_total", "_info", "_ratio")
+COUNTED = {
+    "accelbind_devices",
+    "accelbind_device_healthy",
+    "accelbind_device_reason",
+    "accelbind_device_holder",
+    "accelbind_card_errors",
+    "accelbind_hanging_reads",
+    "accelbind_hanging_sensors",
+}
+"""Gauges that count or are 0 or 1: without a unit."""
+
+
+def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
+    node.offer(OK, BAD)
+    node.cards, node.sensors = (CARD,), (SENSORS,)
+    build_info(node.registry, "plugin")
+    text = node.text()
+    kinds = dict(re.findall(r"^# TYPE (accelbind_\S+) (\w+)$", text, re.MULTILINE))
+    helps = dict(re.findall(r"^# HELP (accelbind_\S+) (.+)$", text, re.MULTILINE))
+    kinds = {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
+    assert len(kinds) >= 14
+    for name, kind in kinds.items():
+        assert re.fullmatch(r"accelbind(_[a-z]+)+", name), name
+        assert (kind == "counter") == name.endswith("_total"), name
+        assert name in COUNTED or name.endswith(UNITS), name
+        assert helps[name].endswith("."), name
+        assert helps[name][0].isupper(), name
+    samples = re.findall(r"^(accelbind_[a-z_]+(?:\{.*\})?) ", text, re.MULTILINE)
+    assert len(samples) == len(set(samples))
