@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import uuid
 from pathlib import Path
+from typing import Any
 
 from services.domain.mappings import Mapping, MappingIndex, build_index, parse
 
@@ -29,12 +31,34 @@ def recorded() -> dict[str, bytes]:
     return {size: path.read_bytes() for size, path in found.items() if path.exists()}
 
 
-def review(size: str, container: str = "c0") -> bytes:
+def different(body: bytes, number: int) -> list[bytes]:
+    """As many reviews like one, of which no two are alike in anything that a pod says itself."""
+    return [_varied(json.loads(body), each) for each in range(number)]
+
+
+def _varied(whole: dict[str, Any], number: int) -> bytes:
+    """A review with names, labels, env and quantities (from 1 to 3 units) of its own."""
+    request = whole["request"]
+    pod = request["object"]
+    request["uid"] = str(uuid.UUID(int=number))
+    request["name"] = pod["metadata"]["name"] = f"pod-{number}"
+    pod["metadata"].setdefault("labels", {})["number"] = f"{number}"
+    for key in pod["metadata"].get("annotations", {}):
+        pod["metadata"]["annotations"][key] += f"{number:04}"
+    for container in pod["spec"]["containers"]:
+        container["name"] = f"{container['name']}-{number}"
+        for variable in container.get("env", []):
+            variable["name"] = f"{variable['name']}_{number}"
+        for asked in container.get("resources", {}).values():
+            asked.update({key: f"{1 + number % 3}" for key in asked if "fpga" in key})
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def review(size: str) -> bytes:
     """An AdmissionReview as an API server sends it, whose pod asks for two units of a function.
 
     Args:
         size: One of `SIZES`.
-        container: What to call the container that asks for them.
     """
     containers, variables, kilobytes = SIZES[size]
     pod = {
@@ -49,7 +73,7 @@ def review(size: str, container: str = "c0") -> bytes:
         },
         "spec": {
             "containers": [
-                _container(f"c{number}" if number else container, variables, asks=number == 0)
+                _container(f"c{number}", variables, asks=number == 0)
                 for number in range(containers)
             ],
             "restartPolicy": "Never",

@@ -1,9 +1,10 @@
 """Admissions over TLS: what they cost the server, against fixed bytes from the same process.
 
 Cost is CPU time of the server's main thread as the kernel counts it (`/proc/<pid>/schedstat`).
-Rounds of reviews and of fixed bytes take turns on one connection, so that whatever else the machine
-does hits both; a ratio is the median over the pairs of rounds. The latency of single requests is
-taken with several connections at once.
+Rounds of reviews and of fixed bytes take turns on connections of their own, so that whatever else
+the machine does hits all of them; a ratio is the median over the rounds. No two reviews of a round
+are alike. There are two yardsticks, which `benchmarks.serving_process` tells of. The latency of
+single requests is taken by a process of its own (`benchmarks.load`) with several connections.
 """
 
 import contextlib
@@ -14,29 +15,46 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
 
-from benchmarks.reviews import SIZES, recorded, review
+import msgspec
+
+from benchmarks.load import Target, Task
+from benchmarks.measure import post
+from benchmarks.reviews import SIZES, different, recorded, review
 from benchmarks.serving_process import CONSTANT
 from certs.folder import issue
-from services.domain.verdicts import REMEMBERED
 
 Row = tuple[str, ...]
-HEADINGS = ("review", "bytes", "fixed µs", "review µs", "ratio", "p99 of 8: fixed ms", "ratio")
+HEADINGS = (
+    "review",
+    "bytes",
+    "fixed µs",
+    "review µs",
+    "ratio",
+    "bare µs",
+    "ratio",
+    "p99 of 8: fixed ms",
+    "ratio",
+    "of bare",
+)
 REQUESTS = 100
-"""In a round."""
+"""In a round, on a connection."""
+DIFFERENT = 200
+"""Reviews of a kind, of which no two are alike."""
 ROUNDS = 11
 LATE_ROUNDS = 7
 CONNECTIONS = 8
 START_SECONDS = 30.0
 FEW = (10, 1)
 MANY = ((10_000, 1), (100_000, 1), (100_000, 1000))
+TARGETS = (("admission", CONSTANT), ("admission", "/mutate"), ("bare", "/mutate"))
+"""Port and path of the application's fixed bytes, of reviews, and of the gate's fixed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +62,7 @@ class Server:
     """A server under measurement."""
 
     pid: int
-    port: int
+    ports: dict[str, int]
     authority: Path
 
     def cpu_ns(self) -> int:
@@ -52,11 +70,11 @@ class Server:
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0])
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[ssl.SSLSocket]:
-        """A connection over verified TLS."""
+    def connected(self, port: str) -> Iterator[ssl.SSLSocket]:
+        """A connection over verified TLS to one of its ports."""
         context = ssl.create_default_context(cafile=str(self.authority))
         with (
-            create_connection(("127.0.0.1", self.port), timeout=START_SECONDS) as plain,
+            create_connection(("127.0.0.1", self.ports[port]), timeout=START_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as secured,
         ):
             secured.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # as Go's client does
@@ -74,88 +92,83 @@ def serving(mappings: int, namespaces: int) -> Iterator[Server]:
             [*command, "--mappings", str(mappings), "--namespaces", str(namespaces)]
         )
         try:
-            yield Server(process.pid, _port(process, folder), issued.ca_certificate)
+            yield Server(process.pid, _ports(process, folder), issued.ca_certificate)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(START_SECONDS)
 
 
-def _port(process: "subprocess.Popen[bytes]", folder: Path) -> int:
+def _ports(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]:
     deadline = time.monotonic() + START_SECONDS
     ports = folder / "ports.json"
     while not ports.exists():
         if process.poll() is not None or time.monotonic() > deadline:
             raise AssertionError("the server under measurement does not start")
         time.sleep(0.02)
-    return int(json.loads(ports.read_text())["admission"])
+    found: dict[str, int] = json.loads(ports.read_text())
+    return found
 
 
 def rows() -> Iterator[Row]:
     """A row a review, then one for each other number of mappings."""
-    reviews = {size: [review(size)] for size in SIZES}
-    # More pods that ask for something else than the webhook remembers.
-    reviews["small, no two alike"] = [review("small", f"c{n}") for n in range(2 * REMEMBERED)]
-    reviews |= {f"{size}, recorded": [body] for size, body in recorded().items()}
+    reviews = {size: review(size) for size in SIZES}
+    reviews |= {f"{size}, recorded": body for size, body in recorded().items()}
     with serving(*FEW) as server:
-        for name, bodies in reviews.items():
-            yield _row(name, server, bodies)
+        for name, body in reviews.items():
+            yield _row(name, server, different(body, DIFFERENT))
     for mappings, namespaces in MANY:
         with serving(mappings, namespaces) as server:
-            yield _row(f"small, {mappings} mappings in {namespaces}", server, reviews["small"])
+            name = f"small, {mappings} mappings in {namespaces}"
+            yield _row(name, server, different(reviews["small"], DIFFERENT))
 
 
 def _row(name: str, server: Server, bodies: list[bytes]) -> Row:
-    fixed = cycle([request(CONSTANT, body) for body in bodies])
-    asked = cycle([request("/mutate", body) for body in bodies])
-    with server.connected() as connection:
-        if b'"patchType":"JSONPatch"' not in exchange(connection, next(asked)):
-            raise AssertionError(f"the {name} review is not answered with a patch")
-        _cost(server, connection, fixed)
-        _cost(server, connection, asked)
-        pairs = [
-            (_cost(server, connection, fixed), _cost(server, connection, asked))
-            for _ in range(ROUNDS)
-        ]
-    base, cost = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(dear / cheap for cheap, dear in pairs)
-    late = [
-        (slow_end(server, next(fixed)), slow_end(server, next(asked))) for _ in range(LATE_ROUNDS)
-    ]
-    late_base = statistics.median(cheap for cheap, _ in late)
-    late_ratio = statistics.median(dear / cheap for cheap, dear in late)
+    fixed, cost, bare = zip(*_costs(server, bodies), strict=True)
+    late_fixed, late, late_bare = _latencies(server, bodies)
     return (
         name,
         f"{len(bodies[0])}",
-        f"{base:.0f}",
-        f"{cost:.0f}",
-        f"{ratio:.2f} x",
-        f"{late_base * 1e3:.2f}",
-        f"{late_ratio:.2f} x",
+        f"{statistics.median(fixed):.0f}",
+        f"{statistics.median(cost):.0f}",
+        _ratio(cost, fixed),
+        f"{statistics.median(bare):.0f}",
+        _ratio(cost, bare),
+        f"{statistics.median(late_fixed) * 1e3:.2f}",
+        _ratio(late, late_fixed),
+        _ratio(late, late_bare),
     )
+
+
+def _ratio(dear: Sequence[float], cheap: Sequence[float]) -> str:
+    """The median over rounds of what the one is of the other."""
+    return f"{statistics.median(a / b for a, b in zip(dear, cheap, strict=True)):.2f} x"
+
+
+def _costs(server: Server, bodies: list[bytes]) -> Iterator[tuple[float, ...]]:
+    """Microseconds of the server's CPU for a request to each of `TARGETS`, round by round."""
+    asked = [cycle([post(path, body) for body in bodies]) for _, path in TARGETS]
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(server.connected(port)) for port, _ in TARGETS]
+        if b'"patchType":"JSONPatch"' not in exchange(connections[1], next(asked[1])):
+            raise AssertionError("a review is not answered with a patch")
+        for number in range(ROUNDS + 1):
+            pairs = zip(connections, asked, strict=True)
+            found = tuple(_cost(server, connection, requests) for connection, requests in pairs)
+            if number:  # the first one warms up
+                yield found
 
 
 def _cost(server: Server, connection: ssl.SSLSocket, requests: Iterator[bytes]) -> float:
     """Microseconds of the server's CPU for one request, from a round of them."""
     begun = server.cpu_ns()
-    for request_ in islice(requests, REQUESTS):
-        exchange(connection, request_)
+    for request in islice(requests, REQUESTS):
+        exchange(connection, request)
     return (server.cpu_ns() - begun) / REQUESTS / 1e3
 
 
-def request(path: str, body: bytes) -> bytes:
-    """A request as an API server sends it."""
-    head = (
-        f"POST {path}?timeout=10s HTTP/1.1\r\nHost: webhook\r\n"
-        "User-Agent: kube-apiserver-admission\r\n"
-        f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\n"
-        "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def exchange(connection: ssl.SSLSocket, request_: bytes) -> bytes:
+def exchange(connection: ssl.SSLSocket, request: bytes) -> bytes:
     """Sends a request, and returns the body of the answer."""
-    connection.sendall(request_)
+    connection.sendall(request)
     answer = connection.recv(65536)
     while b"\r\n\r\n" not in answer:
         answer += _more(connection)
@@ -174,22 +187,20 @@ def _more(connection: ssl.SSLSocket) -> bytes:
     return received
 
 
-def slow_end(server: Server, request_: bytes) -> float:
-    """The 99th percentile of a request's latency, in seconds, with several connections."""
-    taken: list[float] = []
-    threads = [
-        threading.Thread(target=_take, args=(server, request_, taken)) for _ in range(CONNECTIONS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return statistics.quantiles(taken, n=100)[98]
-
-
-def _take(server: Server, request_: bytes, taken: list[float]) -> None:
-    with server.connected() as connection:
-        for _ in range(REQUESTS):
-            begun = time.perf_counter()
-            exchange(connection, request_)
-            taken.append(time.perf_counter() - begun)
+def _latencies(server: Server, bodies: list[bytes]) -> list[list[float]]:
+    """The 99th percentile of the latency, in seconds, for each of `TARGETS`, round by round."""
+    task = Task(
+        authority=str(server.authority),
+        bodies=[body.decode() for body in bodies],
+        targets=[Target(server.ports[port], path) for port, path in TARGETS],
+        connections=CONNECTIONS,
+        requests=REQUESTS,
+        rounds=LATE_ROUNDS,
+    )
+    told = subprocess.run(
+        [sys.executable, "-m", "benchmarks.load"],
+        input=msgspec.json.encode(task),
+        check=True,
+        capture_output=True,
+    )
+    return msgspec.json.decode(told.stdout, type=list[list[float]])

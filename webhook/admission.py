@@ -1,9 +1,10 @@
 """The hot path: a request's body in, a review's answer out.
 
-`Gate.serve` is an ASGI application for the admission endpoints alone. It checks what HTTP says,
-reads the body within its limit, and hands it to `services.domain.review.answer`; between decode and
-encode nothing waits. What isn't a review gets a Kubernetes Status with a 4xx, whose message the API
-server passes on to whoever created the pod.
+`Gate.serve` is an ASGI application for the admission endpoints alone: it checks what HTTP says and
+reads the body within its limit. `Gate.reply`, which `webhook.direct` calls without that, hands a
+whole body to `services.domain.review.answer`; between decode and encode nothing waits. What isn't a
+review gets a Kubernetes Status with a 4xx, whose message the API server passes on to whoever
+created the pod.
 """
 
 import time
@@ -43,11 +44,7 @@ _STATUS_REASONS: Final = {
     431: "RequestHeaderFieldsTooLarge",
     500: "InternalError",
 }
-WHOLE: Final = "accelbind.whole"
-"""The key of an ASGI scope under which a server offers to write a head and a body at once."""
-
 _OK: Final = 200
-_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
 
@@ -128,11 +125,6 @@ class Gate:
             status, body = await self.respond(endpoint, scope["headers"], receive)
         except Gone:
             return
-        whole = scope.pop(WHOLE, None)  # it knows the scope: left there, they'd keep each other
-        if whole is None or status != _OK or self.draining or not whole(_HEAD % len(body), body):
-            await self._send(send, status, body)
-
-    async def _send(self, send: Send, status: int, body: bytes) -> None:
         headers = [_JSON, (b"content-length", b"%d" % len(body))]
         if self.draining:
             headers.append(_CLOSE)
@@ -148,7 +140,28 @@ class Gate:
         try:
             self._check(headers)
             body = await self._read(receive)
-            begun = time.perf_counter()
+        except Rejection as rejection:
+            return self._reject(endpoint, rejection)
+        return self.reply(endpoint, body)
+
+    def takes(self, headers: Headers) -> bool:
+        """Whether headers tell of a body that `reply` takes as it is; if not, `respond` may."""
+        length, kind = -1, b""
+        for name, value in headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"content-type":
+                kind = value
+            elif name == b"content-encoding":
+                return False
+        return 0 <= length <= self._max_body and kind == b"application/json"
+
+    def reply(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
+        """The status and body of the answer to a review that is there as a whole."""
+        figures = self._figures
+        figures.sizes.observe(len(body))
+        begun = time.perf_counter()
+        try:
             found = answer(
                 body,
                 self._mappings.index,
@@ -156,12 +169,10 @@ class Gate:
                 validating=endpoint == VALIDATE,
                 memory=self._memory,
             )
-            self._figures.seconds.observe(time.perf_counter() - begun)
-        except Rejection as rejection:
-            return self._reject(endpoint, rejection)
         except InvalidReview as error:
             return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))
-        self._figures.count(endpoint, found.outcome, found.reason)
+        figures.seconds.observe(time.perf_counter() - begun)
+        figures.count(endpoint, found.outcome, found.reason)
         if found.outcome is not Outcome.PATCHED and found.outcome is not Outcome.ALLOWED:
             _tell_refused(endpoint, found)
         elif self._verbose:
@@ -191,7 +202,6 @@ class Gate:
             body = await self._read_on(receive, body)
         if len(body) > self._max_body:
             raise self._too_large()
-        self._figures.sizes.observe(len(body))
         return body
 
     async def _read_on(self, receive: Receive, begin: bytes) -> bytes:

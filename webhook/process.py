@@ -81,7 +81,7 @@ class Webhook:
         )
         self.readiness = Readiness(lambda: list(self._missing()))
         app = build_app(self.gate, self.readiness, version=_version())
-        self.server = AdmissionServer(app, self.certificates.context)
+        self.server = AdmissionServer(app, self.certificates.context, gate=self.gate)
         registry: CollectorRegistry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(figures, self._state))

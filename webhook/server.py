@@ -11,15 +11,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from webhook.admission import WHOLE, Scope
-from webhook.heads import BoundedProtocol
+from webhook.admission import Gate
+from webhook.direct import DirectProtocol
 
 KEEP_ALIVE: Final = 120
 """Seconds; above the 90 of the API server's client, which doesn't repeat a POST on a connection
@@ -35,7 +33,7 @@ _TICK: Final = 0.02
 log = structlog.get_logger(room="server")
 
 
-class TimedProtocol(BoundedProtocol):
+class TimedProtocol(DirectProtocol):
     """One connection; it knows since when it has been waiting for a request to become whole.
 
     Attributes:
@@ -54,51 +52,15 @@ class TimedProtocol(BoundedProtocol):
         super().on_message_begin()
         self.waiting_since = self.loop.time()
 
-    def on_headers_complete(self) -> None:
-        """From now on there may be an answer, in one go if it is whole; see `WHOLE`."""
-        super().on_headers_complete()
-        cast("Scope", self.scope)[WHOLE] = partial(_answer, self.cycle)
-
     def on_message_complete(self) -> None:
         """The last bytes of a request.
 
         One that was answered before (too large) has used up uvicorn's keep-alive timer, so the
         next one is waited for as after a handshake.
         """
+        direct = bool(self.endpoint)
         super().on_message_complete()
-        self.waiting_since = None if self.answering else self.loop.time()
-
-    @property
-    def answering(self) -> bool:
-        """Whether a request is being read or answered."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.response_complete
-
-
-def _answer(cycle: RequestResponseCycle, head: bytes, body: bytes) -> bool:
-    """Writes a whole response at once, as the cycle's `send` does in two writes.
-
-    Two writes are two TLS records and two system calls, a fifth of what a small review costs.
-
-    Args:
-        cycle: The request that is answered.
-        head: Status line and headers, without the empty line.
-        body: The body.
-
-    Returns:
-        Whether that could be done; if not, `send` can.
-    """
-    if cycle.response_started or cycle.disconnected or cycle.flow.write_paused:
-        return False
-    end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-    cycle.response_started = cycle.response_complete = True
-    cycle.waiting_for_100_continue = False
-    cycle.transport.write(head + end + body)
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
-    return True
+        self.waiting_since = None if direct or self.answering else self.loop.time()
 
 
 class AdmissionServer(uvicorn.Server):
@@ -107,6 +69,7 @@ class AdmissionServer(uvicorn.Server):
     Args:
         app: The ASGI application.
         context: TLS.
+        gate: Answers reviews before they get to the application; see `webhook.direct`.
         request_seconds: How long a request may take to arrive.
     """
 
@@ -115,11 +78,12 @@ class AdmissionServer(uvicorn.Server):
         app: Callable[..., Any],
         context: ssl.SSLContext,
         *,
+        gate: Gate | None = None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=TimedProtocol,
+            http=type("GatedProtocol", (TimedProtocol,), {"gate": gate}),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -4,7 +4,9 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import admission, measure, scan, serving, sync
-from benchmarks.reviews import SIZES, index, review
+from benchmarks.reviews import SIZES, different, index, review
+from services.domain.mutation import Policy
+from services.domain.review import Outcome, answer
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +16,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "MANY", 20)
     monkeypatch.setattr(scan, "COUNTS", (1, 3))
     monkeypatch.setattr(serving, "MANY", ((20, 2),))
-    for name in ("ROUNDS", "LATE_ROUNDS", "CONNECTIONS"):
+    for name in ("ROUNDS", "LATE_ROUNDS", "CONNECTIONS", "DIFFERENT"):
         monkeypatch.setattr(serving, name, 2)
     monkeypatch.setattr(serving, "REQUESTS", 3)
     monkeypatch.setattr(sync, "NUMBER", 2000)
@@ -41,6 +43,16 @@ def test_reviews_grow() -> None:
     assert sizes == sorted(sizes)
     assert 3_000 < sizes[0] < 6_000
     assert 40_000 < sizes[-1] < 60_000
+
+
+def test_no_two_reviews_are_alike() -> None:
+    reviews = different(review("medium"), 20)
+    assert len(set(reviews)) == 20
+    sizes = [len(body) for body in reviews]
+    assert max(sizes) - min(sizes) < 0.1 * min(sizes)
+    assert {answer(body, index(3), Policy(), validating=False).outcome for body in reviews} == {
+        Outcome.PATCHED
+    }
 
 
 def test_mappings_are_spread_over_namespaces() -> None:

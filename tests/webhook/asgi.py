@@ -56,7 +56,6 @@ class Bench:
         *messages: bytes | Message,
         method: str = "POST",
         headers: list[tuple[bytes, bytes]] | None = None,
-        offers: dict[str, object] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
         """Sends a request, its body in as many messages; status, headers and body of the answer.
 
@@ -75,7 +74,6 @@ class Bench:
             "server": ("webhook", 443),
             "client": ("api", 1),
             "headers": JSON if headers is None else headers,
-            **(offers or {}),
         }
         return asyncio.run(self._exchange(scope, _as_messages(messages)))
 

@@ -7,7 +7,6 @@ from services.domain import verdicts
 from services.domain.mappings import EMPTY_INDEX
 from tests.webhook.asgi import DISCONNECT, JSON, Bench
 from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of, review
-from webhook.admission import WHOLE
 
 
 @pytest.fixture(params=[True, False], ids=["shortcut", "route"])
@@ -18,28 +17,6 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 def message(answer: bytes) -> str:
     return str(json.loads(answer)["message"])
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_an_answer_goes_out_in_one_go_where_the_server_can(taken: bool) -> None:
-    written: list[tuple[bytes, bytes]] = []
-
-    def whole(head: bytes, content: bytes) -> bool:
-        written.append((head, content))
-        return taken
-
-    status, _, answer = Bench().ask("/mutate", body(), offers={WHOLE: whole})
-    ((head, content),) = written
-    assert patch_of(content)
-    assert head == (
-        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-        % len(content)
-    )
-    assert (status, answer) == ((0, b"") if taken else (200, content))
-
-
-def test_a_refused_request_is_not_answered_in_one_go() -> None:
-    assert Bench().ask("/mutate", b"{", offers={WHOLE: None})[0] == 400
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/pods"])

@@ -17,7 +17,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.admission import WHOLE, Receive, Scope, Send
+from webhook.admission import Gate
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -26,11 +26,13 @@ App = Callable[..., Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, app: App, **options: float) -> AsyncIterator[AdmissionServer]:
+async def serving(
+    folder: Path, app: App, *, gate: Gate | None = None, **options: float
+) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
-    server = AdmissionServer(app, certificates.context, **options)
+    server = AdmissionServer(app, certificates.context, gate=gate, **options)
     task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
@@ -56,36 +58,23 @@ async def ended(reader: asyncio.StreamReader) -> bool:
     return True
 
 
-def test_an_answer_in_one_go_is_whole_and_the_only_one(tmp_path: Path) -> None:
-    done: list[bool] = []
-
-    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
-        answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"{}"
-        done.extend((scope[WHOLE](*answer), scope[WHOLE](*answer)))
-
-    async def scenario() -> tuple[bytes, bytes]:
-        async with serving(tmp_path, app) as server:
-            reader, writer = await connect(server)
-            writer.write(head(0))
-            kept = await asyncio.wait_for(reader.readexactly(40), 10)
-            writer.write(head(0).replace(b"HTTP/1.1", b"HTTP/1.0"))
-            return kept, await asyncio.wait_for(reader.read(), 10)
-
-    kept, closed = asyncio.run(scenario())
-    assert kept == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-    assert closed == b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
-    assert done == [True, False, True, False]
-
-
 def head(length: int) -> bytes:
     lines = f"Content-Length: {length}\r\nContent-Type: application/json\r\n\r\n"
     return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
 
 
+@pytest.fixture(params=[True, False], ids=["short way", "long way"])
+def gate(request: pytest.FixtureRequest) -> Gate | None:
+    """Both ways of a review through the server: what holds for one holds for the other."""
+    return Bench().gate if request.param else None
+
+
 @pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
-def test_a_request_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
+def test_a_request_that_does_not_come_to_its_end_is_given_up(
+    tmp_path: Path, gate: Gate | None, begun: bytes
+) -> None:
     async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, request_seconds=0.1) as server:
+        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.1) as server:
             reader, writer = await connect(server)
             writer.write(begun)
             return await ended(reader)
@@ -93,9 +82,9 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, beg
     assert asyncio.run(scenario())
 
 
-def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
+def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path, gate: Gate | None) -> None:
     async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, request_seconds=0.2) as server:
+        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.2) as server:
             reader, writer = await connect(server)
             writer.write(head(90_000))
 
@@ -112,11 +101,11 @@ def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
     assert asyncio.run(scenario())
 
 
-def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
+def test_a_connection_between_requests_is_kept(tmp_path: Path, gate: Gate | None) -> None:
     content = body()
 
     async def scenario() -> list[bytes]:
-        async with serving(tmp_path, Bench().app, request_seconds=0.05) as server:
+        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.05) as server:
             reader, writer = await connect(server)
             lines = []
             for _ in range(3):
