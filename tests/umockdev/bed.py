@@ -1,0 +1,293 @@
+"""A umockdev test bed with FPGA cards in it, driven over stdin: a process of its own.
+
+It runs under the system's Python, which has umockdev's bindings, and `umockdev-wrapper`. A line of
+JSON on stdin asks for something, a line on stdout answers it; the first line on stdout says where
+the bed is. Cards are those of `simulator.cards`, laid out in the bed. Behind each of their nodes
+is a driver that takes ioctls as the real ones do, keeps what it took, and reconfigures: a
+bitstream's first 16 bytes are the id of the function that is in it.
+"""
+
+import errno
+import hashlib
+import json
+import shutil
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import gi
+
+gi.require_version("UMockdev", "1.0")
+
+from gi.repository import GLib, UMockdev  # noqa: E402 - versions come first
+
+from simulator.card_faults import Fault  # noqa: E402 - the same
+from simulator.cards import CardSpec, Rack  # noqa: E402 - the same
+
+PLUG = {"opae": 0xB500, "dfl": 0xB600}
+PORT_PR = {"opae": 32, "dfl": 24}
+PORT_INFO = {"opae": "<6I", "dfl": "<4I"}
+MOVES = {0xB581: "release", 0xB582: "assign", 0x4004B681: "release", 0x4004B682: "assign"}
+REGION = struct.Struct("<4I2Q")
+UDEV, SIZES = struct.Struct(">8sI"), struct.Struct("=III16x")
+"""The header of a message of udev's, in network order first and then in the machine's."""
+REGIONS = ((7, 262144, 0), (7, 4096, 262144))
+"""Flags, size and offset of a port's regions."""
+
+
+class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
+    """The driver behind one device node."""
+
+    def __init__(self, bed: "Bed", driver: str, address: str, name: str, port: int | None) -> None:
+        super().__init__()
+        self.bed, self.driver, self.address, self.name, self.port = bed, driver, address, name, port
+
+    def do_handle_ioctl(self, client: Any) -> bool:
+        """Called for each ioctl on the node, in the loop."""
+        request = client.get_request()
+        call: dict[str, Any] = {"node": self.name, "request": request}
+        self.bed.calls.append(call)
+        result = self.bed.answers.get(f"{self.name}:{request:#x}")
+        if result is not None:
+            client.complete(-1, result)
+            return True
+        self._take(client, request, call)
+        return True
+
+    def _take(self, client: Any, request: int, call: dict[str, Any]) -> None:
+        base = PLUG[self.driver]
+        resets = request == base + 0x40 and self.port is not None
+        if request in (base, base + 1) or resets:
+            client.complete(0, 0)
+        elif request == base + 0x41 and self.port is not None:
+            self._info(client, call)
+        elif request == base + 0x42 and self.port is not None:
+            self._region(client, call)
+        elif request == base + 0x80 and self.port is None:
+            self._program(client, call)
+        elif request in MOVES and self.port is None:
+            self._move(client, call)
+        else:
+            client.complete(-1, errno.ENOTTY)
+
+    def _info(self, client: Any, call: dict[str, Any]) -> None:
+        form = struct.Struct(PORT_INFO[self.driver])
+        argument = client.get_arg().resolve(0, form.size)
+        given = form.unpack(bytes(argument.retrieve()))
+        call["fields"] = given
+        if given[0] != form.size:
+            client.complete(-1, errno.EINVAL)
+            return
+        middle = (3, 2, 8, 4) if self.driver == "opae" else (2, 8)
+        argument.update(0, form.pack(form.size, 0, *middle))
+        client.complete(0, 0)
+
+    def _region(self, client: Any, call: dict[str, Any]) -> None:
+        argument = client.get_arg().resolve(0, REGION.size)
+        size, flags, index, padding, *_ = given = REGION.unpack(bytes(argument.retrieve()))
+        call["fields"] = given
+        if size != REGION.size or flags or padding or index >= len(REGIONS):
+            client.complete(-1, errno.EINVAL)
+            return
+        allowed, length, offset = REGIONS[index]
+        argument.update(0, REGION.pack(size, allowed, index, 0, length, offset))
+        client.complete(0, 0)
+
+    def _move(self, client: Any, call: dict[str, Any]) -> None:
+        form = struct.Struct("<3I" if self.driver == "opae" else "<I")
+        call["fields"] = form.unpack(bytes(client.get_arg().resolve(0, form.size).retrieve()))
+        client.complete(0, 0)
+
+    def _program(self, client: Any, call: dict[str, Any]) -> None:
+        size = PORT_PR[self.driver]
+        argument = client.get_arg().resolve(0, size)
+        fields = struct.unpack("<4IQ" + ("Q" if size == 32 else ""), bytes(argument.retrieve()))
+        length = fields[3]
+        content = bytes(argument.resolve(16, length).retrieve())
+        call["fields"] = [*fields[:4], 0, *fields[5:]]
+        call["sha256"] = hashlib.sha256(content).hexdigest()
+        call["length"] = len(content)
+        if fields[0] != size or fields[1]:
+            client.complete(-1, errno.EINVAL)
+            return
+        self.bed.reconfigure(self, client, argument, fields[2], content)
+
+
+class Bed:
+    """The bed, its cards, and what people asked of it."""
+
+    def __init__(self) -> None:
+        self.testbed = UMockdev.Testbed.new()
+        self.root = Path(self.testbed.get_root_dir())
+        self.rack = Rack(self.root)
+        self.calls: list[dict[str, Any]] = []
+        self.answers: dict[str, int] = {}
+        self.behaviour: dict[str, dict[str, Any]] = {}
+        self._hanging: list[tuple[Any, Any]] = []
+        self._nodes: dict[str, Node] = {}
+        (self.root / "dev/.node").mkdir(parents=True)
+
+    # Cards ---------------------------------------------------------------------------------------
+
+    def add(self, uevent: bool = False, **spec: Any) -> dict[str, Any]:
+        """Puts a card in, and its drivers behind its nodes."""
+        spec["afu_ids"] = tuple(spec.get("afu_ids", ())) or CardSpec().afu_ids
+        spec["faults"] = tuple(map(Fault, spec.get("faults", ())))
+        address = self.rack.add_card(CardSpec(**spec))
+        function = self.rack._functions[address]
+        fme, ports = str(function.fme_name), list(map(function.port_name, function.ports))
+        for number, name in enumerate([fme, *ports]):
+            self.node(function.driver, address, name, number - 1 if number else None)
+        if uevent:
+            self.tell(address, "add")
+        return {"address": address, "fme": fme, "ports": ports, "entry": function.entry_folder}
+
+    def node(self, driver: str, address: str, name: str, port: int | None) -> None:
+        """Makes a card's node a device with a driver."""
+        number = f"{245 if port is None else 244}:{name.rpartition('.')[2]}"
+        place = self.root / "dev/.node" / name
+        place.unlink(missing_ok=True)
+        place.symlink_to(number)
+        self._drive(Node(self, driver, address, name, port))
+
+    def _drive(self, node: Node) -> None:
+        place = f"/dev/{node.name}"
+        if self._nodes.pop(node.name, None) is not None:
+            self.testbed.detach_ioctl(place)
+        self._nodes[node.name] = node
+        self.testbed.attach_ioctl(place, node)
+
+    def remove(self, address: str, uevent: bool = False) -> None:
+        """Takes a card out and tells of it in udev's format, which umockdev can only before."""
+        function = self.rack._functions[address]
+        self.rack.remove_card(address)
+        if uevent:
+            pairs = _pairs("remove", f"/{function.entry_folder}", function.class_folder)
+            self._send(UDEV.pack(b"libudev\0", 0xFEEDCAFE) + SIZES.pack(40, 40, len(pairs)) + pairs)
+
+    def tell(self, address: str, action: str) -> None:
+        """Sends the uevent of a card's class entry, in udev's format."""
+        entry = self.rack._functions[address].entry_folder
+        self.testbed.uevent(f"/sys/{entry}", action)
+
+    def kernel_event(self, address: str, action: str, number: int = 1) -> int:
+        """Sends one in the kernel's own format to whoever listens; how many do."""
+        function = self.rack._functions[address]
+        path = f"/{function.entry_folder}"
+        pairs = _pairs(action, path, function.class_folder, number)
+        return self._send(f"{action}@{path}\0".encode() + pairs)
+
+    def _send(self, message: bytes) -> int:
+        listening = sorted(self.root.glob("event[0-9]*"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_RAW) as out:
+            for each in listening:
+                out.sendto(message, str(each))
+        return len(listening)
+
+    def describe(self, text: str) -> None:
+        """Adds devices in umockdev's own words."""
+        self.testbed.add_from_string(text)
+
+    def drivers(self, driver: str, address: str, nodes: dict[str, int | None]) -> None:
+        """Puts drivers behind nodes that were described or unpacked."""
+        for name, port in nodes.items():
+            self._drive(Node(self, driver, address, name, port))
+
+    # Reconfiguration -----------------------------------------------------------------------------
+
+    def reconfigure(self, node: Node, client: Any, argument: Any, port: int, data: bytes) -> None:
+        """Does to a port what a bitstream says, or what the test wants to go wrong."""
+        told = self.behaviour.get(node.address, {})
+        what = told.get("what", "ok")
+        if what == "hang":
+            self._hanging.append((client, lambda: self._put(node.address, port, data[:16].hex())))
+        elif what == "refuse":
+            if node.driver == "opae":
+                argument.update(24, struct.pack("<Q", told.get("status", 0)))
+            for file, text in told.get("registers", {}).items():
+                folder = self.rack._functions[node.address].entry_folder
+                path = self.root / "sys" / folder / node.name / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            client.complete(-1, told.get("errno", errno.EIO))
+        elif what == "vanish":
+            self.remove(node.address)
+            client.complete(-1, told.get("errno", errno.ENODEV))
+        else:
+            self._put(node.address, port, told.get("afu_id") or data[:16].hex())
+            client.complete(0, 0)
+
+    def _put(self, address: str, port: int, afu_id: str) -> None:
+        if address in self.rack.addresses:
+            self.rack.set_afu(address, afu_id, port)
+        else:
+            (self.root / address / "afu_id").write_text(f"{afu_id}\n")
+
+    def let_go(self, done: bool = True) -> int:
+        """Ends the reconfigurations that hang; how many did."""
+        hanging, self._hanging = self._hanging, []
+        for client, finish in hanging:
+            if done:
+                finish()
+            client.complete(0 if done else -1, 0 if done else errno.EIO)
+        return len(hanging)
+
+    # Being asked ---------------------------------------------------------------------------------
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        """Does what a line asks for."""
+        what = request.pop("do")
+        if what == "calls":
+            taken, self.calls = self.calls, []
+            return taken
+        if what == "behave":
+            self.behaviour[request.pop("address")] = request
+            return None
+        if what == "answer":
+            self.answers = request["answers"]
+            return None
+        if what == "write":
+            (self.root / request["path"]).write_text(request["text"])
+            return None
+        return getattr(self, what)(**request)
+
+
+def _pairs(action: str, path: str, subsystem: str, number: int = 1) -> bytes:
+    found = {"ACTION": action, "DEVPATH": path, "SUBSYSTEM": subsystem, "SEQNUM": str(number)}
+    return b"".join(f"{key}={value}\0".encode() for key, value in found.items())
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Answers until stdin ends."""
+    bed, loop = Bed(), GLib.MainLoop()
+
+    def said(source: Any, _: Any) -> bool:
+        line = source.readline()
+        if not line:
+            loop.quit()
+            return False
+        try:
+            answer = {"answer": bed.ask(json.loads(line))}
+        except Exception as error:  # noqa: BLE001 - the test is told
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        _say(answer)
+        return True
+
+    GLib.io_add_watch(sys.stdin, GLib.PRIORITY_DEFAULT, GLib.IO_IN | GLib.IO_HUP, said)
+    _say({"root": str(bed.root)})
+    try:
+        loop.run()
+    finally:
+        bed.let_go(done=False)
+        shutil.rmtree(bed.root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

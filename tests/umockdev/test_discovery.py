@@ -1,0 +1,209 @@
+"""`accelbind plugin` with the default root, on a test bed with a `/sys` and a `/dev` of its own."""
+
+import json
+import shutil
+import tarfile
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, REGION, container, pod
+from tests.support import Process, Processes, require_shared
+from tests.umockdev.beds import TestBed
+
+pytestmark = pytest.mark.anyio
+
+SLOW = "3600"
+"""Seconds between two scans: what is seen sooner is seen because of a uevent."""
+
+
+@dataclass
+class Host:
+    """A bed, a kubelet beside it, and the plugin between them once it is started."""
+
+    bed: TestBed
+    processes: Processes
+    folder: Path
+    kubelet: KubeletStandIn
+
+    def start(self, *flags: str) -> Process:
+        """Starts the plugin; it names no root."""
+        return self.bed.accelbind(
+            self.processes,
+            *("plugin", "--kubelet-dir", self.folder / "k", "--node-name", "n1"),
+            *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+            *("--ports-file", self.folder / "ports"),
+            *("--scan-interval", SLOW, "--log-format", "json", *flags),
+        )
+
+    async def offers(self, resources: dict[str, int]) -> None:
+        """Waits until the kubelet has just these."""
+        await self.kubelet.until(lambda: self.kubelet.allocatable == resources, timeout=30)
+
+    async def gives(self, resource: str) -> list[str]:
+        """What a container that asks for one gets: the nodes' paths on the host."""
+        kubelet = self.kubelet
+        admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", resource))))
+        return [each.host_path for each in admitted["c"].granted.devices]
+
+
+@pytest.fixture
+async def host(
+    bed: TestBed,
+    processes: Processes,
+    short_dir: Path,
+    anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
+) -> AsyncIterator[Host]:
+    async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet:
+        yield Host(bed, processes, short_dir, kubelet)
+
+
+def logged(process: Process, level: str) -> list[str]:
+    lines = [json.loads(line) for line in process.stderr.splitlines()]
+    return [line["event"] for line in lines if line["level"] == level]
+
+
+@pytest.mark.parametrize("driver", ["opae", "dfl"])
+async def test_cards_of_a_driver_are_found_without_naming_a_root(host: Host, driver: str) -> None:
+    card = host.bed.add(driver=driver, numa_node=1)
+    plugin = host.start()
+    await host.offers({AF: 1})
+    assert await host.gives(AF) == [f"/dev/{card['ports'][0]}"]
+    assert logged(plugin, "error") == []
+
+
+@pytest.mark.parametrize("driver", ["opae", "dfl"])
+async def test_a_region_is_found_without_naming_a_root(host: Host, driver: str) -> None:
+    card = host.bed.add(driver=driver)
+    host.start("--mode", "regiondevel")
+    await host.offers({REGION: 1})
+    given = await host.gives(REGION)
+    assert sorted(given) == sorted(f"/dev/{name}" for name in (card["fme"], *card["ports"]))
+
+
+@pytest.mark.parametrize("driver", ["opae", "dfl"])
+async def test_cards_that_come_and_go_are_on_the_stream_because_of_udevs_events(
+    host: Host, driver: str, figure: Callable[[str], None]
+) -> None:
+    host.bed.add(driver=driver)
+    host.start()
+    await host.offers({AF: 1})
+    seen = []
+    for _ in range(5):
+        second = host.bed.add(driver=driver)
+        began = time.perf_counter()
+        host.bed.ask("tell", address=second["address"], action="add")
+        await host.offers({AF: 2})
+        seen.append(time.perf_counter() - began)
+        host.bed.ask("remove", address=second["address"], uevent=True)
+        await host.offers({AF: 1})
+    figure(f"on the stream {1000 * median(seen):.0f} ms after the uevent (median of {len(seen)})")
+
+
+@pytest.mark.parametrize("driver", ["opae", "dfl"])
+async def test_cards_that_come_and_go_are_on_the_stream_because_of_the_kernels_own_events(
+    host: Host, driver: str
+) -> None:
+    first = host.bed.add(driver=driver)
+    host.start()
+    await host.offers({AF: 1})
+    second = host.bed.add(driver=driver)
+    assert host.bed.ask("kernel_event", address=second["address"], action="add") >= 1
+    await host.offers({AF: 2})
+    host.bed.ask("remove", address=second["address"])
+    assert host.bed.ask("kernel_event", address=first["address"], action="remove", number=2) >= 1
+    await host.offers({AF: 1})
+
+
+async def test_a_burst_of_events_ends_with_what_is_there(host: Host) -> None:
+    host.start()
+    cards = [host.bed.add(afu_ids=[NLB0], uevent=True) for _ in range(8)]
+    for card in cards[:5]:
+        host.bed.ask("remove", address=card["address"], uevent=True)
+    host.bed.add(afu_ids=[NLB3], uevent=True)
+    await host.kubelet.until(lambda: sorted(host.kubelet.allocatable.values()) == [1, 3])
+    assert host.kubelet.allocatable[AF] == 3
+
+
+async def test_a_node_that_is_no_device_is_not_healthy_under_the_default_root(host: Host) -> None:
+    card = host.bed.add()
+    node = host.bed.root / "dev" / card["ports"][0]
+    node.unlink()
+    node.mkdir()
+    plugin = host.start()
+    await host.offers({AF: 0})
+    assert host.kubelet.capacity == {AF: 1}
+    assert "is not a character device" in plugin.stderr
+
+
+async def test_devices_in_umockdevs_own_words_are_found(host: Host) -> None:
+    """Their nodes are links to terminals."""
+    card = "/devices/pci0000:00/0000:00:02.0/0000:05:00.0/fpga_region/region0"
+    host.bed.ask("describe", text=described(card))
+    host.start()
+    await host.offers({AF: 1})
+    assert await host.gives(AF) == ["/dev/dfl-port.0"]
+
+
+def described(card: str) -> str:
+    inner = f"{card}/dfl-fme.0/dfl-fme-region.0/fpga_region/region1"
+    return f"""\
+P: {card.partition("/fpga_region")[0]}
+E: SUBSYSTEM=pci
+E: PCI_SLOT_NAME=0000:05:00.0
+A: vendor=0x8086
+A: device=0x0b30
+A: class=0x120000
+
+P: {card}
+E: SUBSYSTEM=fpga_region
+A: compat_id=
+
+P: {card}/dfl-fme.0
+N: dfl-fme.0
+E: DEVNAME=/dev/dfl-fme.0
+E: SUBSYSTEM=platform
+A: dev=245:0
+A: ports_num=1
+
+P: {inner}
+E: SUBSYSTEM=fpga_region
+A: compat_id={A10_INTERFACE}
+
+P: {card}/dfl-port.0
+N: dfl-port.0
+E: DEVNAME=/dev/dfl-port.0
+E: SUBSYSTEM=platform
+A: dev=244:0
+A: id=0
+A: afu_id={NLB0}
+"""
+
+
+SNAPSHOTS = [
+    ("mock_sys_dfl_n3000_nlb0", "af-a5d.9ae.pdcqPMiwSTmRLPcV5dwQyprv_l-EVwYSwADJZg2CQnI"),
+    ("mock_sys_tmp-dcp-rc-nlb3", "af-f64.d84.9k5Zi-oRUX-ijnvGXYhRBNhCTcSko8QT-J5DNoP5BAs"),
+]
+
+
+@pytest.mark.parametrize(("name", "resource"), SNAPSHOTS)
+async def test_a_real_cards_sysfs_is_found_without_naming_a_root(
+    host: Host, tmp_path: Path, name: str, resource: str
+) -> None:
+    with tarfile.open(require_shared("hardware", f"{name}.tar.gz")) as archive:
+        archive.extractall(tmp_path / "snapshot", filter=lambda member, _: member)  # noqa: S202 - our own snapshots
+    snapshot, bed = tmp_path / "snapshot/tmp", host.bed.root
+    shutil.copytree(snapshot / "sys", bed / "sys", symlinks=True, dirs_exist_ok=True)
+    for node in (snapshot / "dev").iterdir():
+        if "fme" in node.name or "port" in node.name:
+            (bed / "dev" / node.name).touch()
+            (bed / "dev/.node" / node.name).symlink_to("244:0")
+    host.start()
+    await host.offers({f"fpga.intel.com/{resource}": 1})
+    assert len(host.kubelet.capacity) == 1
