@@ -66,6 +66,12 @@ COMMANDS = {
     "names": LazyCommand(
         "accelbind.names", "app", "Translate between ids and resource names.", LOOK
     ),
+    "bitstream": LazyCommand(
+        "accelbind.bitstream",
+        "app",
+        "Look at bitstreams, and keep those that a node needs.",
+        SET_UP,
+    ),
     "certs": LazyCommand("accelbind.certs", "app", "Issue the webhook's certificates.", SET_UP),
 }
 

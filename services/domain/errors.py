@@ -11,6 +11,8 @@ AccelbindError
 │   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
 │   └── NotAllowed         a container may not have what it is about to be given
 └── WorldError             what was asked is fine, the world is not; asking again may help
+    ├── StorageError       the bitstreams kept on a node: missing, unreadable, no room
+    │   └── BitstreamMissing   there is none for this function
     ├── HardwareError      a card, a port or their files
     ├── KubeletError       the kubelet, its sockets, its checkpoint
     ├── ClusterError       the API server
@@ -63,6 +65,14 @@ class NotAllowed(AskerError):
 
 class WorldError(AccelbindError):
     """What was asked is fine, the world is not."""
+
+
+class StorageError(WorldError):
+    """The bitstreams that a node keeps, and the folder they are in."""
+
+
+class BitstreamMissing(StorageError):
+    """There is no bitstream for a function."""
 
 
 class HardwareError(WorldError):

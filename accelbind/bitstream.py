@@ -1,0 +1,243 @@
+"""`accelbind bitstream`: look at bitstreams, and keep those that a node needs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelbind.printing import Format, Output, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from services.domain.bitstreams import Bitstream
+    from services.hardware.bitstreams import Stored
+
+STORAGE = "/srv/intel.com/fpga"
+
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="GBS or AOCX files.", readable=False)
+]
+Storage = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_BITSTREAMS",
+        help="Where this node keeps its bitstreams.",
+        readable=False,
+    ),
+]
+InterfaceId = Annotated[str, typer.Argument(metavar="INTERFACE", help="Interface id.")]
+FunctionId = Annotated[
+    str, typer.Argument(metavar="FUNCTION", help="AFU id, or id of an OpenCL program.")
+]
+
+app = typer.Typer(
+    name="bitstream",
+    help="Look at bitstreams, and keep those that a node needs.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def bitstream() -> None:
+    """Look at bitstreams, and keep those that a node needs.
+
+    A node keeps them in one folder, as INTERFACE/AFU.gbs, or as
+    INTERFACE/PROGRAM.aocx for OpenCL.
+    """
+
+
+@app.command()
+def info(files: Files, *, output: Output = Format.TEXT) -> None:
+    """Show what is in bitstream files.
+
+    [bold]Example[/bold]
+      accelbind bitstream info nlb0.gbs
+    """
+    from services.hardware.bitstreams import read_bitstream  # noqa: PLC0415 - when it is asked for
+
+    found = [(path, read_bitstream(path)) for path in files]
+    if output is Format.JSON:
+        print_json([{"file": str(path), **_described(each)} for path, each in found])
+        return
+    for number, (path, each) in enumerate(found):
+        if number:
+            typer.echo()
+        print_facts({"file": str(path)} | _facts(each))
+
+
+@app.command()
+def install(
+    files: Files,
+    *,
+    storage: Storage = Path(STORAGE),
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace another file that is there already.")
+    ] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Copy bitstream files to where the plugin looks for them.
+
+    Each file is read whole and checked first; its place is made of the ids in
+    it, whatever its own name is. Never leaves half a file.
+
+    [bold]Example[/bold]
+      accelbind bitstream install nlb0.gbs
+    """
+    from services.hardware.bitstreams import BitstreamStorage, read_bitstream  # noqa: PLC0415 - as above
+
+    for path in files:
+        read_bitstream(path)  # nothing is installed if one of them can't be
+    kept, done = BitstreamStorage(storage), []
+    for path in files:
+        place, outcome = kept.install(path, force=force)
+        done.append({"file": str(path), "path": str(place), "outcome": str(outcome)})
+        if output is Format.TEXT:
+            typer.echo(f"{path} → {place} ({outcome})")
+    if output is Format.JSON:
+        print_json(done)
+
+
+@app.command("list")
+def list_(*, storage: Storage = Path(STORAGE), output: Output = Format.TEXT) -> None:
+    """Show the bitstreams that this node keeps, and what is wrong with any.
+
+    [bold]Example[/bold]
+      accelbind bitstream list -o json
+    """
+    stored = _stored(storage)
+    if output is Format.JSON:
+        print_json(stored)
+    elif not stored:
+        typer.echo(f"no bitstreams in {storage}", err=True)
+    else:
+        headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
+        print_table(headings, map(_row, stored))
+
+
+@app.command()
+def verify(*, storage: Storage = Path(STORAGE), output: Output = Format.TEXT) -> None:
+    """Read all bitstreams that this node keeps; exit code 1 if one can't be used.
+
+    [bold]Example[/bold]
+      accelbind bitstream verify && echo all good
+    """
+    stored = _stored(storage)
+    bad = [each for each in stored if not each["ok"]]
+    if output is Format.JSON:
+        print_json(stored)
+    else:
+        for each in bad:
+            typer.echo(each["problem"])
+        typer.echo(f"{len(stored)} bitstreams in {storage}, {len(bad)} of them can't be used")
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def remove(
+    interface: InterfaceId,
+    function: FunctionId,
+    *,
+    storage: Storage = Path(STORAGE),
+    output: Output = Format.TEXT,
+) -> None:
+    r"""Remove a function's bitstream from this node.
+
+    [bold]Example[/bold]
+      accelbind bitstream remove ce48969398f05f33946d560708be108a \
+        d8424dc4a4a3c413f89e433683f9040b
+    """
+    from services.domain.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id  # noqa: PLC0415 - as above
+    from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - the same
+
+    gone = BitstreamStorage(storage).remove(
+        check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
+        check_id(function, what="AFU id", lengths=AFU_LENGTHS),
+    )
+    if output is Format.JSON:
+        print_json([{"path": str(path), "outcome": "removed"} for path in gone])
+        return
+    for path in gone:
+        typer.echo(f"removed {path}")
+
+
+def _stored(storage: Path) -> list[dict[str, Any]]:
+    from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - as above
+
+    # what each holds is let go before the next is read: one may be as large as a card's flash
+    return [_entry(each) for each in BitstreamStorage(storage).entries()]
+
+
+def _entry(stored: "Stored") -> dict[str, Any]:
+    place = {
+        "path": str(stored.path),
+        "interfaceId": stored.interface_id,
+        "functionId": stored.function_id,
+        "kind": str(stored.kind),
+        "ok": stored.bitstream is not None,
+    }
+    if stored.bitstream is None:
+        return place | {"problem": stored.problem}
+    return place | _described(stored.bitstream)
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    from services.domain.text import plain  # noqa: PLC0415 - as above
+
+    ids = (entry["interfaceId"], entry["functionId"], entry["kind"])
+    if not entry["ok"]:
+        return (*ids, "", "", entry["problem"])
+    return (*ids, plain(entry["name"], 40), _size(entry["rawBytes"]), "ok")
+
+
+def _described(found: "Bitstream") -> dict[str, Any]:
+    metadata, opencl = found.metadata, found.opencl
+    described: dict[str, Any] = {
+        "kind": str(found.kind),
+        "interfaceId": found.interface_id,
+        "functionId": found.function_id,
+        "afuId": metadata.afu_id,
+        "name": metadata.name,
+        "platform": metadata.platform,
+        "version": metadata.version,
+        "powerWatts": metadata.power,
+        "clockHighMhz": metadata.clock_high,
+        "clockLowMhz": metadata.clock_low,
+        "contexts": metadata.contexts,
+        "magic": metadata.magic,
+        "rawBytes": found.size,
+    }
+    if opencl is not None:
+        described["opencl"] = {
+            "programId": opencl.program_id,
+            "board": opencl.board,
+            "target": opencl.target,
+            "version": opencl.version,
+        }
+    return described
+
+
+def _facts(found: "Bitstream") -> dict[str, str]:
+    from services.domain.text import plain  # noqa: PLC0415 - as above
+
+    metadata, opencl = found.metadata, found.opencl
+    clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]
+    return {
+        "kind": found.kind.upper(),
+        "interface id": found.interface_id,
+        "AFU id": metadata.afu_id,
+        "program id": opencl.program_id if opencl else "",
+        "name": plain(metadata.name),
+        "platform": plain(metadata.platform),
+        "board": opencl.board if opencl else "",
+        "target": opencl.target if opencl else "",
+        "compiler": opencl.version if opencl else "",
+        "user clock": ", ".join(clocks),
+        "power": f"{metadata.power:g} W" if metadata.power else "",
+        "raw bitstream": _size(found.size),
+    }
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024 / 1024:.1f} MiB" if count >= 1024 * 1024 else f"{count} bytes"

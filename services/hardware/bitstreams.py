@@ -1,0 +1,307 @@
+"""The bitstreams that a node keeps: looked up by interface and function, installed safely.
+
+A folder an interface id, in it a file a function (`services.domain.bitstream_files` has the names).
+Nothing in a file's name is believed: what is read must hold what its place says. A file appears
+whole or not at all: it is written and synced beside its place, then renamed. Whoever installs or
+removes holds a lock on the storage's folder; readers need none.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from services.domain.bitstream_files import (
+    check_is,
+    function_of,
+    parse,
+    stored_name,
+    stored_names,
+)
+from services.domain.bitstreams import MAX_FILE, Bitstream, Kind
+from services.domain.errors import (
+    BitstreamMissing,
+    InvalidBitstream,
+    InvalidSettings,
+    StorageError,
+)
+
+DEFAULT_STORAGE: Final = Path("/srv/intel.com/fpga")
+"""Where the public suite keeps them."""
+
+_INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
+_HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.[0-9a-f]{12}\.new")
+_FOLDER_MODE: Final = 0o755
+_FILE_MODE: Final = 0o644
+
+
+class Outcome(StrEnum):
+    """What came of installing a file."""
+
+    INSTALLED = "installed"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file in the storage.
+
+    Args:
+        path: Where it is.
+        interface_id: The interface id that its folder's name spells.
+        function_id: The function that its own name spells.
+        kind: By its suffix.
+        bitstream: What it holds, if it could be read and is what its place says.
+        problem: What is wrong with it otherwise.
+    """
+
+    path: Path
+    interface_id: str
+    function_id: str
+    kind: Kind
+    bitstream: Bitstream | None
+    problem: str = ""
+
+
+def read_bitstream(path: Path) -> Bitstream:
+    """Read a GBS or an AOCX from anywhere.
+
+    Args:
+        path: The file; what is no regular file is refused, and never waited for.
+
+    Raises:
+        InvalidBitstream: It holds no bitstream, or not a whole one.
+        StorageError: It can't be read.
+    """
+    try:
+        return parse(_read(path))
+    except InvalidBitstream as error:
+        raise InvalidBitstream(f"{path} is no bitstream that can be used: {error}") from error
+
+
+class BitstreamStorage:
+    """A folder of bitstreams.
+
+    Args:
+        folder: Where they are; it need not be there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, interface_id: str, function_id: str) -> Bitstream:
+        """Read the bitstream of a function.
+
+        Args:
+            interface_id: Canonical interface id.
+            function_id: Canonical AFU id, or id of an OpenCL program.
+
+        Raises:
+            BitstreamMissing: There is none.
+            StorageError: It can't be read.
+            InvalidBitstream: It is broken, or another one than its place says.
+        """
+        for name, kind in stored_names(interface_id, function_id):
+            path = self.folder / name
+            if _is_there(path):
+                found = read_bitstream(path)
+                self._check(path, found, interface_id, function_id, kind)
+                return found
+        raise BitstreamMissing(
+            f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
+        )
+
+    def entries(self) -> Iterator[Stored]:
+        """Give all files that are named as bitstreams, each read and checked, in order of names.
+
+        Raises:
+            StorageError: The storage's folder can't be listed.
+        """
+        for interface_id in _listed(self.folder):
+            folder = self.folder / interface_id
+            if not _INTERFACE.fullmatch(interface_id) or not folder.is_dir():
+                continue
+            for name in _listed(folder):
+                if found := function_of(name):
+                    yield self._stored(folder / name, interface_id, *found)
+
+    def install(self, source: Path, *, force: bool = False) -> tuple[Path, Outcome]:
+        """Copy a file to the place where its function is looked for.
+
+        Args:
+            source: A GBS or an AOCX.
+            force: Whether another file that is there already is replaced.
+
+        Returns:
+            The place, and what came of it; the same content again changes nothing.
+
+        Raises:
+            InvalidBitstream: The file holds no whole bitstream.
+            InvalidSettings: Another file is there, and `force` wasn't given.
+            StorageError: It can't be read or written; the storage is as it was.
+        """
+        data = _read(source)
+        try:
+            place = self.folder / stored_name(parse(data))
+        except InvalidBitstream as error:
+            raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
+        with self._writing(place.parent):
+            _remove_halves(place.parent)
+            present = _is_there(place)
+            if present and _same(place, data):
+                return place, Outcome.UNCHANGED
+            if present and not force:
+                raise InvalidSettings(
+                    f"{place} is there already and differs: remove it first, or use --force"
+                )
+            _put(place, data)
+        return place, Outcome.REPLACED if present else Outcome.INSTALLED
+
+    def remove(self, interface_id: str, function_id: str) -> list[Path]:
+        """Remove the files of a function, whatever they hold.
+
+        Raises:
+            BitstreamMissing: There is none.
+            StorageError: It can't be removed.
+        """
+        gone = []
+        with self._writing(None):
+            for name, _ in stored_names(interface_id, function_id):
+                path = self.folder / name
+                if _is_there(path):
+                    path.unlink()
+                    gone.append(path)
+        if not gone:
+            raise BitstreamMissing(
+                f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
+            )
+        return gone
+
+    def _stored(self, path: Path, interface_id: str, function_id: str, kind: Kind) -> Stored:
+        try:
+            found = read_bitstream(path)
+            self._check(path, found, interface_id, function_id, kind)
+        except (InvalidBitstream, StorageError) as error:
+            return Stored(path, interface_id, function_id, kind, None, str(error))
+        return Stored(path, interface_id, function_id, kind, found)
+
+    def _check(
+        self, path: Path, found: Bitstream, interface_id: str, function_id: str, kind: Kind
+    ) -> None:
+        try:
+            check_is(found, interface_id, function_id, kind)
+        except InvalidBitstream as error:
+            raise InvalidBitstream(
+                f"{path} is not what its name says: {error}; remove it, and install what belongs"
+                " there with: accelbind bitstream install FILE"
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self, folder: Path | None) -> Iterator[None]:
+        """Makes the folders, holds the lock (the kernel drops it with us), and words errors."""
+        try:
+            for each in (self.folder, folder):
+                if each is not None:
+                    each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageError(f"{self.folder} can't be written: {_why(error)}") from error
+
+
+def _read(path: Path) -> bytes:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise StorageError(f"{path} is no regular file")
+            if found.st_size > MAX_FILE:
+                raise InvalidBitstream(
+                    f"{path} has {found.st_size} bytes, and at most {MAX_FILE} are read"
+                )
+            return file.read(MAX_FILE)
+    except OSError as error:
+        raise StorageError(f"{path} can't be read: {_why(error)}") from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name, a broken link too."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
+    return True
+
+
+def _same(path: Path, data: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(data) and _read(path) == data
+    except (OSError, StorageError, InvalidBitstream):
+        return False
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{folder} can't be listed: {_why(error)}") from error
+
+
+def _remove_halves(folder: Path) -> None:
+    """Removes what an install that was killed has left; whoever holds the lock writes none."""
+    for name in _listed(folder):
+        if _HALF.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _put(place: Path, data: bytes) -> None:
+    half = place.with_name(f".{place.name}.{secrets.token_hex(6)}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(half, flags, _FILE_MODE), "wb") as file:
+            os.fchmod(file.fileno(), _FILE_MODE)  # whatever the umask
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise
+    _sync(place.parent)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that can't do that has no power cut to fear
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _why(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"{reason} (as user {os.geteuid()})"
+    return reason

@@ -1,0 +1,314 @@
+"""Gives bent GBS and AOCX files to the parser and judges what comes out.
+
+    python -m tests.fuzz.bitstreams --inputs 1000000 --seed 7
+    python -m tests.fuzz.bitstreams --seed 7 --show 4711 > case.bin
+
+Each must give a bitstream that holds what it says, or an `InvalidBitstream` with a sentence; no
+other exception. The process's peak memory is in the report: what a file unpacks to must not show
+there.
+"""
+
+import argparse
+import gzip
+import json
+import random
+import re
+import struct
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from services.domain.bitstream_files import parse
+from services.domain.bitstreams import MAX_FILE, Bitstream, Kind
+from services.domain.errors import InvalidBitstream
+from simulator.bitstreams import (
+    GBS_MAGIC,
+    OPENCL_AFU,
+    aocx_of,
+    elf_of,
+    gbs_metadata,
+    gbs_of,
+    make_aocx,
+    make_gbs,
+)
+
+INTERFACE: Final = "ce48969398f05f33946d560708be108a"
+AFU: Final = "d8424dc4a4a3c413f89e433683f9040b"
+PROGRAM: Final = "0123456789abcdef0123456789abcdef01234567"
+MAX_FAILURES: Final = 10
+MAX_TEXT: Final = 1000
+BOMBS: Final = 1 / 20_000
+"""Which part of the inputs unpacks to more than is allowed: each takes a second to refuse."""
+
+EDGES: Final = (
+    0,
+    1,
+    2,
+    63,
+    64,
+    255,
+    4095,
+    4096,
+    0xFF00,
+    0xFFFF,
+    2**31,
+    2**32 - 1,
+    2**63,
+    2**64 - 1,
+)
+VALUES: Final[tuple[Any, ...]] = (
+    None, True, 0, -1, 2**64, 10**30, 1e308, "", "auto", "auto-300", "nan", "9" * 100, [], {},
+    [[]] * 50, "\0", "\ud7ff", AFU, AFU.upper(), "../" * 10, "x" * 3000,
+)  # fmt: skip
+
+
+@dataclass
+class Report:
+    """What came out of a run."""
+
+    seed: int
+    inputs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slowest: float = 0.0
+    seconds: float = 0.0
+    peak_mib: float = 0.0
+
+    def __str__(self) -> str:
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items())
+        summary = (
+            f"seed {self.seed}: {self.inputs} inputs in {self.seconds:.0f} s ({outcomes}),"
+            f" slowest {self.slowest * 1e3:.0f} ms, peak memory {self.peak_mib:.1f} MiB,"
+            f" {len(self.failures)} failures"
+        )
+        return "\n".join([summary, *self.failures])
+
+
+def make_input(seed: int, number: int) -> bytes:
+    """One input; the same for the same seed and number."""
+    chance = random.Random(f"{seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
+    if chance.random() < BOMBS:
+        return aocx_of(PROGRAM, bomb())
+    make = chance.choice(MAKERS)
+    data = make(chance)
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 4))):
+        data = chance.choice(BENDERS)(chance, data)
+    return data
+
+
+def bomb() -> bytes:
+    """A gzip of a few hundred KiB that starts as a GBS does and unpacks to more than is allowed."""
+    member = gzip.compress(bytes(4 * 1024 * 1024), mtime=0)
+    return gzip.compress(make_gbs(INTERFACE, OPENCL_AFU), mtime=0) + member * (
+        MAX_FILE // 2**22 + 1
+    )
+
+
+def _gbs(chance: random.Random) -> bytes:
+    return make_gbs(INTERFACE, AFU, chance.randbytes(chance.choice((0, 1, 50, 3000))))
+
+
+def _bent_metadata(chance: random.Random) -> bytes:
+    metadata = gbs_metadata(INTERFACE, AFU)
+    image = metadata["afu-image"]
+    image |= {"clock-frequency-high": 300, "clock-frequency-low": "150.5"}
+    target = chance.choice((metadata, image, image["accelerator-clusters"][0]))
+    key = chance.choice([*target, "unknown"])
+    if chance.random() < 0.2:
+        target.pop(key, None)
+    else:
+        target[key] = chance.choice(VALUES)
+    return gbs_of(metadata, b"raw")
+
+
+def _bent_json(chance: random.Random) -> bytes:
+    text = bytearray(json.dumps(gbs_metadata(INTERFACE, AFU)).encode())
+    for _ in range(chance.randrange(1, 4)):
+        text[chance.randrange(len(text))] = chance.randrange(256)
+    if chance.random() < 0.05:
+        text = bytearray(chance.choice((b"[", b'{"a":')) * chance.randrange(1, 800))
+    return GBS_MAGIC + struct.pack("<I", len(text)) + bytes(text) + b"raw"
+
+
+def _aocx(chance: random.Random) -> bytes:
+    return make_aocx(INTERFACE, PROGRAM, chance.randbytes(chance.choice((1, 50, 3000))))
+
+
+def _aocx_around_bent_gbs(chance: random.Random) -> bytes:
+    inner = chance.choice((_gbs, _bent_metadata, _bent_json))(chance)
+    inner = chance.choice(BENDERS)(chance, inner) if chance.random() < 0.5 else inner
+    return aocx_of(PROGRAM, gzip.compress(inner, 1, mtime=0))
+
+
+def _aocx_around_bent_gzip(chance: random.Random) -> bytes:
+    packed = gzip.compress(_gbs(chance), 1, mtime=0)
+    return aocx_of(PROGRAM, chance.choice(BENDERS)(chance, packed))
+
+
+def _bent_elf_header(chance: random.Random) -> bytes:
+    data = bytearray(_aocx(chance))
+    (headers,) = struct.unpack_from("<Q", data, 40)
+    for _ in range(chance.randrange(1, 4)):
+        start = chance.choice((0, headers + 64 * chance.randrange(7)))
+        offset, form = chance.choice(
+            (
+                (0, "<I"),
+                (4, "<I"),
+                (8, "<Q"),
+                (24, "<Q"),
+                (32, "<Q"),
+                (40, "<Q"),
+                (58, "<H"),
+                (60, "<H"),
+                (62, "<H"),
+            )
+        )
+        value = chance.choice(EDGES) % 2 ** (8 * struct.calcsize(form))
+        struct.pack_into(form, data, min(start + offset, len(data) - 8), value)
+    return bytes(data)
+
+
+def _sections(chance: random.Random) -> bytes:
+    names = (
+        ".acl.rand_hash",
+        ".acl.fpga.bin",
+        ".acl.gbs.gz",
+        ".acl.target",
+        "",
+        "." * 300,
+        ".text",
+    )
+    listed = [
+        (chance.choice(names), chance.choice((b"", PROGRAM.encode(), chance.randbytes(40))))
+        for _ in range(chance.choice((0, 1, 5, 600)))
+    ]
+    return elf_of(listed)
+
+
+def _rubbish(chance: random.Random) -> bytes:
+    start = chance.choice((b"", GBS_MAGIC, b"\x7fELF", b"\x7fELF\x02\x01\x01", b"\x1f\x8b"))
+    return start + chance.randbytes(chance.choice((0, 1, 30, 500)))
+
+
+def _flip(chance: random.Random, data: bytes) -> bytes:
+    bent = bytearray(data)
+    for _ in range(min(len(bent), chance.choice((1, 1, 2, 8)))):
+        bent[chance.randrange(len(bent))] = chance.choice((0, 0xFF, chance.randrange(256)))
+    return bytes(bent)
+
+
+def _cut(chance: random.Random, data: bytes) -> bytes:
+    return data[: chance.randrange(len(data) + 1)]
+
+
+def _splice(chance: random.Random, data: bytes) -> bytes:
+    at, length = chance.randrange(len(data) + 1), chance.choice((0, 1, 16, 200))
+    return data[:at] + data[: chance.randrange(len(data) + 1)][-300:] + data[at + length :]
+
+
+def _number(chance: random.Random, data: bytes) -> bytes:
+    form = chance.choice(("<H", "<I", "<Q", ">I"))
+    size = struct.calcsize(form)
+    if len(data) < size:
+        return data
+    bent = bytearray(data)
+    where = chance.randrange(min(len(data), 4200) - size + 1)
+    struct.pack_into(form, bent, where, chance.choice(EDGES) % 2 ** (8 * size))
+    return bytes(bent)
+
+
+MAKERS: Final[Sequence[Callable[[random.Random], bytes]]] = (
+    _gbs,
+    _bent_metadata,
+    _bent_json,
+    _aocx,
+    _aocx_around_bent_gbs,
+    _aocx_around_bent_gzip,
+    _bent_elf_header,
+    _sections,
+    _rubbish,
+)
+BENDERS: Final[Sequence[Callable[[random.Random, bytes], bytes]]] = (_flip, _cut, _splice, _number)
+
+
+def judge(data: bytes) -> str:
+    """The outcome of one input.
+
+    Raises:
+        Exception: Whatever must not be.
+    """
+    try:
+        found = parse(data)
+    except InvalidBitstream as error:
+        text = str(error)
+        assert text, "no reason is given"
+        assert len(text) <= MAX_TEXT, f"a reason of {len(text)} characters"
+        assert text.isprintable(), f"a reason that isn't printable: {text!r}"
+        return "refused"
+    check(found, data)
+    return str(found.kind)
+
+
+def check(found: Bitstream, data: bytes) -> None:
+    """Holds a bitstream against its bytes."""
+    raw = found.raw()
+    assert len(raw) == found.size > 0
+    for text, length in ((found.interface_id, 32), (found.metadata.afu_id, 32)):
+        assert len(text) == length, text
+        assert int(text, 16) >= 0
+    if found.kind is Kind.GBS:
+        assert data.endswith(raw)
+    else:
+        assert len(found.function_id) == 40
+
+
+def fuzz(*, seed: int, inputs: int, seconds: float) -> Report:
+    """Judges so many inputs, or as many as the time allows."""
+    report, begin = Report(seed), time.monotonic()
+    for number in range(inputs):
+        data = make_input(seed, number)
+        before = time.monotonic()
+        if before - begin > seconds:
+            break
+        try:
+            report.outcomes[judge(data)] += 1
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            report.failures.append(f"--seed {seed} --show {number}: {error!r:.300}")
+        report.slowest = max(report.slowest, time.monotonic() - before)
+        report.inputs += 1
+        if len(report.failures) >= MAX_FAILURES:
+            break
+    report.seconds = time.monotonic() - begin
+    report.peak_mib = _peak_mib()
+    return report
+
+
+def _peak_mib() -> float:
+    """Most that this process ever had in memory; getrusage counts what it was forked from too."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)[0]) / 1024
+
+
+def main() -> int:
+    """Runs from the command line."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--inputs", type=int, default=100_000)
+    options.add_argument("--seconds", type=float, default=1e9)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--show", type=int, help="write one input to stdout instead")
+    options.add_argument("--json", action="store_true")
+    chosen = options.parse_args()
+    if chosen.show is not None:
+        sys.stdout.buffer.write(make_input(chosen.seed, chosen.show))
+        return 0
+    report = fuzz(seed=chosen.seed, inputs=chosen.inputs, seconds=chosen.seconds)
+    print(json.dumps(vars(report)) if chosen.json else report)  # noqa: T201 - its output
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

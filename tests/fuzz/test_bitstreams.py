@@ -1,0 +1,65 @@
+"""Bent bitstreams against the parser; `make soak` gives it a million of them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from services.domain.bitstream_files import parse
+from services.domain.errors import InvalidBitstream
+from simulator.bitstreams import aocx_of, make_gbs
+from tests.fuzz import bitstreams
+from tests.fuzz.bitstreams import bomb, judge, make_input
+from tests.support import REPOSITORY, soak
+
+FULL = 1_000_000
+SHORT = 4_000
+MOST_MIB = 64
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_no_bent_bitstream_crashes_the_parser_or_makes_it_large(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    length = soak(short=30, full=3600)
+    inputs = FULL if os.environ.get("SOAK") == "1" else SHORT
+    arguments = ["--inputs", inputs, "--seconds", length.seconds, "--seed", length.seed, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.bitstreams", *map(str, arguments)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    report = json.loads(done.stdout)
+    with capsys.disabled():
+        print(f"\n{bitstreams.Report(**report)}")  # noqa: T201 - the figures are wanted
+    assert report["failures"] == []
+    assert report["inputs"] > bitstreams.MAX_FAILURES
+    assert report["peak_mib"] <= MOST_MIB
+
+
+def test_an_input_can_be_had_again() -> None:
+    assert make_input(7, 42) == make_input(7, 42)
+    assert make_input(7, 42) != make_input(8, 42)
+
+
+def test_a_parser_that_lies_or_breaks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = make_gbs(bitstreams.INTERFACE, bitstreams.AFU, b"raw")
+    assert judge(data) == "gbs"
+    longer = parse(data + b"!")
+    monkeypatch.setattr(bitstreams, "parse", lambda _: longer)
+    with pytest.raises(AssertionError):
+        judge(data)
+    monkeypatch.setattr(bitstreams, "parse", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        judge(data)
+
+
+def test_a_bomb_is_refused_without_being_unpacked_as_a_whole() -> None:
+    with pytest.raises(InvalidBitstream, match="unpacks to more than"):
+        parse(aocx_of(bitstreams.PROGRAM, bomb()))
