@@ -10,7 +10,7 @@ that are no good, and those of a name that both kinds have, which serve again on
 """
 
 import collections.abc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -173,17 +173,17 @@ class _Maps:
 _NO_MAPS: Final = _Maps()
 
 
-class _ByResource(collections.abc.Mapping[str, tuple[Mapping, ...]]):
-    """Groups as tuples, made when somebody looks at one."""
+class _ByResource(collections.abc.Mapping[str, Collection[Mapping]]):
+    """Groups as collections of mappings; of many, only those that are looked at are touched."""
 
     __slots__ = ("_groups",)
 
     def __init__(self, groups: ShardedMap[str, _Group]) -> None:
         self._groups = groups
 
-    def __getitem__(self, resource: str) -> tuple[Mapping, ...]:
+    def __getitem__(self, resource: str) -> Collection[Mapping]:
         group = self._groups[resource]
-        return group if isinstance(group, tuple) else tuple(group.each_value())
+        return group if isinstance(group, tuple) else group.values()
 
     def __contains__(self, resource: object) -> bool:
         return resource in self._groups
@@ -365,5 +365,5 @@ def _judge(function: Entry | None, region: Entry | None) -> tuple[Mapping | None
         reason = function.reason
         function = None
     if function is not None and region is not None:
-        return None, clash(function, region)
+        return None, clash(function.namespace, function.name)
     return function or region, reason

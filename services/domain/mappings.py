@@ -12,21 +12,31 @@ changes: `MappingIndex.with_namespaces` returns a new one that shares all others
 
 import collections.abc
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from types import MappingProxyType
 
 import msgspec
 
 from services.domain import names
 from services.domain.errors import InvalidMapping, InvalidName
-from services.domain.text import plain, quote
+from services.domain.text import clip, plain, quote
 
 API_VERSION = f"{names.DOMAIN}/v2"
 ACCELERATOR_FUNCTION = "AcceleratorFunction"
 FPGA_REGION = "FpgaRegion"
 KINDS = (ACCELERATOR_FUNCTION, FPGA_REGION)
+
+DEPRECATED = "accelbind.dev/deprecated"
+"""The annotation of a mapping whose name nobody should use any more: what to do instead."""
+
+MAX_NOTE = 120
+"""How many characters of it are kept: as many as a warning may have."""
+
+LOOKED_AT = 64
+"""How many mappings to a resource are compared with one of them: there may be 100 000."""
 
 
 class Mode(StrEnum):
@@ -69,6 +79,8 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
         afu_id: the function, None for an FpgaRegion.
         mode: which mode a node must run to serve it.
         resource: the physical resource name, without its domain.
+        deprecated: what pods that use it are told, empty if there is nothing to tell but that;
+            None for a mapping that isn't deprecated.
     """
 
     kind: str
@@ -78,11 +90,12 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     afu_id: str | None
     mode: Mode
     resource: str
+    deprecated: str | None = None
 
     @property
     def label(self) -> str:
         """How people call the object: ``AcceleratorFunction default/nlb0``."""
-        return _label(self.kind, self.namespace, self.name)
+        return label(self.kind, self.namespace, self.name)
 
     @property
     def pair(self) -> tuple[str, str] | None:
@@ -90,6 +103,15 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
         if self.mode is not Mode.REGION or self.afu_id is None:
             return None
         return self.interface_id, self.afu_id
+
+    def is_twin_of(self, other: "Mapping") -> bool:
+        """Whether both give a name to the same thing, for nodes of the same mode."""
+        return (
+            self.name != other.name
+            and self.resource == other.resource
+            and self.afu_id == other.afu_id
+            and self.mode is other.mode
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +144,7 @@ class NamespaceMappings:
     by_name: collections.abc.Mapping[str, Mapping] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    by_resource: collections.abc.Mapping[str, tuple[Mapping, ...]] = field(
+    by_resource: collections.abc.Mapping[str, Collection[Mapping]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     pairs: collections.abc.Set[tuple[str, str]] = frozenset()
@@ -141,6 +163,22 @@ class NamespaceMappings:
         if resource in self.region_modes:
             return self.region_modes[resource]
         return _AF_ONLY if resource in self.by_resource else frozenset()
+
+    def twin_of(self, mapping: Mapping, *, limit: int | None = LOOKED_AT) -> Mapping | None:
+        """Return a mapping that gives another name to the same thing, None if there is none.
+
+        One that is deprecated doesn't count: that is how a name gives way to another.
+
+        Args:
+            mapping: of this namespace, or one that could be.
+            limit: how many mappings to the resource are looked at; None for all.
+        """
+        twins = [
+            other
+            for other in islice(self.by_resource.get(mapping.resource, ()), limit)
+            if other.deprecated is None and other.is_twin_of(mapping)
+        ]
+        return min(twins, key=lambda twin: twin.name, default=None)
 
 
 class MappingIndex:
@@ -200,23 +238,24 @@ def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
         InvalidMapping: it can't serve; the text names the object and what is wrong with it.
     """
     kind, namespace, name = _identify(obj, default_namespace)
-    label = _label(kind, namespace, name)
+    called = label(kind, namespace, name)
     if not names.is_name_part(name):
         raise InvalidMapping(
-            f"{label}: no pod could ask for a resource of this name: after the domain, Kubernetes "
+            f"{called}: no pod could ask for a resource of this name: after the domain, Kubernetes "
             "allows at most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
         )
     if names.is_physical(name):
-        raise InvalidMapping(f"{label}: this name has the form of a physical one; choose another")
+        raise InvalidMapping(f"{called}: this name has the form of a physical one; choose another")
     spec = _member(obj, "spec")
     if not isinstance(spec, dict):
-        raise InvalidMapping(f"{label}: spec is missing, or is no object")
+        raise InvalidMapping(f"{called}: spec is missing, or is no object")
+    note = _deprecation(_member(obj, "metadata"))
     try:
         if kind == ACCELERATOR_FUNCTION:
-            return _function(label, namespace, name, spec)
-        return _region(label, namespace, name, spec)
+            return _function(called, namespace, name, spec, note)
+        return _region(called, namespace, name, spec, note)
     except InvalidName as error:
-        raise InvalidMapping(f"{label}: {error}") from error
+        raise InvalidMapping(f"{called}: {error}") from error
 
 
 def reject(obj: object, reason: str, *, default_namespace: str = "default") -> Rejected | None:
@@ -246,16 +285,16 @@ def build_namespace(
         reasons.setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
     for name in functions.keys() & regions.keys():
-        reasons[name] = clash(functions.pop(name), regions.pop(name))
+        reasons[name] = clash(namespace, name)
+        del functions[name], regions[name]
     return _index_namespace(namespace, functions | regions, reasons)
 
 
-def clash(function: Mapping, region: Mapping) -> str:
+def clash(namespace: str, name: str) -> str:
     """Return why neither of two objects of one name serves."""
-    return (
-        f"{function.label} and {region.label} have one name, "
-        "so neither can be used: rename one of them"
-    )
+    function = label(ACCELERATOR_FUNCTION, namespace, name)
+    region = label(FPGA_REGION, namespace, name)
+    return f"{function} and {region} have one name, so neither can be used: rename one of them"
 
 
 def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) -> MappingIndex:
@@ -274,6 +313,11 @@ def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) 
             for namespace in {**served, **refused}
         }
     )
+
+
+def label(kind: str, namespace: str, name: str) -> str:
+    """Return how people call an object: ``AcceleratorFunction default/nlb0``."""
+    return f"{kind} {plain(namespace)}/{plain(name)}"
 
 
 def with_mode(modes: frozenset[Mode] | None, mode: Mode) -> frozenset[Mode]:
@@ -303,10 +347,6 @@ def _index_namespace(
     )
 
 
-def _label(kind: str, namespace: str, name: str) -> str:
-    return f"{kind} {plain(namespace)}/{plain(name)}"
-
-
 def _member(obj: object, key: str) -> object:
     return obj.get(key) if isinstance(obj, dict) else None
 
@@ -334,36 +374,55 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
     return sys.intern(kind), sys.intern(namespace), name
 
 
-def _function(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:
-    interface_id = _id(label, spec, "interfaceId", names.INTERFACE_LENGTHS)
-    afu_id = _id(label, spec, "afuId", names.AFU_LENGTHS)
+def _function(
+    called: str, namespace: str, name: str, spec: dict[str, object], note: str | None
+) -> Mapping:
+    interface_id = _id(called, spec, "interfaceId", names.INTERFACE_LENGTHS)
+    afu_id = _id(called, spec, "afuId", names.AFU_LENGTHS)
     match spec.get("mode"):
         case Mode.AF.value:
             mode, resource = Mode.AF, names.function_name(interface_id, afu_id)
         case Mode.REGION.value:
             mode, resource = Mode.REGION, names.region_name(interface_id)
         case other:
-            raise InvalidMapping(f"{label}: spec.mode must be af or region, {_but_is(other)}")
+            raise InvalidMapping(f"{called}: spec.mode must be af or region, {_but_is(other)}")
     resource = sys.intern(resource)
-    return Mapping(ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource)
+    return Mapping(
+        ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource, note
+    )
 
 
-def _region(label: str, namespace: str, name: str, spec: dict[str, object]) -> Mapping:
-    interface_id = _id(label, spec, "interfaceId", names.INTERFACE_LENGTHS)
+def _region(
+    called: str, namespace: str, name: str, spec: dict[str, object], note: str | None
+) -> Mapping:
+    interface_id = _id(called, spec, "interfaceId", names.INTERFACE_LENGTHS)
     resource = sys.intern(names.region_name(interface_id))
-    return Mapping(FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource)
+    return Mapping(
+        FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource, note
+    )
 
 
-def _id(label: str, spec: dict[str, object], key: str, lengths: range) -> str:
+def _id(called: str, spec: dict[str, object], key: str, lengths: range) -> str:
     """Return an id of the spec in canonical form, shared among the mappings that have it."""
     value = spec.get(key)
     if isinstance(value, (int, float)):
         raise InvalidMapping(
-            f"{label}: spec.{key} must be a text, but was read as a number; put it into quotes"
+            f"{called}: spec.{key} must be a text, but was read as a number; put it into quotes"
         )
     if not isinstance(value, str):
-        raise InvalidMapping(f"{label}: spec.{key} is missing, or is no text")
+        raise InvalidMapping(f"{called}: spec.{key} is missing, or is no text")
     return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
+
+
+def _deprecation(metadata: object) -> str | None:
+    """Return what the annotation of a deprecated mapping says, None if it isn't deprecated."""
+    note = _member(_member(metadata, "annotations"), DEPRECATED)
+    if note is None or note is False:
+        return None
+    text = " ".join(note.split()) if isinstance(note, str) else ""
+    if text.lower() == "false":
+        return None
+    return sys.intern("" if text.lower() == "true" else clip(text, MAX_NOTE))
 
 
 def _but_is(value: object) -> str:

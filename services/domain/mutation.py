@@ -11,7 +11,7 @@ whether it may have that; `sharing` looks at the containers together; `patch` wr
 A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -215,11 +215,23 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
                 if not modes & plan.modes
             ]
             seen[plan.modes] = plan.place
-        for ask in plan.mapped if mappings.rejected else ():
-            reason = mappings.rejected.get(ask.key.partition("/")[2])
-            if reason is not None:
-                warnings.append(clip(f"{plain(ask.key)}: {reason}", MAX_WARNING))
+        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
+            warnings += _of_name(key, mapping, mappings)
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS]
+
+
+def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
+    """Yield what is odd about a name that a pod may use."""
+    domain, _, name = key.partition("/")
+    if name in mappings.rejected:
+        yield clip(f"{plain(key)}: {mappings.rejected[name]}", MAX_WARNING)
+    twin = None if mapping.deprecated else mappings.twin_of(mapping)
+    other = f"{domain}/{plain(twin.name)}" if twin is not None else ""
+    if mapping.deprecated is not None:
+        advice = plain(mapping.deprecated) or (f"use {other}" if other else "")
+        yield clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING)
+    elif other:
+        yield clip(f"{plain(key)} is a duplicate: {other} is the same", MAX_WARNING)
 
 
 def _mixed(

@@ -36,6 +36,12 @@ def function(
     }
 
 
+def deprecated(obj: Object, note: object = "use another") -> Object:
+    """The same mapping, deprecated."""
+    annotations = {"accelbind.dev/deprecated": note}
+    return obj | {"metadata": obj["metadata"] | {"annotations": annotations}}
+
+
 def region(name: str, *, interface: str = ARRIA, namespace: str | None = None) -> Object:
     """An FpgaRegion."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})

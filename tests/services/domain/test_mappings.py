@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from services.domain.errors import InvalidMapping
 from services.domain.mappings import (
     EMPTY_INDEX,
+    LOOKED_AT,
     Mapping,
     MappingIndex,
     Mode,
@@ -29,6 +30,7 @@ from tests.services.domain.building import (
     REGION,
     STRATIX,
     Object,
+    deprecated,
     function,
     index,
     region,
@@ -261,6 +263,41 @@ def test_no_object_breaks_parse(obj: Any) -> None:
     record = reject(obj, "because")
     assert mapping is None or record is not None
     assert record is None or record.reason == "because"
+
+
+@pytest.mark.parametrize(
+    ("note", "kept"),
+    [
+        ("use nlb0-v2", "use nlb0-v2"),
+        (" use\n nlb0-v2 ", "use nlb0-v2"),
+        ("", ""),
+        ("True", ""),
+        (True, ""),
+        (["?"], ""),
+        ("False", None),
+        (False, None),
+        (None, None),
+        ("x" * 1000, "x" * 119 + "…"),
+    ],
+)
+def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None) -> None:
+    for obj in (function("x", "af"), region("x")):
+        assert parse(deprecated(obj, note)).deprecated == kept
+
+
+@pytest.mark.parametrize("annotations", [None, [], "text", {}, {"accelbind.dev/requested": "x"}])
+def test_other_annotations_deprecate_nothing(annotations: object) -> None:
+    obj = function("x", "af")
+    obj["metadata"]["annotations"] = annotations
+    assert parse(obj).deprecated is None
+
+
+def test_only_so_many_mappings_to_a_region_are_compared() -> None:
+    many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(LOOKED_AT)]
+    wanted, twin = function("x", "region"), function("y", "region")
+    mappings = index(*many, twin, wanted).namespace("default")
+    assert mappings.twin_of(parse(wanted)) is None
+    assert mappings.twin_of(parse(wanted), limit=None) == parse(twin)
 
 
 def test_what_was_refused_is_recorded_under_its_name() -> None:

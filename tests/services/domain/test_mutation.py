@@ -31,6 +31,7 @@ from tests.services.domain.building import (
     Object,
     apply,
     container,
+    deprecated,
     function,
     index,
     judge,
@@ -602,7 +603,8 @@ def test_warnings_are_short_and_few() -> None:
 
 def test_a_name_that_is_there_more_than_once_is_warned_of() -> None:
     again = [parse(function(name, mode)) for name, mode in [("x", "af"), ("x", "region")]]
-    mappings = build_index([*again, parse(function("y", "af"))]).namespace("default")
+    other = parse(function("y", "af", afu=NLB3))
+    mappings = build_index([*again, other]).namespace("default")
     result = judge(pod(container("app", {LOGICAL + "x": "1", LOGICAL + "y": "1"})), mappings)
     assert isinstance(result, Patched)
     assert result.warnings == (
@@ -611,6 +613,47 @@ def test_a_name_that_is_there_more_than_once_is_warned_of() -> None:
             "the first one counts"
         ),
     )
+
+
+def warned(*objects: Object, name: str = "x") -> tuple[str, ...]:
+    result = judge(
+        pod(container("app", {LOGICAL + name: "1"})), index(*objects).namespace("default")
+    )
+    assert isinstance(result, Patched)
+    return result.warnings
+
+
+def test_a_deprecated_name_is_warned_of_with_what_its_mapping_says() -> None:
+    objects = [deprecated(function("x", "af"), "use  y\nsoon"), function("y", "af")]
+    assert warned(*objects) == ("fpga.intel.com/x is deprecated: use y soon",)
+
+
+def test_of_a_deprecated_name_without_more_to_say_another_one_is_told() -> None:
+    old, new = deprecated(function("x", "region"), "true"), function("y", "region")
+    assert warned(old, new) == ("fpga.intel.com/x is deprecated: use fpga.intel.com/y",)
+    assert warned(old, function("y", "af")) == ("fpga.intel.com/x is deprecated",)
+
+
+def test_a_name_beside_another_one_for_the_same_function_is_a_duplicate() -> None:
+    objects = [function("x", "region"), function("z", "region"), function("y", "region")]
+    told = ("fpga.intel.com/x is a duplicate: fpga.intel.com/y is the same",)
+    assert warned(*objects) == told
+    assert warned(*[region(obj["metadata"]["name"]) for obj in objects]) == told
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        function("y", "af"),
+        function("y", "region", afu=NLB3),
+        function("y", "region", interface=STRATIX),
+        region("y"),
+        deprecated(function("y", "region")),
+        function("y", "region", namespace="elsewhere"),
+    ],
+)
+def test_names_for_different_things_or_deprecated_ones_are_no_duplicates(other: Object) -> None:
+    assert warned(function("x", "region"), other) == ()
 
 
 # Several problems, odd shapes, other domains
