@@ -6,61 +6,32 @@ nodes too. Whatever a file holds, the answer is a `Card`; nothing here raises.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
 
 from services.domain.devices import Card, Fme, PciFunction, Port, Problem
-from services.domain.health import Reading, judge_id, judge_node, judge_register
-from services.hardware.pci import Functions, address_in
-from services.hardware.sysfs import Sysfs
+from services.domain.health import (
+    Failure,
+    NodeState,
+    Reading,
+    judge_id,
+    judge_node,
+    judge_register,
+)
+from services.hardware.layout import (
+    PORT_REGISTERS,
+    Driver,
+    EnginePlace,
+    Layout,
+    Register,
+    find_layout,
+    length_first,
+)
+from services.hardware.pci import Functions, address_in, on_node
+from services.hardware.sysfs import Content, Sysfs, reading_of
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
-
-
-@dataclass(frozen=True, slots=True)
-class Register:
-    """A file that should read zero.
-
-    Args:
-        file: Path below its owner's folder.
-        reason: Reason code if it doesn't.
-    """
-
-    file: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """Where a driver puts what.
-
-    Args:
-        name: `opae` or `dfl`.
-        folder: Its class folder, below the root.
-        entry: Pattern of a card's name there.
-        fme: Pattern of an engine's name, below a card.
-        port: Pattern of a port's name, below a card; its first group is the number.
-        id_file: Where an engine has its interface id, for messages.
-        interface_id: Reads the interface id of the engine in a folder, and says what else is odd.
-        registers_of: Lists the registers of the engine in a folder.
-    """
-
-    name: str
-    folder: str
-    entry: re.Pattern[str]
-    fme: re.Pattern[str]
-    port: re.Pattern[str]
-    id_file: str
-    interface_id: Callable[[Sysfs, str, str], tuple[Reading, tuple[Problem, ...]]]
-    registers_of: Callable[[Sysfs, str], Iterator[Register]]
-
-
-PORT_REGISTERS = (
-    Register("errors/errors", "port-errors"),
-    Register("ap1_event", "ap1-event"),
-    Register("ap2_event", "ap2-event"),
-)
-"""Registers of a port, the same under both drivers; the first one is its errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +43,21 @@ class Entry:
         name: Its name there.
         path: Its path below the root, its folder's links followed.
         target: Where it leads, as written; empty if it is no link.
+        shown: Its path as people know it.
+        key: Tells it from any other, and from another card of its name.
     """
 
     driver: Driver
     name: str
     path: str
     target: str
+    shown: str = field(init=False)
+    key: str = field(init=False)
 
-    @property
-    def shown(self) -> str:
-        """Its path as people know it."""
-        return f"{self.driver.folder}/{self.name}"
-
-    @property
-    def key(self) -> str:
-        """Tells it from any other, and from another card of its name."""
-        return f"{self.shown} -> {self.target}"
+    def __post_init__(self) -> None:
+        shown = f"{self.driver.folder}/{self.name}"
+        object.__setattr__(self, "shown", shown)
+        object.__setattr__(self, "key", f"{shown} -> {self.target}")
 
 
 def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | None:
@@ -111,7 +81,7 @@ def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | 
         text = f"{driver.folder} can't be listed: {error.strerror}"
         return Problem("class-unreadable", text)
     entries = []
-    for name in sorted(filter(driver.entry.fullmatch, names), key=_length_first):
+    for name in sorted(filter(driver.entry.fullmatch, names), key=length_first):
         path = f"{folder}/{name}"
         target = files.link(path)
         if not any(map(driver.fme.fullmatch, target.split("/"))):
@@ -119,39 +89,108 @@ def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | 
     return tuple(entries)
 
 
-def read_card(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A card as it was last seen.
+
+    Args:
+        layout: Where on it what is.
+        contents: What its files said, in the layout's order.
+        nodes: What its device nodes were, in the layout's order.
+        card: What that came to.
+    """
+
+    layout: Layout
+    contents: tuple[Content, ...]
+    nodes: tuple[NodeState, ...]
+    card: Card
+
+
+def read_card(
+    files: Sysfs, functions: Functions, entry: Entry, last: Look | None = None
+) -> Look | Card | None:
     """What a class entry says.
 
     Args:
         files: The root's files.
         functions: The node's PCI functions.
         entry: The entry.
+        last: How it was last seen, if it could be read then.
 
     Returns:
-        None if the entry is no card: neither engine nor port, or gone meanwhile.
+        A card alone if it can't be read; None if the entry is none: neither engine nor port, or
+        gone meanwhile.
     """
-    driver, name = entry.driver, entry.name
+    if last is not None:
+        again = _look_again(files, entry, last)
+        if again is not None:
+            return again
     folder = files.resolve(entry.path)
     if folder is None:
         return _dangling(files, functions, entry)
     try:
-        names = files.names(folder)
+        with closing(files.within(folder)) as within:
+            layout = find_layout(within, functions, entry.driver, folder)
+            return None if layout is None else _look(within, entry, layout)
     except FileNotFoundError:
         return _dangling(files, functions, entry)
     except OSError as error:
         text = f"{entry.shown} can't be listed: {error.strerror}"
         failure = Problem("card-unreadable", text)
-        return Card(driver.name, name, functions.of(files, folder), None, failure=failure)
-    engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
-    ports = sorted(filter(driver.port.fullmatch, names), key=_number)
-    if not engines and not ports:
+        return Card(
+            entry.driver.name, entry.name, functions.of(files, folder), None, failure=failure
+        )
+
+
+def _look_again(files: Sysfs, entry: Entry, last: Look) -> Look | None:
+    """The card where it was; None if it has to be looked for."""
+    try:
+        with closing(files.within(last.layout.folder)) as within:
+            if not last.layout.holds(within):
+                return None
+            look = _look(within, entry, last.layout, last)
+            if look is not last and _lacks_ids(look.card) and not look.layout.stands(within):
+                return None
+            return look
+    except OSError:
         return None
-    pci = functions.of(files, folder)
+
+
+def _lacks_ids(card: Card) -> bool:
+    problems = [each for port in card.ports for each in port.problems]
+    if card.fme is not None:
+        problems.extend(card.fme.problems)
+    return any(each.reason in _GONE for each in problems)
+
+
+_GONE = frozenset({"afu-id-missing", "interface-id-missing"})
+"""What a part that is gone is told by, and one that has no id as well."""
+
+
+def _look(files: Sysfs, entry: Entry, layout: Layout, last: Look | None = None) -> Look:
+    """The card, its parts being where the layout says. What says the same is the same card."""
+    contents = files.contents(layout.files)
+    nodes = tuple(map(files.node, layout.nodes))
+    if last is not None and last.contents == contents and last.nodes == nodes:
+        return last
+    return Look(layout, contents, nodes, _judge(entry, layout, contents, nodes))
+
+
+def _judge(
+    entry: Entry, layout: Layout, contents: Iterable[Content], nodes: Iterable[NodeState]
+) -> Card:
+    """The card that files with these contents tell of."""
+    readings, states = map(reading_of, contents), iter(nodes)
+    pci = layout.pci
+    if pci is not None and layout.function:
+        pci = on_node(pci, next(readings).text)
     remarks: list[Problem] = []
-    fme = _Part(files, folder, engines[0], remarks).engine(driver) if engines else None
-    read = [_Part(files, folder, port, remarks).port(pci) for port in ports]
-    read.sort(key=lambda port: (port.number is None, port.number))
-    return Card(driver.name, name, pci, fme, tuple(read), tuple(remarks))
+    fme = None
+    if layout.engine is not None:
+        fme = _Part(layout.engine.name, readings, states, remarks).engine(entry, layout.engine)
+    ports = [_Part(each.name, readings, states, remarks).port(pci) for each in layout.ports]
+    ports.sort(key=lambda port: (port.number is None, port.number))
+    return Card(entry.driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
 
 
 def _dangling(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
@@ -166,61 +205,45 @@ def _dangling(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
     return Card(entry.driver.name, entry.name, pci, None, failure=failure)
 
 
-def _length_first(name: str) -> tuple[int, str]:
-    """Sorts names that end in a number by that number."""
-    return len(name), name
-
-
-def part_folder(files: Sysfs, entry: str, name: str) -> str:
-    """The folder of an engine or port, which may be a link within the root.
-
-    Args:
-        files: The root's files.
-        entry: Folder of its card.
-        name: Its folder's name there.
-    """
-    folder = f"{entry}/{name}"
-    return (files.resolve(folder) or folder) if files.link(folder) else folder
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition(".")[2])
-
-
 class _Part:
-    """An engine or a port while it is read: its problems and remarks add up.
+    """An engine or a port while it is judged: its problems and remarks add up.
 
     Args:
-        files: The root's files.
-        entry: Folder of its card.
-        name: Its folder's name there.
+        name: Its folder's name.
+        readings: What its files say, in the layout's order; those of the next part follow.
+        states: The same of its device nodes.
         remarks: The card's list, to add to.
     """
 
-    def __init__(self, files: Sysfs, entry: str, name: str, remarks: list[Problem]) -> None:
-        self._files = files
-        self._folder = part_folder(files, entry, name)
+    def __init__(
+        self,
+        name: str,
+        readings: Iterator[Reading],
+        states: Iterator[NodeState],
+        remarks: list[Problem],
+    ) -> None:
         self._name = name
+        self._readings = readings
+        self._states = states
         self._remarks = remarks
         self._problems: list[Problem] = []
 
-    def engine(self, driver: Driver) -> Fme:
-        reading, odd = driver.interface_id(self._files, self._folder, self._name)
-        self._remarks.extend(odd)
-        interface_id = self._id("interface-id", driver.id_file, reading)
+    def engine(self, entry: Entry, place: EnginePlace) -> Fme:
+        id_readings = [next(self._readings) for _ in place.id_files]
+        interface_id = self._interface_id(entry.driver.id_file, id_readings)
         self._look_at_node()
         errors = []
-        for register in driver.registers_of(self._files, self._folder):
+        for register in place.registers:
             value = self._judge(register)
             if value is not None:
                 errors.append((register.reason, value))
         return Fme(self._name, self._name, interface_id, tuple(self._problems), tuple(errors))
 
     def port(self, pci: PciFunction | None) -> Port:
-        afu_id = self._id("afu-id", "afu_id", self._files.read(f"{self._folder}/afu_id"))
+        afu_id = self._id("afu-id", "afu_id", next(self._readings))
         self._look_at_node()
         errors, *_ = [self._judge(register) for register in PORT_REGISTERS]
-        number = self._files.text(f"{self._folder}/id")
+        number = next(self._readings).text
         return Port(
             name=self._name,
             number=int(number) if _DECIMAL.fullmatch(number) else None,
@@ -231,6 +254,25 @@ class _Part:
             errors=errors,
         )
 
+    def _interface_id(self, file: str, readings: Iterable[Reading]) -> str:
+        """The first usable interface id of an engine; where others differ, that is said."""
+        first = Reading(failure=Failure.MISSING)
+        usable: dict[str, None] = {}
+        for reading in readings:
+            value, problem = judge_id("interface-id", file, self._name, reading)
+            if problem is None:
+                usable[value] = None
+            elif first.failure is Failure.MISSING:
+                first = reading
+        if not usable:
+            return self._id("interface-id", file, first)
+        chosen = next(iter(usable))
+        if len(usable) > 1:
+            listed = ", ".join(usable)
+            text = f"the regions of {self._name} differ ({listed}); {chosen} stands for all"
+            self._remarks.append(Problem("interface-ids-differ", text))
+        return chosen
+
     def _id(self, what: str, file: str, reading: Reading) -> str:
         value, problem = judge_id(what, file, self._name, reading)
         if problem:
@@ -238,12 +280,12 @@ class _Part:
         return value
 
     def _look_at_node(self) -> None:
-        problem = judge_node(self._name, self._files.node(self._name))
+        problem = judge_node(self._name, next(self._states))
         if problem:
             self._problems.append(problem)
 
     def _judge(self, register: Register) -> int | None:
-        reading = self._files.read(f"{self._folder}/{register.file}")
+        reading = next(self._readings)
         verdict = judge_register(register.reason, register.file, self._name, reading)
         if verdict.problem:
             self._problems.append(verdict.problem)

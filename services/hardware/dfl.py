@@ -7,10 +7,7 @@ functions without engine or port; `services.hardware.card` skips what has neithe
 import re
 from collections.abc import Iterator
 
-from services.domain.devices import Problem
-from services.domain.health import Failure, Reading, judge_id
-from services.hardware.card import Driver, Register
-from services.hardware.sysfs import Sysfs
+from services.hardware.layout import Driver, Lister, Register
 
 _REGION = re.compile(r"dfl-fme-region\.[0-9]{1,9}")
 _INNER = re.compile(r"region[0-9]{1,9}")
@@ -20,55 +17,31 @@ _FME_REGISTERS = (
     Register("errors/fme_errors", "fme-errors"),
     Register("errors/catfatal_errors", "fme-catfatal-errors"),
     Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
-    Register("thermal_mgmt/threshold2_reached", "overheated"),
 )
+_HOT = "thermal_mgmt/threshold2_reached"
+_ALARM = "temp1_crit_alarm"
 
 
-def _interface_id(files: Sysfs, fme: str, name: str) -> tuple[Reading, tuple[Problem, ...]]:
-    """The interface id of an engine: that of its first region that has a usable one.
-
-    An engine may have several regions, one a port. They are parts of one image, so one id stands
-    for all; where the ids differ, that is said.
-    """
-    first = Reading(failure=Failure.MISSING)
-    usable: dict[str, Reading] = {}
-    for file in _compat_ids(files, fme):
-        reading = files.read(file)
-        value, problem = judge_id("interface-id", "compat_id", name, reading)
-        if problem is None:
-            usable.setdefault(value, reading)
-        elif first.failure is Failure.MISSING:
-            first = reading
-    if not usable:
-        return first, ()
-    chosen = next(iter(usable))
-    if len(usable) == 1:
-        return usable[chosen], ()
-    text = f"the regions of {name} differ ({', '.join(usable)}); {chosen} stands for all"
-    return usable[chosen], (Problem("interface-ids-differ", text),)
-
-
-def _compat_ids(files: Sysfs, fme: str) -> Iterator[str]:
-    for region in _sorted(files, fme, _REGION):
+def _id_files(lister: Lister, fme: str) -> Iterator[str]:
+    """An engine may have several regions, one a port: parts of one image, with one id."""
+    for region in lister.matching(fme, _REGION):
         folder = f"{fme}/{region}/fpga_region"
-        for inner in _sorted(files, folder, _INNER):
+        for inner in lister.matching(folder, _INNER):
             yield f"{folder}/{inner}/compat_id"
 
 
-def _registers_of(files: Sysfs, fme: str) -> Iterator[Register]:
-    """The engine's registers; newer drivers tell of heat by an alarm below `hwmon`."""
+def _registers_of(lister: Lister, fme: str) -> Iterator[Register]:
+    """The engine's registers; of heat, older drivers tell beside them and newer ones below `hwmon`.
+
+    Which of these a driver has, it says when it makes their folders.
+    """
     yield from _FME_REGISTERS
-    for monitor in _sorted(files, f"{fme}/hwmon", _HWMON):
-        yield Register(f"hwmon/{monitor}/temp1_crit_alarm", "overheated")
-
-
-def _sorted(files: Sysfs, folder: str, pattern: re.Pattern[str]) -> list[str]:
-    try:
-        names = files.names(folder)
-    except OSError:
-        return []
-    matching = filter(pattern.fullmatch, names)
-    return sorted(matching, key=lambda name: (len(name), name))
+    if lister.has(fme, "thermal_mgmt"):
+        yield Register(_HOT, "overheated")
+    if lister.has(fme, "hwmon"):
+        for monitor in lister.matching(f"{fme}/hwmon", _HWMON):
+            if lister.has(f"{fme}/hwmon/{monitor}", _ALARM):
+                yield Register(f"hwmon/{monitor}/{_ALARM}", "overheated")
 
 
 DFL = Driver(
@@ -78,6 +51,6 @@ DFL = Driver(
     fme=re.compile(r"dfl-fme\.[0-9]{1,9}"),
     port=re.compile(r"dfl-port\.[0-9]{1,9}"),
     id_file="dfl-fme-region.*/fpga_region/region*/compat_id",
-    interface_id=_interface_id,
+    id_files=_id_files,
     registers_of=_registers_of,
 )

@@ -17,8 +17,8 @@ from typing import Final
 
 from services.domain.health import judge_register
 from services.domain.stale_errors import Clearing
-from services.hardware.card import Driver
 from services.hardware.dfl import DFL
+from services.hardware.layout import Driver
 from services.hardware.opae import OPAE
 from services.hardware.sysfs import Sysfs
 

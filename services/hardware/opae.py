@@ -3,10 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from services.domain.devices import Problem
-from services.domain.health import Reading
-from services.hardware.card import Driver, Register
-from services.hardware.sysfs import Sysfs
+from services.hardware.layout import Driver, Lister, Register
 
 _FME_REGISTERS = (
     Register("errors/fme-errors/errors", "fme-errors"),
@@ -16,11 +13,11 @@ _FME_REGISTERS = (
 )
 
 
-def _interface_id(files: Sysfs, fme: str, _name: str) -> tuple[Reading, tuple[Problem, ...]]:
-    return files.read(f"{fme}/pr/interface_id"), ()
+def _id_files(_lister: Lister, fme: str) -> Iterator[str]:
+    yield f"{fme}/pr/interface_id"
 
 
-def _registers_of(_files: Sysfs, _fme: str) -> Iterator[Register]:
+def _registers_of(_lister: Lister, _fme: str) -> Iterator[Register]:
     yield from _FME_REGISTERS
 
 
@@ -31,6 +28,6 @@ OPAE = Driver(
     fme=re.compile(r"intel-fpga-fme\.[0-9]{1,9}"),
     port=re.compile(r"intel-fpga-port\.[0-9]{1,9}"),
     id_file="pr/interface_id",
-    interface_id=_interface_id,
+    id_files=_id_files,
     registers_of=_registers_of,
 )

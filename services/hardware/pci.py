@@ -64,13 +64,14 @@ class Functions:
             None for a card that is on no PCI function or doesn't tell.
         """
         address, folder = function_folder(files, entry)
-        return self._at(files, address, folder) if address else None
+        return self.at(files, address, folder) if address else None
 
     def named(self, files: Sysfs, address: str) -> PciFunction:
         """The PCI function of an address, with what the PCI bus says about it."""
-        return self._at(files, address, files.resolve(f"{DEVICES}/{address}") or "")
+        return self.at(files, address, files.resolve(f"{DEVICES}/{address}") or "")
 
-    def _at(self, files: Sysfs, address: str, folder: str) -> PciFunction:
+    def at(self, files: Sysfs, address: str, folder: str) -> PciFunction:
+        """The PCI function of an address, in a folder that is known; empty if it has none."""
         inode = files.inode(folder) if folder else None
         if inode is None:
             return PciFunction(address)
@@ -79,9 +80,7 @@ class Functions:
             function = known[1]
         else:
             function = _read(files, address, folder)
-        numa_node = _numa_node(files.text(f"{folder}/numa_node"))
-        if function.numa_node != numa_node:
-            function = replace(function, numa_node=numa_node)
+        function = on_node(function, files.text(f"{folder}/numa_node"))
         self._seen[folder] = inode, function
         return function
 
@@ -138,9 +137,10 @@ def _read(files: Sysfs, address: str, folder: str) -> PciFunction:
     )
 
 
-def _numa_node(text: str) -> int | None:
-    """A NUMA node; -1 is the kernel's word for unknown."""
-    return int(text) if _NUMBER.fullmatch(text) else None
+def on_node(function: PciFunction, text: str) -> PciFunction:
+    """A function with the NUMA node that its file tells; -1 is the kernel's word for unknown."""
+    numa_node = int(text) if _NUMBER.fullmatch(text) else None
+    return function if function.numa_node == numa_node else replace(function, numa_node=numa_node)
 
 
 def accelerators(files: Sysfs) -> list[str]:

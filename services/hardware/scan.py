@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from services.domain.devices import Card, Inventory, PciFunction, Problem
-from services.hardware.card import Driver, Entry, list_entries, read_card
+from services.hardware.card import Entry, Look, list_entries, read_card
 from services.hardware.dfl import DFL
+from services.hardware.layout import Driver
 from services.hardware.opae import OPAE
 from services.hardware.pci import DEVICES, Functions, accelerators, address_in
 from services.hardware.readers import PATIENCE, Readers
@@ -47,6 +48,7 @@ class Scanner:
         self._readers = Readers("cards", patience=patience)
         self._functions = Functions()
         self._listed: dict[str, tuple[Entry, ...]] = {}
+        self._looks: dict[str, Look] = {}
         self._pci: dict[str, PciFunction | None] = {}
         self._turn = threading.Lock()
 
@@ -100,9 +102,16 @@ class Scanner:
         return Problem("class-hung", f"listing {driver.folder} {self._hangs()}")
 
     def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
-        found = self._readers.run(
-            {entry.key: partial(read_card, files, self._functions, entry) for entry in entries}
+        read = self._readers.run(
+            {
+                entry.key: partial(
+                    read_card, files, self._functions, entry, self._looks.get(entry.key)
+                )
+                for entry in entries
+            }
         )
+        self._looks = {key: each for key, each in read.items() if isinstance(each, Look)}
+        found = {key: each.card if isinstance(each, Look) else each for key, each in read.items()}
         missing = [entry for entry in entries if entry.key not in found]
         if missing:
             found |= self._hung(files, missing)

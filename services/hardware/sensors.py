@@ -36,7 +36,7 @@ from services.domain.sensors import (
     n6000_watts,
     watts,
 )
-from services.hardware.card import part_folder
+from services.hardware.layout import part_folder
 from services.hardware.pci import function_folder
 from services.hardware.readers import PATIENCE, Readers
 from services.hardware.scan import DRIVERS

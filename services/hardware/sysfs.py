@@ -13,7 +13,9 @@ import errno
 import functools
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 from services.domain.health import Failure, NodeState, Reading
 
@@ -23,11 +25,22 @@ MAX_ATTRIBUTE = 4096
 MAX_LINKS = 40
 """Links that are followed on one path, as in the kernel."""
 
+Content = bytes | Reading
+"""What reading one attribute gave: its bytes as they are, or why there are none."""
+
 _PADDING = b"\0 \t\r\n\v\f"
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO})
 _MISSING = Reading(failure=Failure.MISSING, detail="no such file")
+
+Stamp = tuple[int, int, int, int]
+"""Tells a folder as it is from what it was: device, inode, links, time of change in ns.
+
+In sysfs the links are two more than the folders in it, and the time says nothing; elsewhere the
+time says it all.
+"""
 
 
 class Sysfs:
@@ -46,6 +59,29 @@ class Sysfs:
         self._root = "" if absolute == "/" else absolute
         self._real = "" if self.is_host else os.path.realpath(root)
         self._folders: set[str] = {""}
+        self._within = ""
+        self._descriptor = -1
+
+    def within(self, folder: str) -> Self:
+        """The same files, where those below a folder are found without walking to it each time.
+
+        Below sysfs every folder on the way costs about as much as a read. Close what this gives.
+
+        Args:
+            folder: Path of a folder below the root, all links followed.
+
+        Raises:
+            OSError: It can't be opened, or is no folder.
+        """
+        descriptor = os.open(self._root + folder, _FOLDER)
+        view = object.__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view._within, view._descriptor = f"{folder}/", descriptor
+        return view
+
+    def close(self) -> None:
+        """Ends what `within` began; each once."""
+        os.close(self._descriptor)
 
     @functools.cached_property
     def is_host(self) -> bool:
@@ -112,14 +148,44 @@ class Sysfs:
         try:
             return self._read(path)
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                return self._read_linked(path)
-            return _failed(error)
+            return self._after(path, error)
+
+    def contents(self, paths: Iterable[str]) -> tuple[Content, ...]:
+        """The contents of attributes, as fast as it goes.
+
+        Args:
+            paths: As of `read`; below the folder of `within`, they may do without that folder.
+        """
+        found: list[Content] = []
+        open_, read, close = os.open, os.read, os.close
+        for path in paths:
+            try:
+                if path[0] == "/":
+                    descriptor = open_(self._root + path, _FLAGS)
+                else:
+                    descriptor = open_(path, _FLAGS, dir_fd=self._descriptor)
+                try:
+                    content = read(descriptor, MAX_ATTRIBUTE)
+                finally:
+                    close(descriptor)
+            except OSError as error:
+                full = path if path[0] == "/" else f"{self._within}{path}"
+                found.append(self._after(full, error))
+            else:
+                found.append(content or self.read(path if path[0] == "/" else self._within + path))
+        return tuple(found)
+
+    def _after(self, path: str, error: OSError) -> Reading:
+        """What an attribute that could not be read gives."""
+        return self._read_linked(path) if error.errno == errno.ELOOP else _failed(error)
 
     def _read(self, path: str) -> Reading:
-        descriptor = os.open(self._root + path, _FLAGS)
+        if self._within and path.startswith(self._within):
+            descriptor = os.open(path[len(self._within) :], _FLAGS, dir_fd=self._descriptor)
+        else:
+            descriptor = os.open(self._root + path, _FLAGS)
         try:
-            reading = _reading(os.read(descriptor, MAX_ATTRIBUTE))
+            reading = reading_of(os.read(descriptor, MAX_ATTRIBUTE))
             # What is no file and can be read all the same (a FIFO) gives nothing.
             if not reading.text and not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return Reading(failure=Failure.UNREADABLE, detail="not a regular file")
@@ -153,6 +219,24 @@ class Sysfs:
             return os.lstat(self._root + path).st_ino
         except OSError:
             return None
+
+    def stamp(self, path: str) -> Stamp | None:
+        """What a folder is known by as long as nothing comes or goes in it.
+
+        Returns:
+            None if it isn't there.
+        """
+        try:
+            if f"{path}/" == self._within:
+                found = os.fstat(self._descriptor)
+            elif self._within and path.startswith(self._within):
+                name = path[len(self._within) :]
+                found = os.stat(name, dir_fd=self._descriptor)
+            else:
+                found = os.stat(self._root + path)  # noqa: PTH116 - plain paths, for speed
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_nlink, found.st_mtime_ns
 
     def exists(self, path: str) -> bool:
         """Whether something stands there, if only a link to nowhere."""
@@ -199,9 +283,14 @@ class Sysfs:
         return NodeState.NOT_A_DEVICE
 
 
+def reading_of(content: Content) -> Reading:
+    """What an attribute says, its padding taken off."""
+    return content if isinstance(content, Reading) else _text(content)
+
+
 @functools.lru_cache(maxsize=128)
-def _reading(content: bytes) -> Reading:
-    """What a file's content says; most files of most cards hold the same few zeros."""
+def _text(content: bytes) -> Reading:
+    """Most files of most cards hold the same few zeros."""
     return Reading(content.strip(_PADDING).decode("ascii", "replace"))
 
 

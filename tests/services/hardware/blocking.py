@@ -7,10 +7,11 @@ A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from services.domain.health import NodeState, Reading
-from services.hardware.sysfs import Sysfs
+from services.hardware.sysfs import Content, Sysfs
 
 
 class Barrier:
@@ -53,6 +54,12 @@ class _Files(Sysfs):
     def read(self, path: str) -> Reading:
         self._barrier(f"read {path}")
         return super().read(path)
+
+    def contents(self, paths: Iterable[str]) -> tuple[Content, ...]:
+        wanted = list(paths)
+        for path in wanted:
+            self._barrier(f"read {path if path.startswith('/') else self._within + path}")
+        return super().contents(wanted)
 
     def names(self, path: str) -> list[str]:
         self._barrier(f"list {path}")
