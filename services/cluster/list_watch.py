@@ -31,12 +31,13 @@ class Expired(ClusterError):
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """Which object it is."""
+    """Which object it is; `annotations` is JSON of any kind."""
 
     name: str
     namespace: str
     uid: str = ""
     resource_version: str = ""
+    annotations: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Item(msgspec.Struct, gc=False):

@@ -27,6 +27,7 @@ from services.domain.mapping_table import Entry, MappingTable
 from services.domain.mappings import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
+    DEPRECATED,
     EMPTY_INDEX,
     FPGA_REGION,
     MappingIndex,
@@ -227,7 +228,11 @@ class _Store:
         obj = {
             "apiVersion": API_VERSION,
             "kind": self._kind,
-            "metadata": {"namespace": namespace, "name": name},
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "annotations": _annotations(item),
+            },
             "spec": _spec(item),
         }
         try:
@@ -277,11 +282,26 @@ class _Store:
 def _spec(item: Item) -> object:
     try:
         return _ANY.decode(item.spec)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except _UNREADABLE:
         return None
 
 
+def _annotations(item: Item) -> dict[str, str] | None:
+    """The one annotation that counts; what else is there may be long."""
+    try:
+        found = _ANNOTATIONS.decode(item.metadata.annotations)
+    except _UNREADABLE:
+        return None
+    return None if found is None or found.note is None else {DEPRECATED: found.note}
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    note: str | None = msgspec.field(name=DEPRECATED, default=None)
+
+
 _ANY: Final = msgspec.json.Decoder()
+_ANNOTATIONS: Final = msgspec.json.Decoder(_Annotations | None)
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _Listing:

@@ -180,6 +180,31 @@ async def test_specs_of_any_shape_are_refused_and_nothing_else(tmp_path: Path) -
             await until(lambda: names(source) == {"good"})
 
 
+async def test_annotations_of_any_shape_keep_nothing_from_serving(tmp_path: Path) -> None:
+    notes: dict[bytes, str | None] = {
+        b'{"accelbind.dev/deprecated":"use y"}': "use y",
+        b'{"a":{"b":1},"accelbind.dev/deprecated":"true","c":[]}': "",
+        b'{"accelbind.dev/deprecated":5}': None,
+        b'{"accelbind.dev/deprecated":null}': None,
+        b'["accelbind.dev/deprecated"]': None,
+        b"null": None,
+        b"[" * 5000 + b"]" * 5000: None,
+    }
+    spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "af"}
+    async with FaultyApiServer().running() as server:
+        for number, annotations in enumerate(notes):
+            name = f"f{number}"
+            data = encode(FUNCTIONS, "default", name, 1, spec)
+            data = data.replace(b'"metadata": {', b'"metadata": {"annotations":%b,' % annotations)
+            assert annotations in data
+            server.fill(FUNCTIONS, [(("default", name), data)])
+        async with following(server, tmp_path) as source:
+            await until(lambda: source.loaded)
+            served = source.index.namespace("default").by_name
+            told = {int(name[1:]): mapping.deprecated for name, mapping in served.items()}
+            assert told == dict(enumerate(notes.values()))
+
+
 async def test_a_list_that_is_the_same_again_makes_no_new_mappings(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server:
         put_function(server, "x")
