@@ -1,0 +1,463 @@
+"""A node on which everything goes wrong at random, and the quiet points between.
+
+A `Storm` has the cards' model, the kubelet, the plugin and a source of chance. `rage` does random
+things for some seconds; `settle` puts everything right and waits until the kubelet's view equals
+the truth; `check` then looks at what the plugin holds. Each step stands in the log, which a failure
+shows with the seed.
+"""
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from services.kubelet.channel import plugins_folder
+from simulator.card_faults import Fault
+from simulator.hanging import Hang
+from tests.faults.plugin_disks import fill, fill_inodes, unfill
+from tests.faults.plugin_kubelet import Kubelet, KubeletGone, View
+from tests.faults.plugin_model import MOST_CARDS, SURE, SURE_HANGS, Model
+from tests.faults.plugin_process import Held, Plugin
+from tests.support import eventually
+
+QUIET_SECONDS: Final = 30.0
+"""Within which all must be as it should be; the machine may be busy with others."""
+
+MOST_PODS: Final = 4
+KERNEL_UEVENT: Final = Path("/sys/class/mem/null/uevent")
+"""Writing to it makes the kernel send an event that is about no card."""
+
+FDS_A_SERVER: Final = 2
+"""Descriptors of a registered resource: its socket, and the connection from the kubelet."""
+
+TASKS: Final = 20
+TASKS_A_SERVER: Final = 20
+"""Tasks of the process, and of a registered resource; gRPC has one for each of its methods."""
+
+SLACK: Final = 4
+"""Descriptors and threads that come and go: a look at a file, a probe, gRPC's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """What this machine lets a test do.
+
+    Args:
+        mount: Whether small file systems can be mounted.
+        hang: Whether reads can be made to hang.
+        uevents: Whether the kernel can be made to send uevents.
+    """
+
+    mount: bool = False
+    hang: bool = False
+    uevents: bool = False
+
+
+@dataclass
+class Storm:
+    """Faults at random, and what must hold after them.
+
+    Args:
+        folder: Cards in `root`, the kubelet in `k`, CDI files in `cdi`.
+        mode: The node's mode.
+        model: Its cards.
+        kubelet: Its kubelet.
+        chance: Where all choices come from.
+        powers: What can be done here.
+    """
+
+    folder: Path
+    mode: str
+    model: Model
+    kubelet: Kubelet
+    chance: random.Random
+    powers: Powers
+    plugin: Plugin | None = None
+    log: list[str] = field(default_factory=list)
+    pods: dict[str, dict[str, object]] = field(default_factory=dict)
+    ledger: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    steps: int = 0
+    restarts: int = 0
+    named: int = 0
+    baseline: Held | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, line: str) -> None:
+        """Notes a step."""
+        self.log.append(f"{time.monotonic() - self.began:8.3f} {line}")
+
+    # The storm -----------------------------------------------------------------------------------
+
+    def rage(self, seconds: float) -> None:
+        """Does random things for a while."""
+        actions = self._actions()
+        weights = [weight for weight, _ in actions]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            _, action = self.chance.choices(actions, weights)[0]
+            with contextlib.suppress(KubeletGone):
+                told = action()
+                if told:
+                    self.say(told)
+            self.steps += 1
+            pause = self.chance.choice((0, 0.01, 0.05, 0.3))
+            time.sleep(self.chance.uniform(0, pause))  # a fault comes at any moment
+
+    def _actions(self) -> list[tuple[int, Callable[[], str]]]:
+        cards = [
+            (4, self._come),
+            (4, self._go),
+            (3, self._split),
+            (3, self._join),
+            (5, self._programme),
+            (10, self._ruin),
+            (5, self._mend_one),
+            (2, self._flap),
+        ]
+        kubelet = [
+            (4, self._restart),
+            (1, self._restart_often),
+            (2, self._kill_kubelet),
+            (2, self._freeze),
+            (2, self._refuse),
+            (2, self._hang_registration),
+            (1, self._speak),
+            (3, self._cut),
+            (2, self._delete_sockets),
+            (1, self._remove_folder),
+            (2, self._stop),
+        ]
+        pods = [(4, self._admit), (3, self._end_pod)]
+        machine = [(2, self._burst), (2, self._no_cdi_folder)]
+        if self.powers.mount:
+            machine += [(2, self._fill_cdi), (2, self._fill_sockets)]
+        if self.powers.hang:
+            machine += [(5, self._hang)]
+        if self.powers.uevents:
+            machine += [(1, self._flood)]
+        if self.mode == "units":
+            cards = []
+        return [*cards, *kubelet, *pods, *machine]
+
+    # Cards
+
+    def _come(self) -> str:
+        return self.model.add() if len(self.model.physical()) < MOST_CARDS else ""
+
+    def _go(self) -> str:
+        found = self.model.physical()
+        return self.model.remove(self.chance.choice(found)) if found else ""
+
+    def _split(self) -> str:
+        found = [each for each in self.model.physical() if self.model.cards[each].ports]
+        return self.model.split(self.chance.choice(found)) if found else ""
+
+    def _join(self) -> str:
+        found = self.model.virtual()
+        return self.model.join(self.chance.choice(found)) if found else ""
+
+    def _programme(self) -> str:
+        found = self.model.with_ports()
+        return self.model.programme(self.chance.choice(found)) if found else ""
+
+    def _ruin(self) -> str:
+        found = self.model.with_ports()
+        if not found:
+            return ""
+        return self.model.ruin(self.chance.choice(found), self.chance.choice(list(Fault)))
+
+    def _hang(self) -> str:
+        found = self.model.with_ports()
+        if not found:
+            return ""
+        return self.model.hang(self.chance.choice(found), self.chance.choice(list(Hang)))
+
+    def _mend_one(self) -> str:
+        found = list(self.model.cards)
+        if not found:
+            return ""
+        address = self.chance.choice(found)
+        self.model.mend(address)
+        return f"{address} is mended"
+
+    def _flap(self) -> str:
+        found = self.model.with_ports()
+        if not found:
+            return ""
+        address, times = self.chance.choice(found), self.chance.randrange(2, 8)
+        for _ in range(times):
+            self.model.ruin(address, self.chance.choice(SURE))
+            self.model.mend(address)
+        return f"{address} flaps {times} times"
+
+    # The kubelet
+
+    def _order(self, order: str) -> str:
+        """Has the kubelet stop or start; where its disk is full it can't."""
+        done = False
+        with contextlib.suppress(AssertionError):
+            self.kubelet.ask(order)
+            done = True
+        if not done:
+            assert (self.folder / "k/filler").exists(), f"the kubelet can't {order}"
+            self.kubelet.kill()
+        return f"kubelet: {order}{'' if done else ' fails, and it ends'}"
+
+    def _restart(self) -> str:
+        self.restarts += 1
+        return self._order("restart")
+
+    def _restart_often(self) -> str:
+        times = self.chance.randrange(3, 9)
+        for _ in range(times):
+            self._restart()
+            time.sleep(self.chance.uniform(0, 0.2))  # several a second, at any moment of any call
+        return f"the kubelet restarts {times} times"
+
+    def _kill_kubelet(self) -> str:
+        self.kubelet.kill()
+        self.say("the kubelet is killed")
+        if self.chance.random() < 0.5 or (self.folder / "k/filler").exists():
+            return ""
+        self._ensure_kubelet()
+        return "the kubelet is started again"
+
+    def _freeze(self) -> str:
+        self.kubelet.freeze()
+        time.sleep(self.chance.choice((0.1, 0.5, 2)))  # as long as it may stay frozen
+        self.kubelet.thaw()
+        return "the kubelet was frozen for a while"
+
+    def _refuse(self) -> str:
+        refuse = self.chance.choice(("", "not in the mood", "ü" * 5000))
+        self.kubelet.ask("fault", refuse=refuse)
+        return f"registrations are {'refused' if refuse else 'taken'}"
+
+    def _hang_registration(self) -> str:
+        hang = self.chance.random() < 0.5
+        self.kubelet.ask("fault", hang=hang)
+        return f"registrations {'hang' if hang else 'are answered'}"
+
+    def _speak(self) -> str:
+        version = self.chance.choice(("v1beta1", "v2"))
+        self.kubelet.ask("fault", version=version)
+        return f"the kubelet speaks {version}"
+
+    def _cut(self) -> str:
+        offered = sorted(self.kubelet.view().offered)
+        if not offered:
+            return ""
+        resource = self.chance.choice(offered)
+        with contextlib.suppress(AssertionError):  # it was lost meanwhile
+            self.kubelet.ask("cut_stream", resource=resource)
+        return f"the stream of {resource} is cut"
+
+    def _delete_sockets(self) -> str:
+        own = self.chance.random() < 0.2
+        with contextlib.suppress(AssertionError):  # there is no folder
+            self.kubelet.ask("delete_sockets", own=own)
+        return "all sockets are deleted" if own else "the plugins' sockets are deleted"
+
+    def _remove_folder(self) -> str:
+        with contextlib.suppress(AssertionError):  # there is none, or one has been made in it
+            self.kubelet.ask("remove_folder")
+        for name in list(self.pods):  # the checkpoint is gone with it, and so is who has what
+            self.kubelet.ask("delete", uid=f"uid-{name}")
+            self._forget(name)
+        return "the folder is removed"
+
+    def _stop(self) -> str:
+        return self._order("stop")
+
+    # Pods
+
+    def _admit(self) -> str:
+        offered = self.kubelet.view().offered
+        if not offered or len(self.pods) >= MOST_PODS:
+            return ""
+        resource = self.chance.choice(sorted(offered))
+        self.named += 1
+        pod = make_pod(f"p{self.named}", resource, self.chance.randrange(1, 3))
+        self.pods[f"p{self.named}"] = pod
+        self.kubelet.ask("admit", pod=pod)
+        return f"pod p{self.named} wants {resource}"
+
+    def _end_pod(self) -> str:
+        if not self.pods:
+            return ""
+        name = self.chance.choice(sorted(self.pods))
+        self.kubelet.ask("delete", uid=f"uid-{name}")
+        self._forget(name)
+        return f"pod {name} ends"
+
+    def _forget(self, name: str) -> None:
+        self.pods.pop(name, None)
+        self.ledger = {key: each for key, each in self.ledger.items() if not _of(key, name)}
+
+    # The machine
+
+    def _burst(self) -> str:
+        dev = self.folder / "root/dev"
+        for number in range(200):
+            path = dev / f"dfl-port.9{number:03}"
+            path.touch()
+            path.unlink()
+        return "200 nodes come and go"
+
+    def _flood(self) -> str:
+        with KERNEL_UEVENT.open("w") as file:
+            for _ in range(3000):
+                file.write("change\n")
+                file.flush()
+        return "3000 uevents"
+
+    def _no_cdi_folder(self) -> str:
+        """Something else is in the place of the folder of CDI files for a while."""
+        folder = self.folder / "cdi"
+        if folder.is_mount() or not folder.is_dir():
+            return ""
+        aside = self.folder / "cdi.aside"
+        folder.rename(aside)
+        folder.write_text("in the way")
+        self.model.add() if len(self.model.cards) < MOST_CARDS else None
+        time.sleep(self.chance.uniform(0, 0.3))  # as long as it may be in the way
+        folder.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.rename(folder)
+            return "the CDI folder was away"
+        for path in aside.iterdir():  # the plugin has made another one meanwhile
+            path.unlink()
+        aside.rmdir()
+        return "the CDI folder was made anew"
+
+    def _fill_cdi(self) -> str:
+        return fill(self.folder / "cdi/filler", self.chance)
+
+    def _fill_sockets(self) -> str:
+        return fill_inodes(self.folder / "k/filler", self.chance)
+
+    # Quiet ---------------------------------------------------------------------------------------
+
+    def _ensure_kubelet(self) -> None:
+        self.kubelet.thaw()
+        if self.kubelet.running:
+            return
+        self.kubelet.start()
+        for pod in self.pods.values():
+            self.kubelet.ask("adopt", pod=pod)
+
+    def settle(self) -> View:
+        """Puts all right, and waits until the kubelet's view is the truth."""
+        self.model.mend_all()
+        for filler in (self.folder / "cdi/filler", self.folder / "k/filler"):
+            unfill(filler)
+        self._ensure_kubelet()
+        self.kubelet.ask("fault", refuse="", hang=False, version="v1beta1")
+        if not plugins_folder(self.kubelet.folder).joinpath("kubelet.sock").exists():
+            self.kubelet.ask("restart")
+        self._ensure_up()
+        self.say("all is put right")
+        self.await_truth()
+        view = self.kubelet.view()
+        for name in set(view.failed) & set(self.pods):
+            self.kubelet.ask("delete", uid=f"uid-{name}")
+            self._forget(name)
+        return view
+
+    def _ensure_up(self) -> None:
+        """Starts a kubelet that is stopped within its process."""
+        if self.kubelet.ask("stopped"):
+            self.kubelet.ask("start")
+
+    def await_truth(self) -> None:
+        """Waits until the kubelet's view is what the model says."""
+        began = time.monotonic()
+        eventually(self._as_it_is, timeout=QUIET_SECONDS, interval=0.05, what="the truth")
+        self.say(f"quiet after {time.monotonic() - began:.2f} s")
+
+    def _as_it_is(self) -> bool:
+        self.model.clear_registers()
+        view, truth = self.kubelet.view(), self.model.offered(self.mode)
+        assert view.offered == truth
+        capacity = {resource: count for resource, count in view.capacity.items() if count}
+        assert capacity == {resource: len(devices) for resource, devices in truth.items()}
+        healthy = {
+            resource: sum(well for well, _ in devices.values())
+            for resource, devices in truth.items()
+        }
+        assert {r: n for r, n in view.allocatable.items() if n} == {
+            r: n for r, n in healthy.items() if n
+        }
+        for key, entry in self.ledger.items():
+            assert view.ledger.get(key) == entry, "what a running pod has is not touched"
+        self.ledger |= {
+            key: entry for key, entry in view.ledger.items() if any(_of(key, p) for p in self.pods)
+        }
+        return True
+
+    def stand(self) -> None:
+        """Breaks some cards and waits until the kubelet knows just that."""
+        for address in self.model.with_ports():
+            if self.chance.random() < 0.4:
+                self.say(self.model.ruin(address, self.chance.choice(SURE)))
+            elif self.powers.hang and self.chance.random() < 0.3:
+                self.say(self.model.hang(address, self.chance.choice(SURE_HANGS)))
+        self.await_truth()
+
+    def check(self) -> Held:
+        """What the plugin holds at a quiet point: no more than its resources need."""
+        assert self.plugin is not None
+        eventually(self._holds_no_more, timeout=QUIET_SECONDS, interval=0.3, what="no leak")
+        held = self.plugin.held()
+        if self.baseline is None:
+            self.baseline = held
+        return held
+
+    def _holds_no_more(self) -> bool:
+        plugin = self.plugin
+        assert plugin is not None
+        plugin.process.assert_running()
+        held = plugin.held()
+        assert held.listening == plugin.sockets(), "sockets in the folder are those served"
+        assert plugin.errors() == []
+        assert not [name for name in plugin.cdi_files() if name.startswith(".")]
+        if self.mode != "units":
+            truth = self.model.offered(self.mode)
+            assert plugin.cdi_devices() == {key for devices in truth.values() for key in devices}
+        if self.baseline is None:
+            return True
+        servers = len(held.listening) - len(self.baseline.listening)
+        assert sum(held.descriptors.values()) <= (
+            sum(self.baseline.descriptors.values()) + FDS_A_SERVER * servers + SLACK
+        ), (held, self.baseline)
+        assert held.threads <= self.baseline.threads + SLACK, (held, self.baseline)
+        assert sum(held.tasks.values()) <= TASKS + TASKS_A_SERVER * len(held.listening), held.tasks
+        return True
+
+
+def _of(key: str, pod: str) -> bool:
+    return key.startswith(f"uid-{pod} ")
+
+
+def make_pod(name: str, resource: str, count: int) -> dict[str, object]:
+    """A pod whose one container asks for devices, as if its containers had run already."""
+    amount = {resource: str(count)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "i",
+                    "resources": {"limits": amount, "requests": amount},
+                }
+            ],
+        },
+        "status": {"containerStatuses": [{"name": "c", "restartCount": 0, "state": {}}]},
+    }

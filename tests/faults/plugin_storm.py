@@ -1,0 +1,74 @@
+"""A node for fault tests, from its cards to its kubelet; a failure tells its seed and its steps."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from simulator.cards import Rack
+from simulator.hanging import Held
+from tests.faults.plugin_chaos import KERNEL_UEVENT, Powers, Storm
+from tests.faults.plugin_disks import mounted
+from tests.faults.plugin_kubelet import Kubelet
+from tests.faults.plugin_model import Model
+from tests.support import Processes
+
+
+def may_hang(folder: Path) -> bool:
+    """Whether reads can be made to hang here."""
+    probe = folder / "probe"
+    probe.touch()
+    try:
+        Held(probe).release()
+    except OSError:
+        return False
+    return True
+
+
+def may_send_uevents() -> bool:
+    """Whether the kernel can be made to send uevents."""
+    try:
+        KERNEL_UEVENT.write_text("change\n")
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def stormy(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
+    """A node whose disks are small, and on which all may happen that this machine lets happen."""
+    with (
+        mounted(folder / "cdi", "size=16k,mode=755") as small_cdi,
+        mounted(folder / "k", "size=4m,nr_inodes=256,mode=755") as small_k,
+    ):
+        powers = Powers(small_cdi and small_k, may_hang(folder), may_send_uevents())
+        with _node(folder, processes, mode, seed, powers) as made:
+            yield made
+
+
+@contextlib.contextmanager
+def calm(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
+    """A node on ordinary disks, whose reads answer."""
+    (folder / "cdi").mkdir()
+    with _node(folder, processes, mode, seed, Powers()) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _node(
+    folder: Path, processes: Processes, mode: str, seed: int, powers: Powers
+) -> Iterator[Storm]:
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    model = Model(Rack(folder / "root"), chance)
+    kubelet = Kubelet(processes, folder / "k", folder / "control")
+    made = Storm(folder, mode, model, kubelet, chance, powers)
+    try:
+        yield made
+    except BaseException:
+        print(f"seed {seed}, mode {mode}, {powers}", *made.log, sep="\n")  # noqa: T201 - for who looks into the failure
+        raise
+    finally:
+        model.mend_all()  # or the folder could not be removed
+        kubelet.kill()
+        if made.plugin is not None:
+            made.plugin.process.kill()

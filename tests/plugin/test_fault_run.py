@@ -1,0 +1,84 @@
+"""The plugin through a storm of faults: after each, the kubelet knows the truth and nothing leaks.
+
+`make test` has a minute of it in mode `af` and a few seconds in the others; `make soak` 30 minutes
+of each. A failure shows the seed and all steps: `make soak SEED=…` does them again.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.plugin_chaos import Storm
+from tests.faults.plugin_process import Held, Plugin
+from tests.faults.plugin_storm import stormy
+from tests.support import Processes, soak
+
+MIB = 1024
+ROUND_SECONDS = 5.0
+GROWTH_MIB = 6.0
+"""What the plugin's own memory may grow after the warm-up, however long the run is."""
+
+
+def weather(made: Storm, processes: Processes, seconds: float) -> list[Held]:
+    """The whole run; what the plugin held at each quiet point."""
+    for _ in range(3):
+        made.model.add()
+    made.kubelet.start()
+    made.plugin = Plugin(processes, made.folder, "--mode", made.mode)
+    made.plugin.ready_for_signals()
+    made.settle()
+    held = [made.check()]
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        made.rage(min(ROUND_SECONDS, max(1.0, seconds / 4)))
+        made.settle()
+        held.append(made.check())
+        if made.mode != "units":
+            made.stand()
+    made.settle()
+    held.append(made.check())
+    return held
+
+
+def told(made: Storm, held: list[Held], seed: int) -> str:
+    first, last = held[0], held[-1]
+    memory = [f"{each.anonymous / MIB:.1f}" for each in held[:: max(1, len(held) // 10)]]
+    return (
+        f"seed {seed}: {made.steps} steps, {made.restarts} restarts, {len(held)} quiet points,"
+        f" own memory {' '.join(memory)} MiB,"
+        f" {first.threads} → {last.threads} threads,"
+        f" {sum(first.descriptors.values())} → {sum(last.descriptors.values())} descriptors"
+    )
+
+
+def growth(held: list[Held]) -> float:
+    """MiB that the plugin's own memory grew after the first third of the quiet points."""
+    warm = held[max(1, len(held) // 3)]
+    return (held[-1].anonymous - warm.anonymous) / MIB
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_the_kubelet_knows_the_truth_after_every_storm(
+    short_dir: Path, processes: Processes, figure: Callable[[str], None]
+) -> None:
+    length = soak(short=60, full=1800)
+    with stormy(short_dir, processes, "af", length.seed) as made:
+        held = weather(made, processes, length.seconds)
+        figure(told(made, held, length.seed))
+        assert growth(held) < GROWTH_MIB
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("mode", ["region", "regiondevel", "units", "bdf"])
+def test_it_does_so_in_every_mode(
+    short_dir: Path, processes: Processes, figure: Callable[[str], None], mode: str
+) -> None:
+    length = soak(short=10, full=1800)
+    with stormy(short_dir, processes, mode, length.seed) as made:
+        held = weather(made, processes, length.seconds)
+        figure(told(made, held, length.seed))
+        assert growth(held) < GROWTH_MIB
