@@ -1,48 +1,53 @@
 """The plugin process: what it is made of, how it starts, how it ends.
 
-One event loop. Tasks: the look at the kubelet's folder, discovery, what wakes it when cards come
-and go, an endpoint a resource; beside them the probes' small HTTP server. One daemon thread reads
-files that may hang. SIGTERM or SIGINT ends discovery, then every endpoint (streams first, then
-sockets), then the rest; a scan that hangs holds nobody up.
+One event loop. Tasks: the look at the kubelet's folder and at whoever else serves there, what the
+API server has to say of this node, and what serves in the node's mode (`plugin.mode_serving`),
+which is replaced as a whole when the mode changes; beside them the small HTTP server for probes and
+metrics. Daemon threads read files that may hang. SIGTERM or SIGINT ends discovery, then every
+endpoint (streams first, then sockets), then the rest; a scan that hangs holds nobody up.
 """
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from plugin import probes
-from plugin.backoff import Backoff
 from plugin.cdi import CdiPublisher
-from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
-from plugin.endpoint import Endpoint
+from plugin.endpoint import first_of
 from plugin.fleet import Fleet
-from plugin.holders import HolderSource
 from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
+from plugin.mode import KNOWN_SECONDS, NodeMode
+from plugin.mode_metrics import ModeMetrics
+from plugin.mode_serving import Lasting, ModeServing, Workers
 from plugin.options import PluginOptions
 from plugin.precedence import Precedence
-from plugin.prestart import FunctionGate, PodSource
-from plugin.server import ResourceServer, StartGate
+from plugin.prestart import PodSource
 from plugin.sockets import SocketNames
 from plugin.worker import DaemonExecutor, Worker
-from services.domain.damping import Damping
-from services.domain.devices import Device, PluginMode
+from services.cluster.reach import may_reach
+from services.domain.devices import Inventory, PluginMode
 from services.domain.tree import Tree
 from services.hardware.scan import Scanner
-from services.kubelet.channel import checkpoint_file, plugins_folder
+from services.kubelet.channel import plugins_folder
 from services.runtime import metrics as runtime_metrics
-from services.runtime.card_events import follow_card_events
 from services.runtime.ports_file import write_ports
 
-END_SECONDS: Final = 4.0
-"""For all endpoints to end; then they are left behind."""
+if TYPE_CHECKING:
+    from plugin.mode_cluster import ClusterSide
+    from services.cluster.connection import Connection
+
+STOPPED: Final = "stopped"
+ANOTHER_MODE: Final = "another mode"
+ANOTHER_PLUGIN: Final = "another plugin"
 
 log = structlog.get_logger(room="plugin")
 
@@ -63,8 +68,8 @@ async def run(options: PluginOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with _pods(options) as pods:
-            plugin = Plugin(options, pods)
+        async with _connection(options) as connection:
+            plugin = Plugin(options, connection=connection)
             await plugin.run(stop)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,24 +77,33 @@ async def run(options: PluginOptions) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _pods(options: PluginOptions) -> AsyncIterator[PodSource | None]:
-    """Access to the API server, where the mode needs it and something says how to reach it."""
-    if options.mode is not PluginMode.REGION:
+async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | None]":
+    """Access to the API server, where something says how to reach it."""
+    if not may_reach(options.kubeconfig):
+        _say_alone(options.mode)
         yield None
         return
-    # Only this mode pays for a Kubernetes client's memory.
-    from services.cluster.client import ClusterClient, load_config  # noqa: PLC0415
+    # Only who has an API server pays for a client's memory.
+    from services.cluster.connection import Connection, connector  # noqa: PLC0415
 
-    config = load_config(options.kubeconfig)
-    if config is None:
+    connection = Connection(connector(options.kubeconfig))
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+def _say_alone(mode: PluginMode) -> None:
+    if mode is PluginMode.REGION:
         log.warning(
             "no access to the API server: in region mode no container will start; run with a"
             " service account that may get pods, or set --kubeconfig or KUBECONFIG"
         )
-        yield None
-        return
-    async with ClusterClient(config) as client:
-        yield client
+    else:
+        log.info(
+            "no access to the API server: --mode counts whatever the node's annotation says, and"
+            " no Events are written"
+        )
 
 
 class Plugin:
@@ -97,10 +111,17 @@ class Plugin:
 
     Args:
         options: What it has to know.
-        pods: The API server, if the mode needs it and it can be reached.
+        pods: Where pods come from, instead of the connection.
+        connection: The API server, if it can be reached.
     """
 
-    def __init__(self, options: PluginOptions, pods: PodSource | None) -> None:
+    def __init__(
+        self,
+        options: PluginOptions,
+        pods: PodSource | None = None,
+        *,
+        connection: "Connection | None" = None,
+    ) -> None:
         self._options = options
         self._registry = runtime_metrics.new_registry()
         runtime_metrics.build_info(self._registry, "plugin")
@@ -109,8 +130,11 @@ class Plugin:
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
         self._workers: list[Worker] = []
-        self._worker = self._own_worker("files")
-        self._precedence = Precedence(folder, self._worker)
+        workers = Workers(*(self._own_worker(name) for name in ("files", "cdi", "errors")))
+        self._precedence = Precedence(folder, workers.files)
+        self._mode = NodeMode(options.mode)
+        mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
+        self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
         self._insight = Insight(
             options,
@@ -119,21 +143,30 @@ class Plugin:
             reads=lambda: len(self._scanner.hanging),
             own_worker=self._own_worker,
         )
-        self._discovery = Discovery(
-            mode=options.mode,
-            root=options.root,
-            units=options.units,
-            interval=options.scan_interval,
-            damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
-            scan=lambda: self._insight.judged(self._scanner.scan()),
-            worker=self._worker,
-            apply=self._apply,
-            scanned=self._metrics.scanned,
+        self._lasting = Lasting(
+            options=options,
+            metrics=self._metrics,
+            kubelet=self._kubelet,
+            next_path=self._next_path,
+            scan=self._scan,
+            workers=workers,
+            pods=self._cluster.pods if self._cluster else pods,
+            beside=self._insight.tasks,
+            seen=self._seen,
         )
-        self._cdi = self._cdi_publisher()
-        self._clearing = self._error_clearing()
-        self._gate = self._function_gate(pods)
-        self._fleet: Fleet | None = None
+        self._serving = ModeServing(self._mode.choice.mode, self._lasting)
+
+    @property
+    def _discovery(self) -> Discovery:
+        return self._serving.discovery
+
+    @property
+    def _fleet(self) -> Fleet | None:
+        return self._serving.fleet
+
+    @property
+    def _cdi(self) -> CdiPublisher | None:
+        return self._serving.cdi
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set.
@@ -155,78 +188,78 @@ class Plugin:
             await self._work(stop)
         except ExceptionGroup as group:
             log.exception("mistake of ours")
-            raise group.exceptions[0] from group
+            raise _innermost(group) from group
         finally:
             await server.close()
+            self._precedence.close()
             for worker in self._workers:
                 worker.close()
         log.info("plugin ended")
 
     async def _work(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
-            self._fleet = fleet = Fleet(self._endpoint, group)
-            watching = group.create_task(self._kubelet.run(), name="kubelet")
-            looking = [group.create_task(each, name=name) for name, each in self._looking()]
-            await stop.wait()
-            log.info("plugin ends")
-            for task in looking:
+            lasting = [
+                group.create_task(self._kubelet.run(), name="kubelet"),
+                group.create_task(self._precedence.run(), name="precedence"),
+            ]
+            if self._cluster is not None:
+                tasks = self._cluster.tasks()
+                lasting += [group.create_task(each, name=name) for name, each in tasks]
+            await self._serve(stop)
+            for task in lasting:
                 task.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(END_SECONDS):
-                    await fleet.close()
-            watching.cancel()
 
-    def _looking(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What looks at the cards, calls for a look, or does something about what was seen."""
-        yield "discovery", self._discover()
-        yield from self._insight.tasks()
-        if self._cdi is not None:
-            yield "cdi", self._cdi.run()
-        if self._clearing is not None:
-            yield "clearing", self._clearing.run()
-        if self._options.mode is not PluginMode.UNITS:
-            yield "card events", follow_card_events(self._options.root, self._discovery.look_now)
+    async def _serve(self, stop: asyncio.Event) -> None:
+        """Serves in the mode that counts, for as long as this plugin is the one that serves."""
+        why = ""
+        while why != STOPPED:
+            if await first_of({STOPPED: stop.wait(), "ready": self._may_serve()}) == STOPPED:
+                break
+            mode = self._mode.choice.mode
+            if mode is not self._serving.mode or why:
+                self._serving = ModeServing(mode, self._lasting)
+            ends = {
+                STOPPED: stop.wait(),
+                ANOTHER_PLUGIN: self._precedence.second(),
+                ANOTHER_MODE: self._mode.differs(mode),
+            }
+            why = await self._serving.run(ends, withdraw=frozenset({ANOTHER_MODE}))
+            if why != STOPPED:
+                log.info("what was served in a mode has ended", mode=mode.value, because=why)
+        log.info("plugin ends")
 
-    async def _discover(self) -> None:
-        await self._precedence.wait()
-        await self._discovery.run()
+    async def _may_serve(self) -> None:
+        await self._precedence.first()
+        if self._cluster is not None:
+            await self._mode.known(KNOWN_SECONDS)
 
     async def _healthz(self) -> probes.Answer:
-        return await probes.healthz(self._fleet.endpoints if self._fleet else {})
+        return await probes.healthz(self._serving.endpoints)
 
     async def _readyz(self) -> probes.Answer:
         if self._precedence.waits_for:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{self._precedence.waits_for}\n"
-        return await probes.readyz(self._discovery, self._fleet.endpoints if self._fleet else {})
+        return await probes.readyz(self._discovery, self._serving.endpoints)
 
-    def _apply(self, tree: Tree) -> None:
-        self._insight.take(self._discovery.inventory)
-        if self._cdi is not None:
-            self._cdi.take(tree)
-        if self._clearing is not None and self._discovery.inventory is not None:
-            self._clearing.take(self._discovery.inventory)
-        if self._fleet is not None:
-            self._fleet.apply(tree)
+    def _scan(self) -> Inventory:
+        """In discovery's thread."""
+        return self._insight.judged(self._scanner.scan())
 
-    def _cdi_publisher(self) -> CdiPublisher | None:
-        folder, host_root = self._options.cdi_dir, str(self._options.host_root)
-        if folder is None:
-            return None
-        return CdiPublisher(folder, host_root=host_root, worker=self._own_worker("cdi"))
+    def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
+        self._insight.take(inventory)
 
-    def _error_clearing(self) -> ErrorClearing | None:
-        options = self._options
-        if not options.clear_errors or options.mode is PluginMode.UNITS:
-            return None
-        holders = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=self._worker
-        )
-        return ErrorClearing(
-            options.root,
-            holders=holders.read,
-            worker=self._own_worker("errors"),
-            counted=self._metrics.errors_cleared,
-            look_now=self._discovery.look_now,
+    def _next_path(self) -> Path:
+        self._precedence.claim()
+        return self._names.next()
+
+    def _cluster_side(self, connection: "Connection", metrics: ModeMetrics) -> "ClusterSide":
+        from plugin.mode_cluster import ClusterSide  # noqa: PLC0415 - only with an API server
+
+        return ClusterSide(
+            connection,
+            self._options.node_name,
+            annotations=self._mode.take,
+            counted=metrics.event,
         )
 
     def _own_worker(self, name: str) -> Worker:
@@ -235,43 +268,10 @@ class Plugin:
         self._workers.append(worker)
         return worker
 
-    def _function_gate(self, pods: PodSource | None) -> StartGate | None:
-        options = self._options
-        if options.mode is not PluginMode.REGION:
-            return None
-        return FunctionGate(
-            checkpoint=checkpoint_file(options.kubelet_dir),
-            pod_logs_dir=options.pod_logs_dir,
-            node=options.node_name,
-            pods=pods,
-            fresh_tree=lambda seconds: self._discovery.fresh_tree(seconds=seconds),
-            worker=self._worker,
-        )
 
-    def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:
-        def make_server(now: Mapping[str, Device]) -> ResourceServer:
-            return ResourceServer(
-                resource,
-                now,
-                mode=self._options.mode,
-                device_root=str(self._options.host_root),
-                gate=self._gate,
-                counters=self._metrics,
-                cdi=self._named_by_cdi,
-            )
-
-        return Endpoint(
-            resource,
-            devices,
-            make_server=make_server,
-            next_path=self._names.next,
-            kubelet=self._kubelet,
-            registered=self._metrics.registered,
-            backoff=Backoff(),
-        )
-
-    def _named_by_cdi(self) -> frozenset[str]:
-        return self._cdi.published if self._cdi and self._options.cdi else frozenset()
+def _innermost(group: ExceptionGroup[Exception]) -> Exception:
+    first = group.exceptions[0]
+    return _innermost(first) if isinstance(first, ExceptionGroup) else first
 
 
 def _announced(options: PluginOptions, port: int) -> dict[str, str | int]:

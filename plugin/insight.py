@@ -7,6 +7,8 @@ the plugin has one thing to feed with scans and one set of tasks to run.
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+from plugin.access import Needs
+from plugin.access_watch import AccessWatch
 from plugin.device_metrics import Known
 from plugin.discovery import Discovery
 from plugin.holders import HolderSource
@@ -62,7 +64,8 @@ class Insight:
         self._view = DeviceView(
             options,
             tree=lambda: discovery().tree,
-            problems=self._problems,
+            problems=lambda: tuple(self._problems()),
+            ready=lambda: discovery().inventory is not None,
             holding=self._holding,
         )
         known = Known(
@@ -71,6 +74,19 @@ class Insight:
             cards=lambda: self._sensing.cards,
             sensors=lambda: self._sensing.found,
         )
+        self._access = AccessWatch(
+            Needs(
+                mode=options.mode,
+                root=options.root,
+                kubelet_dir=options.kubelet_dir,
+                pod_logs_dir=options.pod_logs_dir,
+                cdi_dir=options.cdi_dir,
+                clear_errors=options.clear_errors and options.mode is not PluginMode.UNITS,
+            ),
+            worker=own_worker("access"),
+            inventory=lambda: discovery().inventory,
+        )
+        metrics.show(self._access)
         metrics.watch(known, reads=reads, sensors=lambda: self._sensing.hanging)
 
     @property
@@ -91,11 +107,17 @@ class Insight:
         self._holding.notice()
         if inventory is not None:
             self._sensing.take(inventory)
+            self._access.notice(inventory)
 
-    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What has to run beside discovery, by name."""
+    def tasks(self, mode: PluginMode) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What has to run beside discovery, by name.
+
+        Args:
+            mode: The node's.
+        """
+        yield "access", self._access.run()
         yield "holders", self._holding.run()
-        if self._options.mode is not PluginMode.UNITS:
+        if mode is not PluginMode.UNITS:
             yield "sensors", self._sensing.run()
 
     def _problems(self) -> Iterator[str]:
@@ -106,3 +128,4 @@ class Insight:
             yield "the first scan is under way"
         else:
             yield from (problem.message for problem in discovery.inventory.problems)
+        yield from map(str, self._access.missing)

@@ -19,9 +19,10 @@ import httpx2
 import msgspec
 import yaml
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.core.exceptions import ConfigError
 
+from services.cluster.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
@@ -62,10 +63,10 @@ def load_config(
     Raises:
         ClusterError: What was named can't be used.
     """
-    named = kubeconfig or environment.get("KUBECONFIG")
+    named = named_kubeconfig(kubeconfig, environment)
     if named:
         return _loaded(f"kubeconfig {named}", lambda: KubeConfig.from_file(named).get())
-    if "KUBERNETES_SERVICE_HOST" in environment and Path(service_account, "token").exists():
+    if in_a_pod(environment, service_account):
         return _loaded(
             f"service account {service_account}",
             lambda: KubeConfig.from_service_account(service_account).get(),

@@ -1,0 +1,141 @@
+"""Which mode this node is in: what its annotation says, or `--mode` where it says nothing.
+
+    annotation      what counts
+    af, region,     that
+    regiondevel
+    none            --mode
+    anything else   the mode that counted before; said in the log, a metric and an Event
+
+The annotation overrides `--mode` whatever that is, `units` and `bdf` too; those two are no values
+of it. Until the API server has said what the annotation is, nothing is served, but not for longer
+than a moment: then `--mode` counts until more is known.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from services.domain.devices import PluginMode
+from services.domain.names import DOMAIN
+from services.domain.text import plain
+
+ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
+
+ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
+"""The modes that the annotation may name."""
+
+KNOWN_SECONDS: Final = 2.0
+"""How long a start waits for the API server to tell the annotation."""
+
+log = structlog.get_logger(room="plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What counts now.
+
+    Args:
+        mode: The mode.
+        source: Who says so: `annotation` or `flag`.
+        trouble: Why the annotation doesn't count although there is one; empty if it does.
+    """
+
+    mode: PluginMode
+    source: str
+    trouble: str = ""
+
+
+def choose(before: Choice, configured: PluginMode, annotations: Mapping[str, str]) -> Choice:
+    """What counts once a node's annotations are known.
+
+    Args:
+        before: What counted before.
+        configured: What `--mode` says.
+        annotations: The node's.
+    """
+    value = annotations.get(ANNOTATION)
+    if value is None:
+        return Choice(configured, "flag")
+    if value.strip() in ANNOTATED:
+        return Choice(PluginMode(value.strip()), "annotation")
+    trouble = (
+        f'the node\'s annotation {ANNOTATION} is "{plain(value, 60)}", which is none of'
+        f" {', '.join(ANNOTATED)}: it stays in mode {before.mode}"
+    )
+    return Choice(before.mode, before.source, trouble)
+
+
+class NodeMode:
+    """The node's mode, as it changes.
+
+    Args:
+        configured: What `--mode` says.
+        told: Told each choice that differs from the one before, and that one.
+    """
+
+    def __init__(
+        self, configured: PluginMode, *, told: Callable[[Choice, Choice], None] = lambda *_: None
+    ) -> None:
+        self.choice = Choice(configured, "flag")
+        self._configured = configured
+        self._told = told
+        self._known = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def take(self, annotations: Mapping[str, str] | None) -> None:
+        """Takes the node's annotations as they are now; None where nobody will tell them."""
+        self._known.set()
+        if annotations is None:
+            return
+        before = self.choice
+        self.choice = choose(before, self._configured, annotations)
+        if self.choice == before:
+            return
+        self._say(before)
+        self._told(before, self.choice)
+        if self.choice.mode is not before.mode:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def known(self, seconds: float) -> None:
+        """Waits until the annotations have been told once, but not for long.
+
+        Args:
+            seconds: How long at most.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._known.wait()
+        if not self._known.is_set():
+            log.warning(
+                "the API server hasn't told this node's annotations yet: --mode counts until it"
+                " does",
+                mode=self.choice.mode.value,
+                waited_seconds=seconds,
+            )
+
+    async def differs(self, mode: PluginMode) -> None:
+        """Waits until another mode counts.
+
+        Args:
+            mode: The one that is served.
+        """
+        while self.choice.mode is mode:
+            await self._changed.wait()
+
+    def _say(self, before: Choice) -> None:
+        now = self.choice
+        if now.trouble:
+            log.warning("the node's annotation is not understood", reason=now.trouble)
+        else:
+            same = now.mode is before.mode
+            log.info(
+                "the node's mode is confirmed" if same else "the node's mode changes",
+                mode=now.mode.value,
+                source=now.source,
+                was=before.mode.value,
+            )

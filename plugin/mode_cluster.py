@@ -1,0 +1,80 @@
+"""What the plugin has to do with the API server: this node's annotations, its Events, pods.
+
+Imported only where there is an API server to reach: a Kubernetes client costs memory.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final
+
+from services.cluster.backoff import Pace
+from services.cluster.connection import Connection
+from services.cluster.event_queue import Happening
+from services.cluster.events import EventWriter, Reporter
+from services.cluster.nodes import NodeFollower
+from services.cluster.remedies import may_be_ours
+from services.domain.errors import ClusterError
+
+COMPONENT: Final = "accelbind-plugin"
+"""Who tells, in Events."""
+
+PACE: Final = Pace(longest=2.0)
+"""Back within two seconds: sooner than the kubelet offers what it has to an API server that was
+away, and so before pods come for resources of a mode that doesn't count."""
+
+
+class ConnectedPods:
+    """Pods from the API server.
+
+    Args:
+        connection: Whom to ask.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        """A pod as JSON; None where there is none.
+
+        Raises:
+            ClusterError: Nobody can tell.
+        """
+        async with self._connection.client() as client:
+            try:
+                return await client.get_pod(namespace, name)
+            except ClusterError as error:
+                if may_be_ours(error):
+                    await self._connection.renew(client)
+                raise
+
+
+class ClusterSide:
+    """What goes on with the API server for as long as the process runs.
+
+    Args:
+        connection: How to reach it.
+        node: This node's name.
+        annotations: Told the node's, as `NodeFollower` tells them.
+        counted: Told the outcome of each Event.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        node: str,
+        *,
+        annotations: Callable[[Mapping[str, str] | None], None],
+        counted: Callable[[str], None],
+    ) -> None:
+        self.pods = ConnectedPods(connection)
+        self._follower = NodeFollower(node, connection, annotations, pace=PACE)
+        reporter = Reporter(COMPONENT, host=node)
+        self._writer = EventWriter(connection, reporter, counted=counted, pace=PACE)
+
+    def tell(self, happening: Happening) -> None:
+        """Has something written as an Event."""
+        self._writer.tell(happening)
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What has to run, by name."""
+        yield "node", self._follower.run()
+        yield "events", self._writer.run()

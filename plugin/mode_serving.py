@@ -1,0 +1,233 @@
+"""All that serves in one mode of the node. A node that changes its mode gets another one of these.
+
+What depends on the mode: discovery and its memory, the endpoints, the gate before a container's
+start, the CDI file, the clearing of errors, and what calls for a look at the cards. Nothing of that
+is changed in place. What lasts (the kubelet's folder, threads, metrics) is handed in as `Lasting`.
+
+When a mode ends because another one begins, the kubelet is first told that every resource has no
+devices left, which makes its capacity 0, and then the streams end: a stream that ends without that
+leaves the old capacity behind for minutes. When the process ends it is not told: the devices will
+be back in a moment, and the kubelet keeps their number meanwhile.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from plugin.backoff import Backoff
+from plugin.cdi import CdiPublisher
+from plugin.clearing import ErrorClearing
+from plugin.discovery import Discovery
+from plugin.endpoint import Endpoint, first_of
+from plugin.fleet import Fleet
+from plugin.holders import HolderSource
+from plugin.kubelet import KubeletWatch
+from plugin.metrics import PluginMetrics
+from plugin.options import PluginOptions
+from plugin.prestart import FunctionGate, PodSource
+from plugin.server import ResourceServer
+from plugin.worker import Worker
+from services.domain.damping import Damping
+from services.domain.devices import Device, Inventory, PluginMode
+from services.domain.tree import Tree
+from services.kubelet.channel import checkpoint_file
+from services.runtime.card_events import follow_card_events
+
+END_SECONDS: Final = 4.0
+"""For all endpoints to end; then they are left behind."""
+
+WITHDRAW_SECONDS: Final = 2.0
+"""For the kubelet to take that nothing is left."""
+
+Task = tuple[str, Coroutine[Any, Any, None]]
+
+log = structlog.get_logger(room="plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Threads for what may hang, so that none holds up another.
+
+    Args:
+        files: Reads the cards and the kubelet's files.
+        cdi: Writes CDI files.
+        errors: Writes to the cards' error registers.
+    """
+
+    files: Worker
+    cdi: Worker
+    errors: Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What a plugin process has whatever its node's mode.
+
+    Args:
+        options: What it has to know.
+        metrics: What it counts with.
+        kubelet: Whether the kubelet is there.
+        next_path: Gives a socket path never used before.
+        scan: Reads the cards; called in the thread for files.
+        workers: Its threads.
+        pods: The API server's pods; None where there is no access to it.
+        beside: What else runs for as long as a mode is served, by name.
+        seen: Told what each look at the cards came to.
+    """
+
+    options: PluginOptions
+    metrics: PluginMetrics
+    kubelet: KubeletWatch
+    next_path: Callable[[], Path]
+    scan: Callable[[], Inventory]
+    workers: Workers
+    pods: PodSource | None
+    beside: Callable[[PluginMode], Iterator[Task]]
+    seen: Callable[[Inventory | None, Tree], None]
+
+
+class ModeServing:
+    """Serves this node's cards in one mode, from `run` to its end.
+
+    Args:
+        mode: The mode.
+        lasting: What was there before and stays.
+    """
+
+    def __init__(self, mode: PluginMode, lasting: Lasting) -> None:
+        self.mode = mode
+        self.fleet: Fleet | None = None
+        self._lasting = lasting
+        options = lasting.options
+        self.discovery = Discovery(
+            mode=mode,
+            root=options.root,
+            units=options.units,
+            interval=options.scan_interval,
+            damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
+            scan=lasting.scan,
+            worker=lasting.workers.files,
+            apply=self._apply,
+            scanned=lasting.metrics.scanned,
+        )
+        self.cdi = self._cdi_publisher()
+        self._clearing = self._error_clearing()
+        self._gate = self._function_gate()
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoint of each resource."""
+        return self.fleet.endpoints if self.fleet else {}
+
+    async def run(
+        self, ends: Mapping[str, Coroutine[Any, Any, object]], *, withdraw: frozenset[str]
+    ) -> str:
+        """Serves until the first of some ends has come.
+
+        Args:
+            ends: What to wait for, by name.
+            withdraw: The names of those after which the kubelet is told that nothing is left.
+
+        Returns:
+            The name of what came.
+        """
+        async with asyncio.TaskGroup() as group:
+            self.fleet = fleet = Fleet(self._endpoint, group)
+            looking = [group.create_task(each, name=name) for name, each in self._looking()]
+            why = await first_of(ends) or ""
+            for task in looking:
+                task.cancel()
+            await asyncio.wait(looking)
+            if why in withdraw:
+                await fleet.withdraw(WITHDRAW_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await fleet.close()
+        return why
+
+    def _looking(self) -> Iterator[Task]:
+        """What looks at the cards, calls for a look, or does something about what was seen."""
+        yield "discovery", self.discovery.run()
+        yield from self._lasting.beside(self.mode)
+        if self.cdi is not None:
+            yield "cdi", self.cdi.run()
+        if self._clearing is not None:
+            yield "clearing", self._clearing.run()
+        if self.mode is not PluginMode.UNITS:
+            root = self._lasting.options.root
+            yield "card events", follow_card_events(root, self.discovery.look_now)
+
+    def _apply(self, tree: Tree) -> None:
+        inventory = self.discovery.inventory
+        self._lasting.seen(inventory, tree)
+        if self.cdi is not None:
+            self.cdi.take(tree)
+        if self._clearing is not None and inventory is not None:
+            self._clearing.take(inventory)
+        if self.fleet is not None:
+            self.fleet.apply(tree)
+
+    def _cdi_publisher(self) -> CdiPublisher | None:
+        options = self._lasting.options
+        if options.cdi_dir is None:
+            return None
+        worker = self._lasting.workers.cdi
+        return CdiPublisher(options.cdi_dir, host_root=str(options.host_root), worker=worker)
+
+    def _error_clearing(self) -> ErrorClearing | None:
+        options, workers = self._lasting.options, self._lasting.workers
+        if not options.clear_errors or self.mode is PluginMode.UNITS:
+            return None
+        holders = HolderSource(
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=workers.files
+        )
+        return ErrorClearing(
+            options.root,
+            holders=holders.read,
+            worker=workers.errors,
+            counted=self._lasting.metrics.errors_cleared,
+            look_now=self.discovery.look_now,
+        )
+
+    def _function_gate(self) -> FunctionGate | None:
+        options = self._lasting.options
+        if self.mode is not PluginMode.REGION:
+            return None
+        return FunctionGate(
+            checkpoint=checkpoint_file(options.kubelet_dir),
+            pod_logs_dir=options.pod_logs_dir,
+            node=options.node_name,
+            pods=self._lasting.pods,
+            fresh_tree=lambda seconds: self.discovery.fresh_tree(seconds=seconds),
+            worker=self._lasting.workers.files,
+        )
+
+    def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:
+        def make_server(now: Mapping[str, Device]) -> ResourceServer:
+            return ResourceServer(
+                resource,
+                now,
+                mode=self.mode,
+                device_root=str(self._lasting.options.host_root),
+                gate=self._gate,
+                counters=self._lasting.metrics,
+                cdi=self._named_by_cdi,
+            )
+
+        return Endpoint(
+            resource,
+            devices,
+            make_server=make_server,
+            next_path=self._lasting.next_path,
+            kubelet=self._lasting.kubelet,
+            registered=self._lasting.metrics.registered,
+            backoff=Backoff(),
+        )
+
+    def _named_by_cdi(self) -> frozenset[str]:
+        return self.cdi.published if self.cdi and self._lasting.options.cdi else frozenset()
