@@ -1,0 +1,81 @@
+"""Regions: what can be programmed, and which function is in them now.
+
+A region is a card's engine together with its ports, those on virtual functions too. Which function
+a port carries, its `afu_id` says, except for OpenCL: all programs of a board package show the same
+id, so a record of what was programmed last counts there (`Records`), for as long as this boot.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from services.domain.bitstreams import OPENCL_AFU
+from services.domain.devices import Fme, Inventory, Port
+
+Records: TypeAlias = Mapping[str, str]
+"""The OpenCL program that was programmed into a port and verified since the boot, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of a card.
+
+    Args:
+        name: Its engine's name, which is its device id: `dfl-fme.0`.
+        driver: `opae` or `dfl`.
+        card: Name of the card.
+        address: The card's PCI address, empty where there is none.
+        engine: What programs it.
+        ports: Its ports, by number.
+    """
+
+    name: str
+    driver: str
+    card: str
+    address: str
+    engine: Fme
+    ports: tuple[Port, ...]
+
+    @property
+    def interface_id(self) -> str:
+        """What a bitstream for it must fit; empty if that can't be read."""
+        return self.engine.interface_id
+
+    def carrier(self, function: str, records: Records) -> Port | None:
+        """The port that carries a function, None if none does."""
+        for port in self.ports:
+            if function and carried(port, records) == function:
+                return port
+        return None
+
+    @property
+    def programmable(self) -> Port | None:
+        """The port that a function is programmed into: the first that has a number."""
+        return next((port for port in self.ports if port.number is not None), None)
+
+
+def carried(port: Port, records: Records) -> str:
+    """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown."""
+    if port.afu_id == OPENCL_AFU:
+        return records.get(port.name, port.afu_id)
+    return port.afu_id
+
+
+def regions_of(inventory: Inventory) -> dict[str, Region]:
+    """The regions that a scan found, by name."""
+    virtual: dict[str, list[Port]] = {}
+    for card in inventory.cards:
+        if card.fme is None and card.pci is not None and card.pci.physfn:
+            virtual.setdefault(card.pci.physfn, []).extend(card.ports)
+    return {
+        card.fme.name: Region(
+            name=card.fme.name,
+            driver=card.driver,
+            card=card.name,
+            address=card.address,
+            engine=card.fme,
+            ports=(*card.ports, *virtual.get(card.address, ())),
+        )
+        for card in inventory.cards
+        if card.fme is not None and card.failure is None
+    }
