@@ -18,7 +18,6 @@ from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Policy
 from services.domain.review import Answer, Outcome, answer
-from services.domain.verdicts import Memory
 from webhook.figures import Figures
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -37,6 +36,8 @@ REJECTED: Final = "rejected"
 
 _STATUS_REASONS: Final = {
     400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     413: "RequestEntityTooLarge",
@@ -117,7 +118,6 @@ class Gate:
         self._figures = figures
         self._max_body = max_body
         self._verbose = verbose
-        self._memory = Memory()
 
     async def serve(self, endpoint: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request as an ASGI application."""
@@ -163,11 +163,7 @@ class Gate:
         begun = time.perf_counter()
         try:
             found = answer(
-                body,
-                self._mappings.index,
-                self._policy,
-                validating=endpoint == VALIDATE,
-                memory=self._memory,
+                body, self._mappings.index, self._policy, validating=endpoint == VALIDATE
             )
         except InvalidReview as error:
             return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))

@@ -4,7 +4,7 @@ Extended resources can't be overcommitted, so Kubernetes wants requests equal to
 requests that are missing: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
 """
 
-from typing import NamedTuple
+import msgspec
 
 from services.domain.errors import InvalidQuantity
 from services.domain.pod import Place, Pod, Quantity, Resources
@@ -13,7 +13,7 @@ from services.domain.refusals import RefusalReason, Refusals
 from services.domain.text import plain
 
 
-class Count(NamedTuple):
+class Count(msgspec.Struct, frozen=True, gc=False):
     """How much a container asks for of one resource.
 
     Attributes:

@@ -25,24 +25,30 @@ def escaped(member: str) -> str:
     return member.replace("~", "~0").replace("/", "~1")
 
 
+_NOTE_PATH = f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}"
+
+
 def container_operations(plan: Plan) -> list[Operation]:
     """Return what turns a container that asks by logical name into what is planned for it."""
     operations: list[Operation] = []
-    limits = f"{plan.place.path}/resources/limits/"
-    requests = f"{plan.place.path}/resources/requests/"
-    in_requests = {ask.resource for ask in plan.direct if ask.in_requests}
+    path = plan.place.path
+    limits, requests = f"{path}/resources/limits/", f"{path}/resources/requests/"
+    in_requests = {ask.resource: ask.in_requests for ask in plan.mapped}
+    for ask in plan.direct:
+        if ask.in_requests and ask.resource in in_requests:
+            in_requests[ask.resource] = True
     for ask in plan.mapped:
         member = escaped(ask.key)
         operations.append({"op": "remove", "path": limits + member})
         if ask.in_requests:
             operations.append({"op": "remove", "path": requests + member})
-            in_requests.add(ask.resource)
-    for resource in dict.fromkeys([ask.resource for ask in plan.mapped]):
+            in_requests[ask.resource] = True
+    for resource, requested in in_requests.items():
         member, units = escaped(resource), str(plan.units[resource])
         operations.append({"op": "add", "path": limits + member, "value": units})
-        if resource in in_requests:
+        if requested:
             operations.append({"op": "add", "path": requests + member, "value": units})
-    operations += _env_operations(plan)
+    _add_variables(plan, operations)
     return operations
 
 
@@ -63,20 +69,24 @@ def annotation_operation(pod: Pod, plans: Iterable[Plan]) -> Operation:
         return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
     if annotations is None:
         return _add("/metadata/annotations", {REQUESTED_ANNOTATION: text})
-    return _add(f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}", text)
+    return _add(_NOTE_PATH, text)
 
 
 def _add(path: str, value: object) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
-def _env_operations(plan: Plan) -> list[Operation]:
-    variables = new_variables(plan.new_functions(), plan.written)
+def _add_variables(plan: Plan, operations: list[Operation]) -> None:
+    functions = plan.new_functions()
+    if not functions:
+        return
+    variables = new_variables(functions, plan.written)
     path = f"{plan.place.path}/env"
     if plan.env_is_empty:
-        return [_add(path, variables)] if variables else []
+        operations.append(_add(path, variables))
+        return
     path += "/-"
-    return [_add(path, variable) for variable in variables]
+    operations += [{"op": "add", "path": path, "value": variable} for variable in variables]
 
 
 def _noted(text: str | None) -> dict[str, dict[str, int]]:

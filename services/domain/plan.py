@@ -131,13 +131,15 @@ def _resolve(
     """Sort what is asked for into logical names, with their mappings, and physical ones."""
     mapped: list[Ask] = []
     direct: list[Ask] = []
-    for key, units, in_requests in counts:
+    for count in counts:
+        key = count.key
         domain, _, name = key.partition("/")
         mapping = mappings.by_name.get(name)
         if mapping is not None:
-            mapped.append(Ask(key, f"{domain}/{mapping.resource}", units, in_requests, mapping))
+            resource = f"{domain}/{mapping.resource}"
+            mapped.append(Ask(key, resource, count.units, count.in_requests, mapping))
         elif name in mappings.by_resource:
-            direct.append(Ask(key, key, units, in_requests))
+            direct.append(Ask(key, key, count.units, count.in_requests))
         elif refusals.full:
             break
         else:

@@ -18,7 +18,7 @@ from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchange
 from services.domain.patch import Operation
 from services.domain.pod import Pod
 from services.domain.text import listing, plain, quote
-from services.domain.verdicts import Memory, Verdict, judge
+from services.domain.verdicts import Verdict, judge
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -253,14 +253,7 @@ def errored(
     return denied(uid, message, code=code, audit=audit)
 
 
-def answer(
-    body: bytes,
-    index: MappingIndex,
-    policy: Policy,
-    *,
-    validating: bool,
-    memory: Memory | None = None,
-) -> Answer:
+def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
     """Answer a review.
 
     Args:
@@ -269,14 +262,13 @@ def answer(
         policy: the administrator's.
         validating: whether this is the last check, after all mutation: a pod that would have to
             be changed is refused then.
-        memory: of what came of pods that ask for the same; without one, each pod is judged anew.
 
     Raises:
         InvalidReview: there is nothing in the body to answer with a review.
     """
     review = decode(body)
     try:
-        return _judge(review, index, policy, memory, validating=validating)
+        return _judge(review, index, policy, validating=validating)
     except InvalidReview as error:
         return _unreadable(review, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
@@ -334,16 +326,14 @@ def _check(kind: str, api_version: str, uid: str) -> None:
         raise InvalidReview(f"the {KIND} has no request.uid to answer to")
 
 
-def _judge(
-    review: Review, index: MappingIndex, policy: Policy, memory: Memory | None, *, validating: bool
-) -> Answer:
+def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
     if not review.is_about_pod or review.operation != "CREATE":
         return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
     if review.pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else NO_POD
         return _unreadable(review, problem)
     mappings = index.namespace(review.namespace)
-    verdict = (judge if memory is None else memory.judge)(review.pod, mappings, policy)
+    verdict = judge(review.pod, mappings, policy)
     result = verdict.result
     if isinstance(result, Unchanged):
         return _admit(review, result.reason, result.warnings)
