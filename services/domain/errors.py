@@ -14,6 +14,10 @@ AccelbindError
     ├── StorageError       the bitstreams kept on a node: missing, unreadable, no room
     │   └── BitstreamMissing   there is none for this function
     ├── HardwareError      a card, a port or their files
+    │   ├── DeviceBusy     somebody else has it, or is at work on it
+    │   ├── DeviceGone     it isn't there, or not any more
+    │   ├── DeviceHung     it doesn't answer in time
+    │   └── DeviceRefused  it does answer: no, or not what it should
     ├── KubeletError       the kubelet, its sockets, its checkpoint
     ├── ClusterError       the API server
     └── CertificateError   keys and certificates
@@ -77,6 +81,22 @@ class BitstreamMissing(StorageError):
 
 class HardwareError(WorldError):
     """A card, a port, or the files that describe them."""
+
+
+class DeviceBusy(HardwareError):
+    """Somebody else has the device, or is at work on its card."""
+
+
+class DeviceGone(HardwareError):
+    """The device isn't there, or not any more."""
+
+
+class DeviceHung(HardwareError):
+    """The device doesn't answer in time."""
+
+
+class DeviceRefused(HardwareError):
+    """The device refuses, or doesn't show what it should."""
 
 
 class KubeletError(WorldError):
