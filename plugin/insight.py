@@ -81,7 +81,7 @@ class Insight:
                 kubelet_dir=options.kubelet_dir,
                 pod_logs_dir=options.pod_logs_dir,
                 cdi_dir=options.cdi_dir,
-                clear_errors=options.clear_errors and options.mode is not PluginMode.UNITS,
+                clear_errors=options.clear_errors,
             ),
             worker=own_worker("access"),
             inventory=lambda: discovery().inventory,
@@ -115,7 +115,7 @@ class Insight:
         Args:
             mode: The node's.
         """
-        yield "access", self._access.run()
+        yield "access", self._access.run(mode)
         yield "holders", self._holding.run()
         if mode is not PluginMode.UNITS:
             yield "sensors", self._sensing.run()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.registry import Collector
 
 from plugin.clearing import HUNG
 from plugin.device_metrics import CardCollector, DeviceCollector, Known
@@ -79,6 +80,10 @@ class PluginMetrics:
         self._registry.register(CardCollector(known))
         self._hanging.set_function(reads)
         self._hanging_sensors.set_function(sensors)
+
+    def show(self, collector: Collector) -> None:
+        """Shows what a collector finds at each scrape."""
+        self._registry.register(collector)
 
     def allocated(self, resource: str, outcome: str) -> None:
         """One container's `Allocate` was answered."""

@@ -22,6 +22,7 @@ class DeviceView:
         options: What the process was told.
         tree: Gives the tree as of now.
         problems: Gives what is wrong with the node.
+        ready: Whether the cards have been looked at yet.
         holding: Knows whose the devices are.
     """
 
@@ -31,15 +32,21 @@ class DeviceView:
         *,
         tree: Callable[[], Tree],
         problems: Callable[[], Iterable[str]],
+        ready: Callable[[], bool],
         holding: Holding,
     ) -> None:
         self._options = options
         self._tree = tree
         self._problems = problems
+        self._ready = ready
         self._holding = holding
 
     async def answer(self) -> tuple[int, str]:
-        """The devices now; who has them is asked of the kubelet, unless that is a second old."""
+        """The devices now; who has them is asked of the kubelet, unless that is a second old.
+
+        Before the first scan (another plugin serves here, a read hangs) the status is 503: what it
+        tells then is no word on what the node has.
+        """
         look = await self._holding.fresh()
         tree = self._tree()
         table = Table(
@@ -51,4 +58,5 @@ class DeviceView:
             devices=rows(tree, look.holders),
             problems=(*self._problems(), *look.problems),
         )
-        return HTTPStatus.OK, Json(msgspec.json.encode(table).decode())
+        status = HTTPStatus.OK if self._ready() else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, Json(msgspec.json.encode(table).decode())

@@ -61,6 +61,20 @@ class Cleared:
     detail: str = ""
 
 
+def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None:
+    """The file of a port that a clearing writes to, below the root; None if there is none.
+
+    Args:
+        files: The root's files.
+        driver: Driver of the port's card.
+        card: Name of the card's class entry.
+        port: Name of the port.
+    """
+    way, file = _WAYS[driver]
+    path = files.resolve(f"{way.folder}/{card}/{port}/{file}")
+    return path if path is not None and files.exists(path) else None
+
+
 def clear_errors(root: Path, clearing: Clearing) -> Cleared:
     """Clears the errors of a port if they still are what they were.
 

@@ -106,15 +106,18 @@ def listen(server: grpc.aio.Server, path: Path) -> None:
     try:
         bound = server.add_insecure_port(target)
     except RuntimeError as error:
-        raise KubeletError(f"can't make the socket {path}: {_why(path)}") from error
+        raise KubeletError(_cannot_make(path)) from error
     if not bound:
-        raise KubeletError(f"can't make the socket {path}: {_why(path)}")
+        raise KubeletError(_cannot_make(path))
 
 
-def _why(path: Path) -> str:
+def _cannot_make(path: Path) -> str:
+    """Why a socket can't be made; not its name, which is another each time it is tried."""
     folder = path.parent
     if not folder.is_dir():
-        return f"{folder} is not a folder"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder} can't be written by user {os.geteuid()}"
-    return "gRPC refused it"
+        why = "that is not a folder"
+    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        why = f"user {os.geteuid()} may not write there"
+    else:
+        why = "gRPC refused it"
+    return f"can't make a socket in {folder}: {why}"

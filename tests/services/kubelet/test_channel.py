@@ -85,7 +85,7 @@ async def test_a_call_reaches_a_socket_whose_path_needs_quoting(short_dir: Path)
 @pytest.mark.anyio
 async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     server = grpc.aio.server()
-    with pytest.raises(KubeletError, match="is not a folder"):
+    with pytest.raises(KubeletError, match="gone: that is not a folder"):
         channel.listen(server, short_dir / "gone" / "k.sock")
 
 
@@ -98,10 +98,10 @@ async def test_a_socket_that_grpc_does_not_make_is_named(
             return 0
 
     server = cast("grpc.aio.Server", Refusing())
-    with pytest.raises(KubeletError, match=r"k\.sock: gRPC refused it"):
+    with pytest.raises(KubeletError, match="can't make a socket in .*: gRPC refused it"):
         channel.listen(server, short_dir / "k.sock")
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(KubeletError, match="can't be written by user"):
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    with pytest.raises(KubeletError, match="may not write there"):
         channel.listen(server, short_dir / "k.sock")
 
 
