@@ -20,6 +20,23 @@ def webhook(
         Path | None,
         typer.Option(metavar="FILE", help="Its private key, PEM, unencrypted.", readable=False),
     ] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Answer reviews only to clients with a certificate of these CAs, PEM; followed."
+            " Probes need none.",
+            readable=False,
+        ),
+    ] = None,
+    client_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="What the client may be called in it, as common name or DNS name; may be given"
+            " several times. (default: anything)",
+        ),
+    ] = None,
     mappings: Annotated[
         Path | None,
         typer.Option(
@@ -124,6 +141,8 @@ def webhook(
     flags = {
         "tls_cert": tls_cert,
         "tls_key": tls_key,
+        "client_ca": client_ca,
+        "client_name": tuple(client_name) if client_name else None,
         "mappings": mappings,
         "kubeconfig": kubeconfig,
         "max_staleness": max_staleness,

@@ -18,6 +18,7 @@ from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Policy
 from services.domain.review import Answer, Outcome, answer
+from webhook import mappings
 from webhook.figures import Figures
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -28,7 +29,12 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MUTATE: Final = "mutate"
 VALIDATE: Final = "validate"
-ENDPOINTS: Final = {"/mutate": MUTATE, "/pods": MUTATE, "/validate": VALIDATE}
+ENDPOINTS: Final = {
+    "/mutate": MUTATE,
+    "/pods": MUTATE,
+    "/validate": VALIDATE,
+    **mappings.ENDPOINTS,
+}
 """Paths and what they do; `/pods` is what configurations of the public webhook name."""
 
 REJECTED: Final = "rejected"

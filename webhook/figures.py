@@ -70,6 +70,8 @@ class State:
     outdated: bool
     certificate_ends: float
     certificate_failing: bool
+    certificate_failures: int
+    clients_refused: Mapping[str, int]
     ready: bool
 
 
@@ -114,6 +116,19 @@ class WebhookCollector(Collector):
         for kind, number in state.mappings.items():
             mappings.add_metric((kind,), number)
         yield mappings
+        yield CounterMetricFamily(
+            "accelbind_certificate_reload_failures",
+            "How often new files held something that can't be used.",
+            value=state.certificate_failures,
+        )
+        refused = CounterMetricFamily(
+            "accelbind_clients_refused",
+            "Requests, and for bad-certificate handshakes, of clients that are not --client-ca's.",
+            labels=("reason",),
+        )
+        for reason, number in state.clients_refused.items():
+            refused.add_metric((reason,), number)
+        yield refused
         for name, documentation, value in (
             ("mappings_rejected", "Mappings that can't be used.", state.rejected),
             (

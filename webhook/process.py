@@ -29,6 +29,7 @@ from services.runtime.metrics import MetricsServer, build_info, new_registry
 from services.runtime.ports_file import write_ports
 from webhook.admission import Gate
 from webhook.app import Readiness, build_app
+from webhook.clients import Clients
 from webhook.figures import Figures, State, WebhookCollector
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -67,7 +68,9 @@ class Webhook:
         if settings.tls_cert is None or settings.tls_key is None:
             raise InvalidSettings("a certificate and its key are required")
         self._settings = settings
-        self.certificates = CertificateSource(settings.tls_cert, settings.tls_key)
+        self.certificates = CertificateSource(
+            settings.tls_cert, settings.tls_key, client_ca=settings.client_ca
+        )
         self.certificates.load()
         self.mappings = choose_source(settings)
         self.mappings.load()
@@ -81,7 +84,10 @@ class Webhook:
         )
         self.readiness = Readiness(lambda: list(self._missing()))
         app = build_app(self.gate, self.readiness, version=_version())
-        self.server = AdmissionServer(app, self.certificates.context, gate=self.gate)
+        self.clients = Clients(settings.client_name) if settings.client_ca else None
+        self.server = AdmissionServer(
+            app, self.certificates.context, gate=self.gate, clients=self.clients
+        )
         registry: CollectorRegistry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(figures, self._state))
@@ -149,6 +155,8 @@ class Webhook:
             outdated=bool(self.mappings.problem),
             certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.problem),
+            certificate_failures=self.certificates.failures,
+            clients_refused=self.clients.refused if self.clients else {},
             ready=not self.readiness.because,
         )
 

@@ -2,8 +2,13 @@
 
 uvicorn has no time limit of its own for a request that doesn't come to its end; `AdmissionServer`
 looks once a second. And it closes connections at once when told to stop, those included on which a
-request is just arriving; here, first, no new ones are taken, then those that have a request, or
-were opened a moment ago, get their answer.
+request is just arriving; here whoever got a connection gets an answer, in these steps:
+
+1. Nobody new connects, and who waits to be accepted is accepted (`webhook.closing`).
+2. Requests are answered, each as the last one of its connection. A connection that hasn't brought
+   its first request yet, its handshake included, has a while for it; one that has brought some, a
+   shorter one.
+3. Answers are on their way: peers have a moment to take them and to close.
 """
 
 import asyncio
@@ -16,7 +21,10 @@ from typing import Any, Final, NoReturn, cast
 import structlog
 import uvicorn
 
+from services.runtime.handshakes import Handshakes
 from webhook.admission import Gate
+from webhook.clients import Clients
+from webhook.closing import SETTLE_SECONDS, refuse_new, waiting
 from webhook.direct import DirectProtocol
 
 KEEP_ALIVE: Final = 120
@@ -25,7 +33,11 @@ that was closed under it."""
 REQUEST_SECONDS: Final = 30.0
 """How long a request may take to arrive; the API server gives up after 30 s at the most."""
 GRACE_SECONDS: Final = 0.5
-"""How long, at the end, a connection without a request is waited for."""
+"""How long, at the end, a connection is waited for that has brought requests."""
+FIRST_SECONDS: Final = 3.0
+"""How long one is waited for that has not."""
+GOODBYE_SECONDS: Final = 1.0
+"""How long peers may take to close what we have closed."""
 END_SECONDS: Final = 10.0
 """How long, at the end, requests that have arrived may take."""
 _TICK: Final = 0.02
@@ -37,15 +49,20 @@ class TimedProtocol(DirectProtocol):
     """One connection; it knows since when it has been waiting for a request to become whole.
 
     Attributes:
+        clients: Tells who may ask; None if everybody may.
         waiting_since: The loop's time; None while nothing is due from the client.
     """
 
+    clients: Clients | None = None
     waiting_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """A TLS handshake is done; a request should follow."""
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
+        refusal = self.clients.refusal(transport) if self.clients else None
+        if self.clients and refusal:
+            self.gate, self.app = None, self.clients.guarded(self.app, refusal)
 
     def on_message_begin(self) -> None:
         """The first bytes of a request."""
@@ -70,6 +87,7 @@ class AdmissionServer(uvicorn.Server):
         app: The ASGI application.
         context: TLS.
         gate: Answers reviews before they get to the application; see `webhook.direct`.
+        clients: Tells who may ask; None if everybody may.
         request_seconds: How long a request may take to arrive.
     """
 
@@ -79,11 +97,12 @@ class AdmissionServer(uvicorn.Server):
         context: ssl.SSLContext,
         *,
         gate: Gate | None = None,
+        clients: Clients | None = None,
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         config = uvicorn.Config(
             app,
-            http=type("GatedProtocol", (TimedProtocol,), {"gate": gate}),
+            http=type("GatedProtocol", (TimedProtocol,), {"gate": gate, "clients": clients}),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -96,6 +115,9 @@ class AdmissionServer(uvicorn.Server):
         )
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._handshakes = Handshakes(context)
+        if clients is not None:
+            self._handshakes.refused = clients.handshake_failed
         self._request_seconds = request_seconds
 
     @contextlib.contextmanager
@@ -110,10 +132,11 @@ class AdmissionServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes no more connections, answers what has come, ends."""
-        for server in self.servers:
-            server.close()
-        await self._until(lambda: not self._connections, GRACE_SECONDS)
-        await self._until(self._closed, END_SECONDS)
+        await self._accept_last(sockets or [])
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
+        await self._until(lambda: not self._connections, GOODBYE_SECONDS)
         left = [connection for connection in self._connections if connection.answering]
         if left:
             log.warning("requests left unanswered at the end", number=len(left))
@@ -137,15 +160,30 @@ class AdmissionServer(uvicorn.Server):
     def _connections(self) -> list[TimedProtocol]:
         return cast("list[TimedProtocol]", list(self.server_state.connections))
 
-    def _closed(self) -> bool:
-        """Tells all connections to close as soon as they may; whether those with requests have.
+    async def _accept_last(self, listeners: list[socket.socket]) -> None:
+        """Closes the listening sockets, once those who have connected are accepted."""
+        settled = asyncio.get_running_loop().time() + SETTLE_SECONDS
 
-        One that only waits for its peer to say goodbye (TLS) is not waited for.
-        """
+        def accepted() -> bool:
+            late = asyncio.get_running_loop().time() >= settled
+            return late and not any(waiting(listener) for listener in listeners)
+
+        if all(refuse_new(listener) for listener in listeners):
+            await self._until(accepted, FIRST_SECONDS)
+        for server in self.servers:
+            server.close()
+
+    def _finished(self, elapsed: float) -> bool:
+        """Closes what may be closed after so many seconds; whether nothing is owed any more."""
+        owing = bool(self._handshakes.under_way) and elapsed < FIRST_SECONDS
         for connection in self._connections:
-            if not connection.transport.is_closing():
+            if connection.transport.is_closing():
+                continue
+            fresh = connection.waiting_since is not None
+            if connection.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
                 connection.shutdown()
-        return not any(connection.answering for connection in self._connections)
+            owing = owing or not connection.transport.is_closing()
+        return not owing
 
     async def _until(self, reached: Callable[[], bool], seconds: float) -> None:
         """Waits for something that uvicorn has no event for."""

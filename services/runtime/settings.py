@@ -38,6 +38,8 @@ ENVIRONMENT: Final = frozenset(
         "cdi",
         "cdi_dir",
         "clear_errors",
+        "client_ca",
+        "client_name",
         "drain_seconds",
         "domain",
         "healthy_after",

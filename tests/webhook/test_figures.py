@@ -10,6 +10,8 @@ STATE = State(
     outdated=True,
     certificate_ends=1.5e9,
     certificate_failing=True,
+    certificate_failures=3,
+    clients_refused={"no-certificate": 2},
     ready=False,
 )
 
@@ -58,3 +60,5 @@ def test_what_is_the_case_comes_out_as_gauges() -> None:
     assert "accelbind_certificate_expiry_timestamp_seconds 1.5e+09" in lines
     assert "accelbind_certificate_reload_failing 1.0" in lines
     assert "accelbind_ready 0.0" in lines
+    assert "accelbind_certificate_reload_failures_total 3.0" in lines
+    assert 'accelbind_clients_refused_total{reason="no-certificate"} 2.0' in lines

@@ -27,12 +27,12 @@ App = Callable[..., Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def serving(
-    folder: Path, app: App, *, gate: Gate | None = None, **options: float
+    folder: Path, app: App, *, gate: Gate | None = None, request_seconds: float = 30
 ) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
-    server = AdmissionServer(app, certificates.context, gate=gate, **options)
+    server = AdmissionServer(app, certificates.context, gate=gate, request_seconds=request_seconds)
     task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
