@@ -172,7 +172,7 @@ class ClusterClient:
         Raises:
             ClusterError: As `get`.
         """
-        return await self.get(f"/api/v1/namespaces/{_segment(namespace)}/pods/{_segment(name)}")
+        return await self.get(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}")
 
     async def pages(self, path: str, *, limit: int = PAGE) -> AsyncIterator[bytes]:
         """A list page by page, each as JSON, in the state of one resource version.
@@ -341,7 +341,7 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
     """A name as one segment of a path, whatever it holds."""
     if text in {"", ".", ".."}:
         raise ClusterError(f'"{text}" is no name to ask the API server for')
