@@ -21,6 +21,7 @@ from plugin import probes
 from plugin.cdi import CdiPublisher
 from plugin.discovery import Discovery
 from plugin.endpoint import first_of
+from plugin.events import NodeEvents
 from plugin.fleet import Fleet
 from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
@@ -33,6 +34,7 @@ from plugin.precedence import Precedence
 from plugin.prestart import PodSource
 from plugin.sockets import SocketNames
 from plugin.worker import DaemonExecutor, Worker
+from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
 from services.domain.tree import Tree
@@ -131,8 +133,9 @@ class Plugin:
         self._kubelet = KubeletWatch(folder)
         self._workers: list[Worker] = []
         workers = Workers(*(self._own_worker(name) for name in ("files", "cdi", "errors")))
-        self._precedence = Precedence(folder, workers.files)
-        self._mode = NodeMode(options.mode)
+        self._events = NodeEvents(options.node_name, self._tell)
+        self._precedence = Precedence(folder, workers.files, waiting=self._events.waits)
+        self._mode = NodeMode(options.mode, told=self._events.mode)
         mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
         self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
@@ -151,6 +154,7 @@ class Plugin:
             scan=self._scan,
             workers=workers,
             pods=self._cluster.pods if self._cluster else pods,
+            events=self._events,
             beside=self._insight.tasks,
             seen=self._seen,
         )
@@ -247,6 +251,10 @@ class Plugin:
 
     def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
         self._insight.take(inventory)
+
+    def _tell(self, happening: Happening) -> None:
+        if self._cluster is not None:
+            self._cluster.tell(happening)
 
     def _next_path(self) -> Path:
         self._precedence.claim()

@@ -37,6 +37,7 @@ class ErrorClearing:
         worker: Where to write; not one that others wait for.
         counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
         look_now: Asks for a scan, to see whether errors stay away.
+        told: Told each port whose errors were to be cleared, and why they couldn't be if so.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class ErrorClearing:
         worker: Worker,
         counted: Callable[[str], None],
         look_now: Callable[[], None],
+        told: Callable[[str, str], None] = lambda _port, _trouble: None,
     ) -> None:
         self._root = root
         self._holders = holders
         self._worker = worker
         self._counted = counted
         self._look_now = look_now
+        self._told = told
         self._inventory = Inventory()
         self._due = asyncio.Event()
         self._tried = Tried()
@@ -100,9 +103,11 @@ class ErrorClearing:
             )
         except HardwareError as error:
             self._counted(HUNG)
+            self._told(clearing.port, str(error))
             log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
             return None
         self._counted(done.outcome)
+        self._told(clearing.port, "" if done.outcome is Outcome.CLEARED else done.detail)
         bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")
         if done.outcome is Outcome.CLEARED:
             bound.warning("errors cleared that a container left in a port")

@@ -74,7 +74,7 @@ class NodeMode:
 
     Args:
         configured: What `--mode` says.
-        told: Told each choice that differs from the one before, and that one.
+        told: Told each change: what counted before, and what counts now.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class NodeMode:
 
     def take(self, annotations: Mapping[str, str] | None) -> None:
         """Takes the node's annotations as they are now; None where nobody will tell them."""
+        first = not self._known.is_set()
         self._known.set()
         if annotations is None:
             return
@@ -96,7 +97,8 @@ class NodeMode:
         if self.choice == before:
             return
         self._say(before)
-        self._told(before, self.choice)
+        if not first or self.choice.trouble:
+            self._told(before, self.choice)
         if self.choice.mode is not before.mode:
             self._changed.set()
             self._changed = asyncio.Event()

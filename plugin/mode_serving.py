@@ -24,6 +24,7 @@ from plugin.cdi import CdiPublisher
 from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint, first_of
+from plugin.events import NodeEvents
 from plugin.fleet import Fleet
 from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
@@ -76,6 +77,7 @@ class Lasting:
         scan: Reads the cards; called in the thread for files.
         workers: Its threads.
         pods: The API server's pods; None where there is no access to it.
+        events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
     """
@@ -87,6 +89,7 @@ class Lasting:
     scan: Callable[[], Inventory]
     workers: Workers
     pods: PodSource | None
+    events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
     seen: Callable[[Inventory | None, Tree], None]
 
@@ -165,6 +168,7 @@ class ModeServing:
     def _apply(self, tree: Tree) -> None:
         inventory = self.discovery.inventory
         self._lasting.seen(inventory, tree)
+        self._lasting.events.seen(inventory, tree)
         if self.cdi is not None:
             self.cdi.take(tree)
         if self._clearing is not None and inventory is not None:
@@ -192,6 +196,7 @@ class ModeServing:
             worker=workers.errors,
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,
+            told=self._lasting.events.cleared,
         )
 
     def _function_gate(self) -> FunctionGate | None:
@@ -219,15 +224,20 @@ class ModeServing:
                 cdi=self._named_by_cdi,
             )
 
-        return Endpoint(
+        def registered(_resource: str, outcome: str) -> None:
+            self._lasting.metrics.registered(resource, outcome)
+            self._lasting.events.registered(resource, endpoint.trouble)
+
+        endpoint = Endpoint(
             resource,
             devices,
             make_server=make_server,
             next_path=self._lasting.next_path,
             kubelet=self._lasting.kubelet,
-            registered=self._lasting.metrics.registered,
+            registered=registered,
             backoff=Backoff(),
         )
+        return endpoint
 
     def _named_by_cdi(self) -> frozenset[str]:
         return self.cdi.published if self.cdi and self._lasting.options.cdi else frozenset()

@@ -1,0 +1,165 @@
+"""What the cluster's people are told about this node, as Kubernetes Events on it.
+
+The log has everything; an Event is for who looks at the node with kubectl and wonders. So each is
+told when it becomes the case and when it is over, not as long as it lasts, and a card that fails
+speaks for its devices. How often anything is written is for `services.cluster.events` to decide.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from plugin.mode import Choice
+from services.cluster.event_queue import Happening, node
+from services.domain.damping import RECOVERING
+from services.domain.devices import Device, Inventory
+from services.domain.text import plain
+from services.domain.tree import Tree
+
+FAILURES: Final = 3
+"""Registrations that fail in a row before it is worth an Event."""
+
+ABSENCES: Final = 12
+"""The same where nobody listens: a kubelet that restarts is away for some seconds."""
+
+_MAX: Final = 800
+"""Characters of a text from elsewhere."""
+
+
+class NodeEvents:
+    """Turns what happens in this process into Events on its node.
+
+    Args:
+        name: The node's.
+        tell: Takes what is to be written.
+    """
+
+    def __init__(self, name: str, tell: Callable[[Happening], None] = lambda _: None) -> None:
+        self._about = node(name)
+        self._tell = tell
+        self._inventory = Inventory()
+        self._tree: Tree | None = None
+        self._failures: dict[str, int] = {}
+
+    def seen(self, inventory: Inventory | None, tree: Tree) -> None:
+        """Takes what a look at the cards came to.
+
+        Args:
+            inventory: What was found.
+            tree: What is offered of it.
+        """
+        now = inventory or Inventory()
+        before = self._tree
+        if before is not None and before.memory.mode is not tree.memory.mode:
+            before = None  # devices of another mode, which have not vanished
+        self._say_all(_of_node(self._inventory, now))
+        self._say_all(_of_cards(self._inventory, now))
+        self._say_all(_of_devices(before, tree, now))
+        self._inventory, self._tree = now, tree
+
+    def mode(self, before: Choice, now: Choice) -> None:
+        """The node's annotation has changed what counts, or isn't understood."""
+        if now.trouble:
+            self._say("mode", "ModeAnnotationInvalid", now.trouble)
+        else:
+            why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
+            change = f"it was {before.mode}" if now.mode is not before.mode else "as before"
+            self._say("mode", "ModeChanged", f"mode {now.mode}: {why}; {change}", warning=False)
+
+    def waits(self, why: str) -> None:
+        """This plugin is the second one on the node."""
+        self._say("plugin", "SecondPlugin", f"{why}: this one waits until it ends")
+
+    def registered(self, resource: str, trouble: str) -> None:
+        """A registration has succeeded, or failed for a reason.
+
+        Args:
+            resource: Full resource name.
+            trouble: Why it failed; empty if it didn't.
+        """
+        if not trouble:
+            if self._failures.pop(resource, 0) >= FAILURES:
+                self._say(resource, "Registered", f"{resource} is registered", warning=False)
+            return
+        count = self._failures[resource] = self._failures.get(resource, 0) + 1
+        if count == (ABSENCES if trouble.startswith("nobody answers") else FAILURES):
+            self._say(resource, "RegistrationFailed", f"{resource}: {trouble}")
+
+    def cleared(self, port: str, trouble: str) -> None:
+        """The errors that a container left in a port were cleared, or couldn't be.
+
+        Args:
+            port: Its name.
+            trouble: Why they couldn't be; empty if they were.
+        """
+        if trouble:
+            self._say(f"errors of {port}", "ErrorsNotCleared", trouble)
+        else:
+            text = f"errors that a container left in {port} were cleared"
+            self._say(f"errors of {port}", "ErrorsCleared", text, warning=False)
+
+    def _say(self, subject: str, reason: str, message: str, *, warning: bool = True) -> None:
+        text = plain(message, _MAX)
+        self._tell(Happening(self._about, subject, reason, text, warning))
+
+    def _say_all(self, said: "Iterator[_Said]") -> None:
+        for subject, reason, message, warning in said:
+            self._say(subject, reason, message, warning=warning)
+
+
+_Said = tuple[str, str, str, bool]
+
+
+def _of_node(before: Inventory, now: Inventory) -> Iterator[_Said]:
+    """What is wrong with the node rather than with a card: a driver that isn't loaded, say."""
+    known = {problem.reason for problem in before.problems}
+    for problem in now.problems:
+        if problem.reason not in known:
+            yield "node", _camel(problem.reason), problem.message, True
+    if before.problems and not now.problems:
+        yield "node", "CardsFound", f"cards are found again: {len(now.cards)}", False
+
+
+def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
+    """Cards that can't be read, such as one whose reads hang."""
+    failing = {card.name: card.failure.reason for card in before.cards if card.failure}
+    for card in now.cards:
+        subject = f"card {card.name}"
+        if card.failure and failing.get(card.name) != card.failure.reason:
+            yield subject, _camel(card.failure.reason), card.failure.message, True
+        elif card.failure is None and card.name in failing:
+            yield subject, "CardReadable", f"card {card.name} can be read again", False
+
+
+def _of_devices(before: Tree | None, now: Tree, inventory: Inventory) -> Iterator[_Said]:
+    old, new = _by_id(before), _by_id(now)
+    silent = {card.name for card in inventory.cards if card.failure}
+    for key in sorted(old.keys() - new.keys()):
+        yield key, "DeviceGone", f"{key} of {old[key].resource or 'no resource'} is gone", True
+    for key, device in sorted(new.items()):
+        if device.card not in silent:
+            yield from _of_device(old.get(key), device)
+
+
+def _of_device(before: Device | None, now: Device) -> Iterator[_Said]:
+    was, reasons = _reasons(before), _reasons(now)
+    what = f"{now.id} of {now.resource}" if now.resource else now.id
+    if now.healthy:
+        if before is not None and not before.healthy:
+            yield now.id, "DeviceHealthy", f"{what} is healthy again", False
+    elif reasons not in (was, {RECOVERING}):
+        why = "; ".join(problem.message for problem in now.reasons)
+        state = "Unhealthy" if now.resource else "not offered"
+        yield now.id, "DeviceUnhealthy", f"{what} is {state}: {why}", True
+
+
+def _reasons(device: Device | None) -> frozenset[str]:
+    return frozenset(problem.reason for problem in device.reasons) if device else frozenset()
+
+
+def _by_id(tree: Tree | None) -> Mapping[str, Device]:
+    return {each.id: each for each in (*tree.unplaced, *tree.devices())} if tree else {}
+
+
+def _camel(reason: str) -> str:
+    """A reason code as Events have them: `no-driver` is `NoDriver`."""
+    return "".join(part.capitalize() for part in reason.split("-"))
