@@ -4,6 +4,10 @@
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
+A kubelet that loses a resource goes on counting its devices for five minutes. So a resource whose
+last device went while it was lost is registered once more with that kubelet, to say that there is
+none; another kubelet has never heard of any.
+
 A registration is lost when the kubelet's socket is another one (it restarted), when ours is gone
 from its folder (it cleaned up, or somebody else did), or when its stream ends though the folder
 hasn't changed. Whatever it was, the answer is the same: end the old server with its stream, then
@@ -94,6 +98,8 @@ class Endpoint:
         self._registered = registered
         self._backoff = backoff
         self._has_devices = asyncio.Event()
+        self._counting: Identity | None = None
+        """The kubelet that took our last registration, and may count devices that are gone."""
         self._log = log.bind(resource=resource)
         self.update(devices)
 
@@ -119,8 +125,7 @@ class Endpoint:
     async def run(self) -> None:
         """Keeps the resource registered until cancelled, then ends its server."""
         while True:
-            self.state = State.WAITING if self.devices else State.IDLE
-            await self._has_devices.wait()
+            await self._something_to_tell()
             self.state = State.WAITING
             seen = await self._kubelet.present()
             self.state = State.REGISTERING
@@ -128,6 +133,7 @@ class Endpoint:
             try:
                 async with self._serving() as (server, path):
                     await self._register(server, path, seen)
+                    self._counting = seen
                     why = await self._until_lost(server, path, seen)
                 self.state = State.WAITING
                 self._log.info("registration lost, will register again", reason=why)
@@ -136,6 +142,12 @@ class Endpoint:
             if time.monotonic() - began >= STABLE_SECONDS:
                 self._backoff.reset()
             await self._pause(seen)
+
+    async def _something_to_tell(self) -> None:
+        if self.devices or (self._counting and self._counting == self._kubelet.current):
+            return
+        self.state = State.IDLE
+        await self._has_devices.wait()
 
     async def _pause(self, seen: Identity) -> None:
         with contextlib.suppress(TimeoutError):
@@ -275,6 +287,6 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     if "version" in said and "not supported" in said:
         return (
             f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"
-            f" version that accelbind has: {said}"
+            f" version that accelbind has: upgrade whichever of the two is older ({said})"
         )
     return f"the kubelet refuses the registration: {error.code().name}: {said}"

@@ -381,18 +381,14 @@ class Storm:
     def _as_it_is(self) -> bool:
         self.model.clear_registers()
         view, truth = self.kubelet.view(), self.model.offered(self.mode)
-        assert view.offered == truth
+        _same(view.offered, truth, "what is offered")
         capacity = {resource: count for resource, count in view.capacity.items() if count}
-        assert capacity == {resource: len(devices) for resource, devices in truth.items()}
-        healthy = {
-            resource: sum(well for well, _ in devices.values())
-            for resource, devices in truth.items()
-        }
-        assert {r: n for r, n in view.allocatable.items() if n} == {
-            r: n for r, n in healthy.items() if n
-        }
+        _same(capacity, {each: len(devices) for each, devices in truth.items()}, "capacity")
+        well = {each: sum(good for good, _ in devices.values()) for each, devices in truth.items()}
+        allocatable = {resource: count for resource, count in view.allocatable.items() if count}
+        _same(allocatable, {each: count for each, count in well.items() if count}, "allocatable")
         for key, entry in self.ledger.items():
-            assert view.ledger.get(key) == entry, "what a running pod has is not touched"
+            _same(view.ledger.get(key), entry, f"what {key} has")
         self.ledger |= {
             key: entry for key, entry in view.ledger.items() if any(_of(key, p) for p in self.pods)
         }
@@ -421,12 +417,13 @@ class Storm:
         assert plugin is not None
         plugin.process.assert_running()
         held = plugin.held()
-        assert held.listening == plugin.sockets(), "sockets in the folder are those served"
-        assert plugin.errors() == []
-        assert not [name for name in plugin.cdi_files() if name.startswith(".")]
+        _same(plugin.sockets(), held.listening, "sockets in the folder are those served:")
+        _same(plugin.errors(), [], "mistakes")
+        _same([name for name in plugin.cdi_files() if name.startswith(".")], [], "halves of files")
         if self.mode != "units":
             truth = self.model.offered(self.mode)
-            assert plugin.cdi_devices() == {key for devices in truth.values() for key in devices}
+            ids = {key for devices in truth.values() for key in devices}
+            _same(plugin.cdi_devices(), ids, "the devices in CDI files")
         if self.baseline is None:
             return True
         servers = len(held.listening) - len(self.baseline.listening)
@@ -436,6 +433,10 @@ class Storm:
         assert held.threads <= self.baseline.threads + SLACK, (held, self.baseline)
         assert sum(held.tasks.values()) <= TASKS + TASKS_A_SERVER * len(held.listening), held.tasks
         return True
+
+
+def _same(found: object, wanted: object, what: str) -> None:
+    assert found == wanted, f"{what} is {found}, not {wanted}"
 
 
 def _of(key: str, pod: str) -> bool:
