@@ -18,8 +18,9 @@ from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Policy
 from services.domain.review import Answer, Outcome, answer
-from webhook import mappings
 from webhook.figures import Figures
+from webhook.mappings import ENDPOINTS as MAPPING_ENDPOINTS
+from webhook.mappings import JUDGES
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -33,7 +34,7 @@ ENDPOINTS: Final = {
     "/mutate": MUTATE,
     "/pods": MUTATE,
     "/validate": VALIDATE,
-    **mappings.ENDPOINTS,
+    **MAPPING_ENDPOINTS,
 }
 """Paths and what they do; `/pods` is what configurations of the public webhook name."""
 
@@ -168,8 +169,11 @@ class Gate:
         figures.sizes.observe(len(body))
         begun = time.perf_counter()
         try:
-            found = answer(
-                body, self._mappings.index, self._policy, validating=endpoint == VALIDATE
+            index, judge = self._mappings.index, JUDGES.get(endpoint)
+            found = (
+                answer(body, index, self._policy, validating=endpoint == VALIDATE)
+                if judge is None
+                else judge(body, index)
             )
         except InvalidReview as error:
             return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))
@@ -235,10 +239,10 @@ class Gate:
 def _tell_refused(endpoint: str, found: Answer) -> None:
     tell = log.info if found.error is None else log.error
     tell(
-        "pod refused",
+        "mapping refused" if endpoint in JUDGES else "pod refused",
         endpoint=endpoint,
         namespace=found.namespace,
-        pod=found.pod,
+        **_subject(endpoint, found),
         reason=found.reason,
         message=found.message,
         uid=found.uid,
@@ -248,12 +252,16 @@ def _tell_refused(endpoint: str, found: Answer) -> None:
 
 def _tell_admitted(endpoint: str, found: Answer) -> None:
     log.debug(
-        "pod admitted",
+        "mapping admitted" if endpoint in JUDGES else "pod admitted",
         endpoint=endpoint,
         namespace=found.namespace,
-        pod=found.pod,
+        **_subject(endpoint, found),
         outcome=found.outcome,
         reason=found.reason,
         rewrites={rewrite.logical: rewrite.resource for rewrite in found.rewrites},
         uid=found.uid,
     )
+
+
+def _subject(endpoint: str, found: Answer) -> dict[str, str]:
+    return {"mapping" if endpoint in JUDGES else "pod": found.pod}

@@ -13,7 +13,18 @@ from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
-from webhook.admission import ENDPOINTS, VALIDATE, Gate, Gone, Receive, Scope, Send, status_body
+from webhook.admission import (
+    ENDPOINTS,
+    MUTATE,
+    VALIDATE,
+    Gate,
+    Gone,
+    Receive,
+    Scope,
+    Send,
+    status_body,
+)
+from webhook.mappings import DESCRIPTIONS
 from webhook.selfcheck import check_ourselves
 
 _JSON: Final = "application/json"
@@ -27,6 +38,14 @@ _REVIEW: Final = {
         "request": {"type": "object", "required": ["uid"]},
         "response": {"type": "object", "required": ["uid", "allowed"]},
     },
+}
+_DESCRIPTIONS: Final = {
+    MUTATE: ("Rewrite a pod", "Answers with a JSON Patch, or a refusal that says what to do."),
+    VALIDATE: (
+        "Check a pod after all mutation",
+        "Refuses a pod that `/mutate` would still have to change.",
+    ),
+    **DESCRIPTIONS,
 }
 _STATUS: Final = {
     "type": "object",
@@ -106,18 +125,14 @@ def _add_admission(app: FastAPI, gate: Gate, path: str, endpoint: str) -> None:
             return Response(status_code=400)
         return Response(body, status, media_type=_JSON, headers=_headers(gate))
 
-    checks = endpoint == VALIDATE
+    summary, description = _DESCRIPTIONS[endpoint]
     app.add_api_route(
         path,
         review,
         methods=["POST"],
         name=path.strip("/"),
-        summary="Check a pod after all mutation" if checks else "Rewrite a pod",
-        description=(
-            "Refuses a pod that `/mutate` would still have to change."
-            if checks
-            else "Answers with a JSON Patch, or a refusal that says what to do."
-        ),
+        summary=summary,
+        description=description,
         openapi_extra={
             "requestBody": {"required": True, "content": {_JSON: {"schema": _REVIEW}}},
         },

@@ -1,0 +1,75 @@
+"""Reviews of mappings over the webhook's own HTTP face."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.webhook.asgi import Bench
+from tests.webhook.reviews import AFU, INTERFACE, NAME, response_of, review
+
+KIND = {"group": "fpga.intel.com", "version": "v2", "kind": "AcceleratorFunction"}
+ANNOTATION = "accelbind.dev/resource"
+
+
+def mapping(name: str = "new", **spec: object) -> dict[str, Any]:
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af", **spec},
+    }
+
+
+def body(obj: dict[str, Any], **request: object) -> bytes:
+    kind = KIND | {"kind": obj["kind"]}
+    return json.dumps(review(obj, kind=kind, name=obj["metadata"]["name"], **request)).encode()
+
+
+@pytest.mark.parametrize("shortcut", [True, False])
+def test_mappings_are_judged_by_the_index_that_serves(shortcut: bool) -> None:
+    bench = Bench(shortcut=shortcut)
+    status, _, answer = bench.ask("/validate-mapping", body(mapping()))
+    assert (status, response_of(answer)["warnings"]) == (
+        200,
+        [f"duplicate: {NAME} is the same; pods that use either are warned"],
+    )
+    region = mapping(NAME) | {"kind": "FpgaRegion"}
+    status, _, answer = bench.ask("/validate-mapping", body(region))
+    response = response_of(answer)
+    assert (status, response["allowed"]) == (200, False)
+    assert f"AcceleratorFunction default/{NAME} has that name" in response["status"]["message"]
+    assert bench.figures.requests == {
+        ("validate-mapping", "allowed", "usable"): 1,
+        ("validate-mapping", "denied", "name-clash"): 1,
+    }
+
+
+def test_the_resource_is_noted() -> None:
+    bench = Bench()
+    response = response_of(bench.ask("/mutate-mapping", body(mapping(mode="region")))[2])
+    (operation,) = json.loads(base64.b64decode(response["patch"]))
+    assert operation["value"] == {ANNOTATION: f"region-{INTERFACE}"}
+    assert bench.figures.requests == {("mutate-mapping", "patched", ""): 1}
+
+
+def test_a_refused_mapping_is_logged_as_one() -> None:
+    with capture_logs() as logs:
+        Bench(verbose=True).ask("/validate-mapping", body(mapping(mode="no")))
+        Bench(verbose=True).ask("/validate-mapping", body(mapping()))
+    refused, admitted = logs
+    assert (refused["event"], refused["mapping"]) == ("mapping refused", "new")
+    assert "spec.mode must be af or region" in refused["message"]
+    assert (admitted["event"], admitted["mapping"]) == ("mapping admitted", "new")
+    assert "pod" not in refused.keys() | admitted.keys()
+
+
+@pytest.mark.parametrize("path", ["/validate-mapping", "/mutate-mapping"])
+def test_what_is_no_review_or_too_large_is_rejected(path: str) -> None:
+    bench = Bench(max_body=1000)
+    assert bench.ask(path, b"{}")[0] == 400
+    assert bench.ask(path, b" " * 600, b" " * 600)[0] == 413
+    assert bench.ask(path, b"{}", headers=[(b"content-type", b"text/plain")])[0] == 415
+    assert bench.ask(path, method="GET")[0] == 405
