@@ -1,0 +1,139 @@
+"""A port that is ours for a while: opened alone, so that nobody else uses it meanwhile."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from services.domain.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
+from services.hardware.ioctls import CALLS, Calls, api_version, open_node, reset_port
+from services.hardware.port_holders import Holder, holders_of, named, who_has
+from services.hardware.ports import DeviceFiles, PortPlace
+
+_GONE: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
+_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_UNKNOWN: Final = frozenset({errno.ENOTTY, errno.ENOSYS})
+
+
+class PortSession:
+    """A port that nobody else has.
+
+    Args:
+        place: The port.
+        files: Its files.
+        descriptor: Its node, open alone.
+    """
+
+    def __init__(self, place: PortPlace, files: DeviceFiles, descriptor: int) -> None:
+        self.place = place
+        self.files = files
+        self._descriptor = descriptor
+
+    @property
+    def calls(self) -> Calls:
+        """The ioctls of its driver."""
+        return CALLS[self.place.card.driver]
+
+    def check_version(self) -> str:
+        """Asks the driver for the version of its interface; what is odd about it, if anything.
+
+        Drivers only ever add to their interface, so a newer version is no obstacle.
+        """
+        try:
+            version = api_version(self._descriptor, self.calls)
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+            return f"the driver of {self.place.name} doesn't tell the version of its interface"
+        if version:
+            return f"the driver of {self.place.name} has interface version {version}, we know 0"
+        return ""
+
+    def reset(self) -> None:
+        """Resets the port and the function in it."""
+        try:
+            reset_port(self._descriptor, self.calls)
+        except OSError as error:
+            raise translated(error, f"{self.place.name} can't be reset") from error
+
+
+@contextmanager
+def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
+    """Has a port alone.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        place: The port.
+
+    Raises:
+        DeviceBusy: Somebody else has it.
+        DeviceGone: It isn't there, or went meanwhile, whatever went wrong then.
+        HardwareError: It can't be opened, or what is done with it fails.
+    """
+    files = DeviceFiles(root, place)
+    try:
+        node = files.node()
+        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as descriptor:
+            others = holders_of(descriptor, node)
+            if others:
+                raise _busy(place, others)
+            yield PortSession(place, files, descriptor)
+    except (OSError, HardwareError) as error:
+        if not files.is_there:
+            text = f"{place.name} has vanished while it was worked on (card {place.card.address})"
+            raise DeviceGone(text) from error
+        if isinstance(error, OSError):
+            raise translated(error, f"working on {place.name} failed") from error
+        raise
+
+
+@contextmanager
+def opened_node(
+    node: Path, what: str, place: PortPlace | None = None, *, alone: bool = False
+) -> Iterator[int]:
+    """A device node open for ioctls, errors of opening it told.
+
+    Args:
+        node: Its path.
+        what: What can't be done if it can't be opened.
+        place: The port that it is of, if it is one.
+        alone: Whether nobody else may have it.
+    """
+    try:
+        descriptor = open_node(node, alone=alone)
+    except OSError as error:
+        if error.errno == errno.EBUSY and place is not None:
+            raise _busy(place, who_has(node)) from error
+        raise translated(error, what) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
+    who = named(holders) or "another process, which can't be seen from here"
+    return DeviceBusy(f"{place.name} is in use by {who}: end that first, or delete its pod")
+
+
+def translated(error: OSError, what: str) -> HardwareError:
+    """What an error of the system says, as one of ours.
+
+    Args:
+        error: The error.
+        what: What can't be done because of it, the start of a sentence.
+    """
+    reason = error.strerror or str(error)
+    if error.errno == errno.EBUSY:
+        return DeviceBusy(f"{what}: the driver says that somebody else uses it ({reason})")
+    if error.errno in _GONE:
+        return DeviceGone(f"{what}: it isn't there any more ({reason})")
+    if error.errno in _FORBIDDEN:
+        return HardwareError(f"{what}: user {os.geteuid()} may not ({reason})")
+    if error.errno in _UNKNOWN:
+        return DeviceRefused(f"{what}: its driver doesn't know how ({reason})")
+    if error.errno == errno.EINVAL:
+        return DeviceRefused(f"{what}: its driver doesn't take that ({reason})")
+    return DeviceRefused(f"{what}: {reason}")

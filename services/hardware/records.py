@@ -1,0 +1,101 @@
+"""Which OpenCL program is in a port: what the port itself can't tell.
+
+All OpenCL programs show the same AFU id. So after a verified programming it is written down what
+was programmed, with what would make that untrue: the boot of the machine, and the port's folder in
+sysfs, which is another one once its driver or its card has been away. Before a port is programmed
+its record goes: what is interrupted leaves none. A record that can't be read is none.
+"""
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from services.domain.errors import HardwareError
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
+_MOST: Final = 4096
+
+
+class Records:
+    """The records of a host's ports.
+
+    Args:
+        folder: Where they are; made when the first is written.
+        boot_id: The kernel's file about the boot.
+    """
+
+    def __init__(self, folder: Path, boot_id: Path = BOOT_ID) -> None:
+        self._folder = folder
+        self._boot_id = boot_id
+
+    def read(self, port: str, inode: int) -> str | None:
+        """What is recorded to be in a port.
+
+        Args:
+            port: What tells the port from others on the host.
+            inode: The number of its folder in sysfs.
+
+        Returns:
+            The id of an OpenCL program, None if nothing is recorded that is still true.
+        """
+        try:
+            with self._path(port).open("rb") as file:
+                found = json.loads(file.read(_MOST))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        true = found.get("boot") == self._boot() and found.get("inode") == inode
+        program = found.get("program")
+        return program if true and isinstance(program, str) else None
+
+    def write(self, port: str, inode: int, program: str) -> None:
+        """Records what is in a port now.
+
+        Raises:
+            HardwareError: It can't be written.
+        """
+        record = {"boot": self._boot(), "inode": inode, "program": program}
+        try:
+            self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            descriptor, beside = tempfile.mkstemp(prefix=".record-", dir=self._folder)
+            try:
+                with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                    json.dump(record, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(beside).replace(self._path(port))
+            except BaseException:
+                Path(beside).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise HardwareError(self._failed(error)) from error
+
+    def forget(self, port: str) -> None:
+        """Removes what is recorded of a port.
+
+        Raises:
+            HardwareError: It can't be removed, so that what is there might count later.
+        """
+        try:
+            self._path(port).unlink(missing_ok=True)
+        except OSError as error:
+            raise HardwareError(self._failed(error)) from error
+
+    def _path(self, port: str) -> Path:
+        return self._folder / f"{_UNSAFE.sub('_', port)}.json"
+
+    def _boot(self) -> str:
+        try:
+            return self._boot_id.read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise HardwareError(f"{self._boot_id} can't be read: {error.strerror}") from error
+
+    def _failed(self, error: OSError) -> str:
+        reason = error.strerror or str(error)
+        return f"records of OpenCL programs can't be kept in {self._folder}: {reason}"
