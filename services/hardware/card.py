@@ -125,21 +125,29 @@ def read_card(
         again = _look_again(files, entry, last)
         if again is not None:
             return again
-    folder = files.resolve(entry.path)
-    if folder is None:
-        return _dangling(files, functions, entry)
     try:
-        with closing(files.within(folder)) as within:
-            layout = find_layout(within, functions, entry.driver, folder)
+        with closing(_enter(files, entry)) as within:
+            layout = find_layout(within, functions, entry.driver)
             return None if layout is None else _look(within, entry, layout)
     except FileNotFoundError:
         return _dangling(files, functions, entry)
     except OSError as error:
         text = f"{entry.shown} can't be listed: {error.strerror}"
         failure = Problem("card-unreadable", text)
-        return Card(
-            entry.driver.name, entry.name, functions.of(files, folder), None, failure=failure
-        )
+        folder = files.resolve(entry.path) or ""
+        pci = functions.of(files, folder)
+        return Card(entry.driver.name, entry.name, pci, None, failure=failure)
+
+
+def _enter(files: Sysfs, entry: Entry) -> Sysfs:
+    """The files of a card; to be closed.
+
+    Raises:
+        OSError: Its entry leads nowhere, or to no folder.
+    """
+    if entry.target:
+        return files.follow(entry.path, entry.target)
+    return files.within(entry.path)
 
 
 def _look_again(files: Sysfs, entry: Entry, last: Look) -> Look | None:

@@ -147,7 +147,7 @@ class Layout:
         folder: The card's folder below the root, all links followed.
         engine: Its engine; None if it has none.
         ports: Its ports, by the numbers in their names.
-        pci: Its PCI function, None if it has none.
+        pci: Its PCI function without its NUMA node, None if it has none.
         function: Folder of that, empty if it has none.
         files: What to read at each look: what the PCI function, the engine and the ports have, in
             that order; below the card's folder without it.
@@ -189,14 +189,13 @@ PORT_REGISTERS: Final = (
 _PORT_FILES: Final = ("afu_id", *(register.file for register in PORT_REGISTERS), "id")
 
 
-def find_layout(files: Sysfs, functions: Functions, driver: Driver, folder: str) -> Layout | None:
+def find_layout(files: Sysfs, functions: Functions, driver: Driver) -> Layout | None:
     """Finds out where on a card what is.
 
     Args:
-        files: The root's files.
+        files: The root's files, within the card's folder.
         functions: The node's PCI functions.
         driver: Its driver.
-        folder: The card's folder below the root, all links followed.
 
     Returns:
         None if there is neither engine nor port: this is no card.
@@ -204,7 +203,7 @@ def find_layout(files: Sysfs, functions: Functions, driver: Driver, folder: str)
     Raises:
         OSError: The folder can't be listed.
     """
-    lister = Lister(files)
+    lister, folder = Lister(files), files.folder
     names = lister.names(folder)
     engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
     ports = sorted(filter(driver.port.fullmatch, names), key=_number)
@@ -219,7 +218,7 @@ def find_layout(files: Sysfs, functions: Functions, driver: Driver, folder: str)
         folder=folder,
         engine=engine,
         ports=places,
-        pci=functions.at(files, address, function) if address else None,
+        pci=functions.unplaced(files, address, function) if address else None,
         function=function,
         files=tuple(_below(folder, _files(function, engine, places))),
         nodes=tuple(parts),

@@ -72,6 +72,11 @@ class Functions:
 
     def at(self, files: Sysfs, address: str, folder: str) -> PciFunction:
         """The PCI function of an address, in a folder that is known; empty if it has none."""
+        function = self.unplaced(files, address, folder)
+        return on_node(function, files.text(f"{folder}/numa_node")) if folder else function
+
+    def unplaced(self, files: Sysfs, address: str, folder: str) -> PciFunction:
+        """As `at`, without its NUMA node."""
         inode = files.inode(folder) if folder else None
         if inode is None:
             return PciFunction(address)
@@ -80,7 +85,6 @@ class Functions:
             function = known[1]
         else:
             function = _read(files, address, folder)
-        function = on_node(function, files.text(f"{folder}/numa_node"))
         self._seen[folder] = inode, function
         return function
 

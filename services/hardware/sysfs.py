@@ -12,6 +12,7 @@ a folder or FIFO in a file's place, a link to nowhere or to itself are all answe
 import errno
 import functools
 import os
+import posixpath
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,14 +74,53 @@ class Sysfs:
         Raises:
             OSError: It can't be opened, or is no folder.
         """
-        descriptor = os.open(self._root + folder, _FOLDER)
+        return self._view(folder, os.open(self._root + folder, _FOLDER))
+
+    def follow(self, link: str, target: str) -> Self:
+        """As `within`, for the folder that a link leads to.
+
+        Args:
+            link: Path of the link below the root; the links in its folders have been followed.
+            target: What it says.
+
+        Raises:
+            OSError: It leads nowhere, or to no folder.
+        """
+        if target[:1] != "/":
+            view = self._follow_plain(f"{posixpath.dirname(link)}/{target}")
+            if view is not None:
+                return view
+        resolved = self.resolve(link)
+        if resolved is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), link)
+        return self.within(resolved)
+
+    def _follow_plain(self, path: str) -> Self | None:
+        """A folder to which no further link leads; one look for all the folders on the way."""
+        plain = posixpath.normpath(path)
+        try:
+            descriptor = os.open(self._root + plain, _FOLDER)
+        except OSError:
+            return None
+        # Where the system says the same, no link was followed, nor the root left.
+        if _path_of(descriptor) == self._real + plain:
+            return self._view(plain, descriptor)
+        os.close(descriptor)
+        return None
+
+    def _view(self, folder: str, descriptor: int) -> Self:
         view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view._within, view._descriptor = f"{folder}/", descriptor
         return view
 
+    @property
+    def folder(self) -> str:
+        """The folder that it is within, below the root."""
+        return self._within[:-1]
+
     def close(self) -> None:
-        """Ends what `within` began; each once."""
+        """Ends what `within` or `follow` began; each once."""
         os.close(self._descriptor)
 
     @functools.cached_property
@@ -281,6 +321,14 @@ class Sysfs:
         if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not self.is_host):
             return NodeState.PRESENT
         return NodeState.NOT_A_DEVICE
+
+
+def _path_of(descriptor: int) -> str:
+    """Where an open folder is, as the system knows it; empty if it doesn't tell."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - plain paths, for speed
+    except OSError:
+        return ""
 
 
 def reading_of(content: Content) -> Reading:
