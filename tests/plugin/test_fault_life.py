@@ -241,3 +241,14 @@ def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_stream_w
     eventually(lambda: node.plugin and node.plugin.cdi_devices() == set(), timeout=SECONDS)
     node.kubelet.ask("fault", refuse="")
     eventually(lambda: not any(node.kubelet.view().capacity.values()), timeout=SECONDS)
+
+
+def test_its_threads_share_one_heap_unless_somebody_knows_better(
+    node: Storm, processes: Processes
+) -> None:
+    for env, wanted in (({}, "1"), ({"MALLOC_ARENA_MAX": "3"}, "3")):
+        plugin = Plugin(processes, node.folder, env=env)
+        plugin.ready_for_signals()
+        told = Path(f"/proc/{plugin.pid}/environ").read_text().split("\0")
+        assert f"MALLOC_ARENA_MAX={wanted}" in told
+        plugin.process.kill()
