@@ -60,6 +60,12 @@ COMMANDS = {
         "See the whole suite at work on this machine: no cluster, no card.",
         RUN,
     ),
+    "devices": LazyCommand(
+        "accelbind.devices",
+        "devices",
+        "Show a node's devices, how they are, and who has them.",
+        LOOK,
+    ),
     "explain": LazyCommand(
         "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
     ),

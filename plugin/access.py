@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -94,11 +94,20 @@ def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
         needs: What is needed.
         inventory: What the last scan found.
     """
-    found: dict[tuple[str, str], Missing] = {}
+    found: dict[str, Missing] = {}
     cards = () if needs.mode is PluginMode.UNITS else inventory.cards
     for each in (*_of_kubelet(needs), *_of_cards(needs, inventory, cards)):
-        found.setdefault((each.path, each.permission), each)
+        known = found.get(each.path)
+        found[each.path] = _merged(known, each) if known else each
     return tuple(found.values())
+
+
+def _merged(one: Missing, other: Missing) -> Missing:
+    """What two uses of a path lack: a use that lacks nothing more adds what is lost."""
+    more = other.permission not in one.permission
+    wider = other if more and one.permission in other.permission else one
+    loss = one.loss if other.loss in one.loss else f"{one.loss}; {other.loss}"
+    return replace(wider, loss=loss)
 
 
 def _of_kubelet(needs: Needs) -> Iterator[Missing]:
@@ -235,8 +244,12 @@ def _nearest(path: Path) -> Path:
 
 
 def _remedy(path: Path, letters: str) -> str:
+    """What gives a permission. Access lists don't outlive a socket, and sysfs has none."""
     try:
-        owner = f"its owner, user {os.stat(path).st_uid}"  # noqa: PTH116 - as above
+        found = os.stat(path)  # noqa: PTH116 - as above
     except OSError:
-        owner = "a user that may"
-    return f"let it: setfacl -m u:{os.geteuid()}:{letters} {path}, or run as {owner}"
+        return "run as a user that may"
+    owner = f"run as its owner, user {found.st_uid}"
+    if stat.S_ISSOCK(found.st_mode) or stat.S_ISREG(found.st_mode):
+        return owner
+    return f"{owner}, or let user {os.geteuid()}: setfacl -m u:{os.geteuid()}:{letters} {path}"

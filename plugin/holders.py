@@ -63,18 +63,26 @@ class HolderSource:
         entries: tuple[Entry, ...] = ()
         folders: list[str] = []
         pods: tuple[ActivePod, ...] | None = None
+        unwritten = False
         try:
             entries = await self._entries()
         except (KubeletError, HardwareError) as error:
-            problems.append(f"init containers that have devices aren't known: {error}")
-        try:
-            folders = await self._folders()
-        except (KubeletError, HardwareError) as error:
-            problems.append(f"pods of init containers aren't known: {error}")
+            unwritten = isinstance(error.__cause__, FileNotFoundError)
+            if not unwritten:
+                problems.append(f"init containers that have devices aren't known: {error}")
+        if entries:
+            try:
+                folders = await self._folders()
+            except (KubeletError, HardwareError) as error:
+                problems.append(f"pods of init containers aren't known: {error}")
         try:
             pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
         except KubeletError as error:
-            problems.append(f"pods that have ended may be among the holders: {error}")
+            if unwritten:
+                what = "whose the devices are isn't known, there is no checkpoint either"
+            else:
+                what = "pods that have ended may be among the holders"
+            problems.append(f"{what}: {error}")
         return Look(find_holders(entries, folders, pods), tuple(problems))
 
     async def _entries(self) -> tuple[Entry, ...]:

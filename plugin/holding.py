@@ -32,6 +32,9 @@ WAIT_SECONDS: Final = 2.0
 
 STALE_SECONDS: Final = 120.0
 
+DENIED: Final = "Permission denied"
+"""In what the system says of a path that this user may not use."""
+
 log = structlog.get_logger(room="plugin")
 
 
@@ -109,7 +112,8 @@ class Holding:
         self._version = self._version_now()
         look = await self._source.look()
         for problem in look.problems:
-            if problem not in self._look.problems:
+            # Missing permissions are told by plugin.access, with what gives them.
+            if problem not in self._look.problems and DENIED not in problem:
                 log.info("whose the devices are isn't known for sure", reason=problem)
         self._look, self._asked = look, time.monotonic()
 

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from plugin.holding import Holding
+from plugin.holding import DENIED, Holding
 from plugin.options import PluginOptions
 from services.domain.device_table import Table, rows
 from services.domain.tree import Tree
@@ -56,7 +56,17 @@ class DeviceView:
             kubelet_dir=str(self._options.kubelet_dir),
             source=PLUGIN,
             devices=rows(tree, look.holders),
-            problems=(*self._problems(), *look.problems),
+            problems=told(self._problems(), look.problems),
         )
         status = HTTPStatus.OK if self._ready() else HTTPStatus.SERVICE_UNAVAILABLE
         return status, Json(msgspec.json.encode(table).decode())
+
+
+def told(problems: Iterable[str], of_holders: Iterable[str]) -> tuple[str, ...]:
+    """All problems; those of holders that are missing permissions are among the others already.
+
+    Args:
+        problems: What is wrong with the node, missing permissions among it.
+        of_holders: What couldn't be found out about holders.
+    """
+    return (*problems, *(problem for problem in of_holders if DENIED not in problem))

@@ -32,9 +32,11 @@ async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod,
         try:
             answer = await stub.List(pb.ListPodResourcesRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
+            # The reason stands behind what gRPC has tried, address by address.
+            said = (error.details() or "").rpartition(" error: ")[2]
             raise KubeletError(
                 f"the kubelet doesn't say which pods are active ({socket}):"
-                f" {error.code().name}: {plain(error.details() or '', 300)}"
+                f" {error.code().name}: {plain(said, 300)}"
             ) from error
     return tuple(_pod(each) for each in answer.pod_resources)
 

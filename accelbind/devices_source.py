@@ -1,0 +1,197 @@
+"""Where `accelbind devices` looks: at the running plugin, or at the node's files.
+
+The plugin knows best: its mode, what it has told the kubelet, what devices were before they broke.
+It answers at `/devices` on its plain port. If none answers there (it is dead, or elsewhere), the
+same is read from where the plugin would read it: the cards below the root, the kubelet's files and
+its PodResources.
+"""
+
+import asyncio
+import contextlib
+import http.client
+from collections.abc import Collection, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from plugin.access import Needs, missing
+from plugin.holders import HolderSource
+from plugin.options import PluginOptions
+from plugin.view import told
+from plugin.worker import Worker
+from services.domain.device_names import with_names
+from services.domain.device_table import Table, rows
+from services.domain.devices import Inventory, PluginMode
+from services.domain.errors import WorldError
+from services.domain.limits import Limits, judged, over_limits, parse_ignored
+from services.domain.mappings import Mapping
+from services.domain.text import plain
+from services.domain.tree import Memory, build_tree
+from services.hardware.scan import Scanner
+from services.hardware.sensors import SensorReader
+
+ANSWER_SECONDS: Final = 4.0
+"""For the plugin, which itself asks the kubelet for at most two."""
+
+MAX_ANSWER: Final = 32 * 1024 * 1024
+
+_ALL: Final = frozenset({"::", "0.0.0.0"})  # noqa: S104 - a plugin that listens on all addresses
+_COMPARED: Final = ("root", "kubelet_dir", "mode")
+"""What was asked for and a plugin may serve otherwise."""
+
+FILES: Final = "files"
+"""The source of a table that was read without a plugin."""
+
+
+class NoPlugin(WorldError):
+    """No plugin answers that serves what was asked for."""
+
+
+class Devices:
+    """Gives the devices of a node, as often as asked.
+
+    Args:
+        options: As a plugin on this node has them.
+        asked: Names of the options that were given on the command line.
+        files: Whether to leave the plugin alone.
+        mappings: Folder of mappings, for logical names.
+    """
+
+    def __init__(
+        self,
+        options: PluginOptions,
+        *,
+        asked: Collection[str] = (),
+        files: bool = False,
+        mappings: Path | None = None,
+    ) -> None:
+        self._options = options
+        self._asked = asked
+        self._files = files
+        self._mappings = mappings
+        self._scanner = Scanner(options.root)
+        self._sensors = SensorReader(options.root)
+        self._memory: Memory | None = None
+        self._worker = Worker("files")
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+        self._runner.close()
+
+    def look(self) -> Table:
+        """The devices now.
+
+        Raises:
+            WorldError: The folder of mappings can't be read, or the system gives no thread.
+        """
+        table = self._from_files("") if self._files else self._from_plugin_or_files()
+        return with_names(table, self._names()) if self._mappings else table
+
+    def _from_plugin_or_files(self) -> Table:
+        try:
+            return self._from_plugin()
+        except NoPlugin as error:
+            return self._from_files(
+                f"{error}; so this was read from the files: health is not damped, and what devices"
+                " were before they broke is not known"
+            )
+
+    def _from_plugin(self) -> Table:
+        """As the plugin has them.
+
+        Raises:
+            NoPlugin: None answers, or it serves something else than was asked for.
+        """
+        options = self._options
+        host = "localhost" if options.metrics_host in _ALL else options.metrics_host
+        where = f"{host}:{options.metrics_port}"
+        status, text = _get(host, options.metrics_port, where)
+        try:
+            table = msgspec.json.decode(text, type=Table)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise NoPlugin(f"what answers on {where} is no plugin ({status})") from error
+        if status != HTTPStatus.OK:
+            why = "; ".join(plain(each, 300) for each in table.problems) or str(status)
+            raise NoPlugin(f"the plugin on {where} has no devices yet: {why}")
+        served = {"root": table.root, "kubelet_dir": table.kubelet_dir, "mode": table.mode}
+        for name in _COMPARED:
+            wanted = str(getattr(options, name))
+            if name in self._asked and wanted != served[name]:
+                shown = name.replace("_", "-")
+                raise NoPlugin(f"the plugin on {where} has --{shown} {plain(served[name])}")
+        return table
+
+    def _from_files(self, note: str) -> Table:
+        options = self._options
+        inventory = self._inventory()
+        previous = self._memory
+        tree = build_tree(inventory, options.mode, units=options.units, previous=previous)
+        self._memory = tree.memory
+        source = HolderSource(
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=self._worker
+        )
+        look = self._runner.run(source.look())
+        needs = Needs(
+            mode=options.mode,
+            root=options.root,
+            kubelet_dir=options.kubelet_dir,
+            pod_logs_dir=options.pod_logs_dir,
+            clear_errors=False,
+            serve=False,
+        )
+        node = [problem.message for problem in inventory.problems]
+        denied = map(str, missing(needs, inventory))
+        return Table(
+            node=options.node_name,
+            mode=options.mode.value,
+            root=str(options.root),
+            kubelet_dir=str(options.kubelet_dir),
+            source=FILES,
+            devices=rows(tree, look.holders),
+            problems=told((*filter(None, [note]), *node, *denied), look.problems),
+        )
+
+    def _inventory(self) -> Inventory:
+        options = self._options
+        if options.mode is PluginMode.UNITS:
+            return Inventory()
+        inventory = self._scanner.scan()
+        limits = Limits(
+            options.max_temperature, options.max_power, parse_ignored(options.ignore_errors)
+        )
+        sensors = self._sensors.read(inventory.cards) if limits.measure else ()
+        return judged(inventory, over_limits(sensors, limits, {}), limits)
+
+    def _names(self) -> Iterator[Mapping]:
+        from services.cluster.folder import load_folder  # noqa: PLC0415 - only where asked for
+
+        if self._mappings is not None:
+            index = load_folder(self._mappings).index
+            for namespace in index.namespaces:
+                yield from index.namespace(namespace).by_name.values()
+
+
+def _get(host: str, port: int, where: str) -> tuple[int, bytes]:
+    """What answers at `/devices`, without a proxy.
+
+    Raises:
+        NoPlugin: Nothing does, or at too great length.
+    """
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/devices")
+            answer = connection.getresponse()
+            text = answer.read(MAX_ANSWER + 1)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise NoPlugin(f"no plugin answers on {where} ({plain(reason)})") from error
+    if len(text) > MAX_ANSWER:
+        raise NoPlugin(f"what answers on {where} is no plugin: it goes on and on")
+    return answer.status, text

@@ -1,0 +1,364 @@
+"""`accelbind devices` as a process: with a plugin and without, on all that may be missing."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accelbind import devices_show
+from services.domain.device_table import Owner, Reason, Row, Table
+from simulator.card_faults import Fault
+from simulator.cards import NLB0, CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, REGION, container, pod, running, settings
+from tests.support import (
+    REPOSITORY,
+    Process,
+    Processes,
+    accelbind_command,
+    clean_environment,
+    eventually,
+    eventually_async,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def free_port() -> Iterator[str]:
+    """A port on which nobody answers: it is bound, and nobody listens."""
+    with closing(socket.socket()) as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield str(bound.getsockname()[1])
+
+
+def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        accelbind_command("devices", *flags),
+        cwd=REPOSITORY,
+        env=clean_environment() | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def here(folder: Path, *more: str | Path) -> list[str | Path]:
+    return ["--root", folder / "root", "--kubelet-dir", folder / "k", *more]
+
+
+def asked_json(*flags: str | Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+    done = ask(*flags, "-o", "json", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def columns(line: str) -> list[str]:
+    return line.split("  ")
+
+
+def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port: str) -> None:
+    rack = Rack(short_dir / "root")
+    rack.add_card(CardSpec(numa_node=1))
+    rack.add_card(CardSpec(driver="opae", numa_node=None, faults=(Fault.PORT_ERRORS,)))
+    done = ask(*here(short_dir), "--metrics-port", free_port)
+    assert done.returncode == 0
+    head, first, second = done.stdout.splitlines()
+    assert head.split() == list(devices_show.TITLES)
+    assert first.split()[:6] == [
+        *("dfl-port.0", "region0", rack.addresses[0], "1"),
+        *(f"ce48969398f05f33946d560708be108a/{NLB0}", "Healthy"),
+    ]
+    assert second.split()[3] == "-"
+    assert "Unhealthy" in second
+    assert second.endswith("errors/errors of intel-fpga-port.0 reads 0x40")
+    assert f"no plugin answers on localhost:{free_port}" in done.stderr
+    assert "whose the devices are isn't known" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices"),
+    [
+        ("af", {"dfl-port.0": AF}),
+        ("region", {"dfl-fme.0": REGION}),
+        ("regiondevel", {"dfl-fme.0": REGION}),
+        ("units", {"0": "b-com.com/accelerator", "1": "b-com.com/accelerator"}),
+        ("bdf", {"5e:00.0": "b-com.com/accelerator"}),
+    ],
+)
+def test_all_modes_are_shown(short_dir: Path, mode: str, devices: dict[str, str]) -> None:
+    Rack(short_dir / "root").add_card(CardSpec(address="0000:5e:00.0"))
+    flags = here(short_dir, "--files", "--mode", mode, "--units", "2")
+    told = asked_json(*flags)
+    assert (told["mode"], told["source"]) == (mode, "files")
+    assert {each["device"]: each["resource"] for each in told["devices"]} == devices
+
+
+def test_the_settings_of_the_plugins_pod_count(short_dir: Path) -> None:
+    Rack(short_dir / "root").add_card(CardSpec(faults=(Fault.PORT_ERRORS,)))
+    env = {
+        "ACCELBIND_ROOT": str(short_dir / "root"),
+        "ACCELBIND_MODE": "region",
+        "ACCELBIND_IGNORE_ERRORS": "port-errors=0x40",
+    }
+    (device,) = asked_json("--files", "--kubelet-dir", short_dir / "k", env=env)["devices"]
+    assert (device["device"], device["health"]) == ("dfl-fme.0", "Healthy")
+    env["ACCELBIND_MAX_TEMPERATURE"] = "30"
+    (device,) = asked_json("--files", "--kubelet-dir", short_dir / "k", env=env)["devices"]
+    assert [each["reason"] for each in device["reasons"]] == ["too-hot"]
+
+
+def test_a_node_with_nothing_on_it_says_why(short_dir: Path) -> None:
+    done = ask(*here(short_dir, "--files"))
+    assert done.returncode == 0
+    assert done.stdout.startswith("no devices on node ")
+    assert "there is no sys folder below" in done.stderr
+
+
+def test_logical_names_are_shown_where_mappings_are_given(short_dir: Path) -> None:
+    Rack(short_dir / "root").add_card(CardSpec())
+    flags = here(short_dir, "--files", "--mappings", REPOSITORY / "examples/mappings")
+    (device,) = asked_json(*flags)["devices"]
+    assert device["names"]
+    done = ask(*flags)
+    assert f"/{NLB0} ({','.join(device['names'])})" in done.stdout
+
+
+def test_a_folder_of_mappings_that_is_not_there_is_an_error(short_dir: Path) -> None:
+    done = ask(*here(short_dir, "--files", "--mappings", short_dir / "gone"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the folder of mappings")
+
+
+@pytest.mark.parametrize("flags", [["--mode", "fpga"], ["--interval", "0"], ["--units", "none"]])
+def test_flags_that_make_no_sense_are_refused(flags: list[str]) -> None:
+    assert ask(*flags).returncode == 2
+
+
+async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
+    short_dir: Path,
+) -> None:
+    rack = Rack(short_dir / "root")
+    for _ in range(2):
+        rack.add_card(CardSpec())
+    async with (
+        KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
+        running(settings(short_dir)),
+    ):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+        spec = pod("p", container("c", AF), init=[container("i", AF, 2)])
+        admitted = await kubelet.settled(await kubelet.admit(spec))
+        port = str(json.loads((short_dir / "ports").read_text())["metrics"])
+        told = await in_thread(asked_json, "--metrics-port", port)
+        assert (told["source"], told["node"], told["problems"]) == ("plugin", "n1", [])
+        own = {"namespace": "ns", "pod": "p"}
+        held = [each["holders"] for each in told["devices"]]
+        assert {"container": "i", **own} in held[0]
+        assert {"container": "i", **own} in held[1]
+        assert sum({"container": "c", **own} in each for each in held) == 1
+        # What was asked for and the plugin doesn't serve is read from the files.
+        flags = here(short_dir, "--pod-logs-dir", short_dir / "k/pod-logs", "--metrics-port", port)
+        same = await in_thread(asked_json, *flags)
+        assert same["source"] == "plugin"
+        other = await in_thread(asked_json, *flags, "--mode", "bdf")
+        assert other["source"] == "files"
+        assert "has --mode af" in other["problems"][0]
+        byfile = await in_thread(asked_json, *flags, "--files")
+        assert byfile["devices"] == told["devices"]
+        await kubelet.delete_pod(admitted)
+        told = await in_thread(asked_json, "--metrics-port", port)
+        assert [each["holders"] for each in told["devices"]] == [[], []]
+        byfile = await in_thread(asked_json, *flags, "--files")
+        assert [each["holders"] for each in byfile["devices"]] == [[], []]
+
+
+async def in_thread(call: Any, *arguments: Any) -> dict[str, Any]:
+    told: dict[str, Any] = await asyncio.to_thread(call, *arguments)
+    return told
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """Something on a port that answers all questions with this."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield str(server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (404, b"not found\n", "is no plugin (404)"),
+        (200, b"[" * 10_000, "is no plugin (200)"),
+        (200, b'{"devices": 7}', "is no plugin (200)"),
+        (
+            503,
+            msgspec.json.encode(Table(problems=("the first scan is under way",))),
+            "has no devices yet: the first scan is under way",
+        ),
+    ],
+)
+def test_what_is_no_plugin_or_not_ready_is_not_believed(
+    short_dir: Path, status: int, body: bytes, why: str
+) -> None:
+    Rack(short_dir / "root").add_card(CardSpec())
+    with answering(status, body) as port:
+        flags = ["--metrics-host", "127.0.0.1", "--metrics-port", port]
+        told = asked_json(*here(short_dir), *flags)
+    assert told["source"] == "files"
+    assert why in told["problems"][0]
+    assert len(told["devices"]) == 1
+
+
+def test_what_a_stranger_says_is_shown_on_one_line() -> None:
+    row = Row("a\x1b[2Jb", reasons=(Reason("r", "x\ny"),), holders=(Owner("", "", "c"),))
+    head, line = devices_show.lines(Table(devices=(row,)))
+    assert "\x1b" not in line
+    assert "\n" not in line
+    assert line.split()[-3:] == ["?", "c", "x\\ny"]
+    assert head.split()[0] == "DEVICE"
+
+
+def test_ids_are_cut_where_the_terminal_is_narrow() -> None:
+    row = Row("p0", interface_id="ab" * 16, afu_ids=("cd" * 16, ""))
+    wide = devices_show.lines(Table(devices=(row,)), 300)
+    narrow = devices_show.lines(Table(devices=(row,)), 100)
+    assert f"{'ab' * 16}/{'cd' * 16},?" in wide[1]
+    assert "abababab…/cdcdcdcd…,?" in narrow[1]
+
+
+# --watch -----------------------------------------------------------------------------------------
+
+
+def watching(processes: Processes, folder: Path, *flags: str) -> Process:
+    return processes.accelbind(
+        "devices", *here(folder, "--files", "--watch", "--interval", "0.1"), *flags
+    )
+
+
+def interrupted(process: Process) -> int:
+    process.popen.send_signal(signal.SIGINT)
+    return process.wait()
+
+
+def test_changes_are_lines_where_nobody_watches_a_screen(
+    short_dir: Path, processes: Processes
+) -> None:
+    rack = Rack(short_dir / "root")
+    address = rack.add_card(CardSpec())
+    process = watching(processes, short_dir)
+    process.wait_for_output("DEVICE")
+    rack.break_(address, Fault.PORT_ERRORS)
+    assert " ~ dfl-port.0  " in process.wait_for_output("reads 0x40")
+    rack.add_card(CardSpec())
+    process.wait_for_output(" + dfl-port.1  ")
+    rack.remove_card(address)
+    process.wait_for_output(" - dfl-port.0")
+    assert interrupted(process) == 130
+    assert "Traceback" not in process.stderr
+    assert process.stdout.count("DEVICE") == 1
+    assert process.stderr.count("note: ") == len(set(process.stderr.splitlines()))
+
+
+def test_each_change_is_a_document_a_line(short_dir: Path, processes: Processes) -> None:
+    rack = Rack(short_dir / "root")
+    address = rack.add_card(CardSpec())
+    process = watching(processes, short_dir, "-o", "json")
+
+    def told() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in process.stdout.splitlines()]
+
+    eventually(lambda: len(told()) == 1)
+    rack.break_(address, Fault.AP1_EVENT)
+    eventually(lambda: len(told()) == 2)
+    rack.heal(address, Fault.AP1_EVENT)
+    eventually(lambda: len(told()) == 3)
+    assert interrupted(process) == 130
+    health = [each["devices"][0]["health"] for each in told()]
+    assert health == ["Healthy", "Unhealthy", "Healthy"]
+
+
+def test_a_terminal_is_drawn_anew(short_dir: Path) -> None:
+    rack = Rack(short_dir / "root")
+    address = rack.add_card(CardSpec())
+    master, slave = pty.openpty()
+    flags = here(short_dir, "--files", "--watch", "--interval", "0.1")
+    with subprocess.Popen(
+        accelbind_command("devices", *flags),
+        cwd=REPOSITORY,
+        env=clean_environment() | {"TERM": "xterm", "COLUMNS": "300", "LINES": "20"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    ) as process:
+        os.close(slave)
+        seen = b""
+        while b"Healthy" not in seen:
+            seen += os.read(master, 65536)
+        assert seen.startswith(devices_show._HOME.encode())
+        rack.break_(address, Fault.AP2_EVENT)
+        while b"ap2_event of dfl-port.0" not in seen:
+            seen += os.read(master, 65536)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    os.close(master)
+    assert b"Traceback" not in seen
+
+
+async def test_a_plugin_that_dies_is_replaced_by_the_files(
+    short_dir: Path, processes: Processes
+) -> None:
+    Rack(short_dir / "root").add_card(CardSpec())
+    plugin = processes.accelbind(
+        *("plugin", "--root", short_dir / "root", "--kubelet-dir", short_dir / "k"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        *("--ports-file", short_dir / "ports"),
+    )
+    (short_dir / "k").mkdir(exist_ok=True)
+    port = str(plugin.ports(short_dir / "ports")["metrics"])
+    process = processes.accelbind(
+        *("devices", "--watch", "--interval", "0.1", "-o", "json", "--metrics-port", port),
+        *here(short_dir),
+    )
+    await eventually_async(lambda: '"source":"plugin"' in process.stdout)
+    plugin.kill()
+    await eventually_async(lambda: '"source":"files"' in process.stdout)
+    last = json.loads(process.stdout.splitlines()[-1])
+    assert [each["device"] for each in last["devices"]] == ["dfl-port.0"]
+    assert interrupted(process) == 130
