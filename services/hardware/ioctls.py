@@ -2,7 +2,9 @@
 
 Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree driver's
 `intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. Each function
-takes an open descriptor of the right node and raises `OSError` as the kernel does.
+takes an open descriptor of the right node and raises `OSError` as the kernel does. A
+`SimulatedNode` is a descriptor too: its calls go to whoever stands in for the driver
+(`services.hardware.simulated`).
 """
 
 import ctypes
@@ -12,7 +14,10 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+from services.hardware import simulated
 
 _ARGUMENTS: Final = struct.Struct("<4I")
 
@@ -124,14 +129,48 @@ class ProgrammingFailed(OSError):
         self.status = status
 
 
+class SimulatedNode(int):
+    """A descriptor of a file below an injected root, whose driver is simulated.
+
+    Attributes:
+        path: The file.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, descriptor: int, path: Path) -> "SimulatedNode":
+        """A descriptor, and what it is open on."""
+        node = cls(descriptor)
+        node.path = path
+        return node
+
+
+def _ioctl(
+    descriptor: int, request: int, argument: bytearray | bytes, data: bytes | memoryview = b""
+) -> None:
+    """Makes a call whose argument is a structure; a bytearray holds afterwards what came back."""
+    if not isinstance(descriptor, SimulatedNode):
+        fcntl.ioctl(descriptor, request, argument)
+        return
+    answer = simulated.call(descriptor.path, request, bytes(argument), data)
+    if isinstance(argument, bytearray):
+        argument[:] = answer
+
+
 def api_version(descriptor: int, calls: Calls) -> int:
     """The version of the driver's interface; there is only 0 so far."""
+    if isinstance(descriptor, SimulatedNode):
+        return 0
     return fcntl.ioctl(descriptor, calls.version, 0)
 
 
 def reset_port(descriptor: int, calls: Calls) -> None:
     """Resets a port and the function in it."""
-    fcntl.ioctl(descriptor, calls.reset, 0)
+    if isinstance(descriptor, SimulatedNode):
+        _ioctl(descriptor, calls.reset, b"")
+    else:
+        fcntl.ioctl(descriptor, calls.reset, 0)
 
 
 def port_info(descriptor: int, calls: Calls) -> PortInfo:
@@ -139,7 +178,7 @@ def port_info(descriptor: int, calls: Calls) -> PortInfo:
     form = calls.info_form
     argument = bytearray(form.size)
     struct.pack_into("<I", argument, 0, form.size)
-    fcntl.ioctl(descriptor, calls.info, argument)
+    _ioctl(descriptor, calls.info, argument)
     _, flags, *rest = form.unpack(argument)
     if len(rest) == 2:
         return PortInfo(flags, *rest)
@@ -150,7 +189,7 @@ def port_info(descriptor: int, calls: Calls) -> PortInfo:
 def region_info(descriptor: int, calls: Calls, index: int) -> RegionInfo:
     """What a region of a port's memory is like."""
     argument = bytearray(_REGION.pack(_REGION.size, 0, index, 0, 0, 0))
-    fcntl.ioctl(descriptor, calls.region, argument)
+    _ioctl(descriptor, calls.region, argument)
     _, flags, _, _, size, offset = _REGION.unpack(argument)
     return RegionInfo(index, flags, size, offset)
 
@@ -171,7 +210,7 @@ def program_port(descriptor: int, calls: Calls, port: int, data: bytes | memoryv
         argument = bytearray(calls.program_form.size)
         struct.pack_into("<4IQ", argument, 0, len(argument), 0, port, size, address)
         try:
-            fcntl.ioctl(descriptor, calls.program, argument)
+            _ioctl(descriptor, calls.program, argument, data)
         except OSError as error:
             told = len(argument) >= _STATUS_AT + _STATUS.size
             status = _STATUS.unpack_from(argument, _STATUS_AT)[0] if told else 0
@@ -180,12 +219,12 @@ def program_port(descriptor: int, calls: Calls, port: int, data: bytes | memoryv
 
 def release_port(descriptor: int, calls: Calls, port: int) -> None:
     """Takes a port from its card's physical function, so that a virtual one can have it."""
-    fcntl.ioctl(descriptor, calls.release, _moved(calls, port))
+    _ioctl(descriptor, calls.release, _moved(calls, port))
 
 
 def assign_port(descriptor: int, calls: Calls, port: int) -> None:
     """Gives a port back to its card's physical function."""
-    fcntl.ioctl(descriptor, calls.assign, _moved(calls, port))
+    _ioctl(descriptor, calls.assign, _moved(calls, port))
 
 
 def _moved(calls: Calls, port: int) -> bytes:

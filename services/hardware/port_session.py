@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from services.domain.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
-from services.hardware.ioctls import CALLS, Calls, api_version, open_node, reset_port
+from services.hardware import simulated
+from services.hardware.ioctls import (
+    CALLS,
+    Calls,
+    SimulatedNode,
+    api_version,
+    open_node,
+    reset_port,
+)
 from services.hardware.port_holders import Holder, holders_of, named, who_has
 from services.hardware.ports import DeviceFiles, PortPlace
 
@@ -24,12 +32,16 @@ class PortSession:
         place: The port.
         files: Its files.
         descriptor: Its node, open alone.
+        is_real: Whether its node is one of the kernel's; below an injected root, none is.
     """
 
-    def __init__(self, place: PortPlace, files: DeviceFiles, descriptor: int) -> None:
+    def __init__(
+        self, place: PortPlace, files: DeviceFiles, descriptor: int, *, is_real: bool
+    ) -> None:
         self.place = place
         self.files = files
         self._descriptor = descriptor
+        self._is_real = is_real
 
     @property
     def calls(self) -> Calls:
@@ -52,10 +64,12 @@ class PortSession:
         return ""
 
     def reset(self) -> None:
-        """Resets the port and the function in it."""
+        """Resets the port and the function in it, if there is a driver that could."""
         try:
             reset_port(self._descriptor, self.calls)
         except OSError as error:
+            if error.errno in _UNKNOWN and not self._is_real:
+                return
             raise translated(error, f"{self.place.name} can't be reset") from error
 
 
@@ -73,13 +87,16 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
         HardwareError: It can't be opened, or what is done with it fails.
     """
     files = DeviceFiles(root, place)
+    is_real = root == Path("/")
     try:
         node = files.node()
-        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as descriptor:
-            others = holders_of(descriptor, node)
+        with opened_node(
+            node, f"{place.name} can't be opened", place, alone=True, is_real=is_real
+        ) as descriptor:
+            others = holders_of(descriptor, node) if is_real else ()
             if others:
                 raise _busy(place, others)
-            yield PortSession(place, files, descriptor)
+            yield PortSession(place, files, descriptor, is_real=is_real)
     except (OSError, HardwareError) as error:
         if not files.is_there:
             text = f"{place.name} has vanished while it was worked on (card {place.card.address})"
@@ -91,7 +108,12 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
 
 @contextmanager
 def opened_node(
-    node: Path, what: str, place: PortPlace | None = None, *, alone: bool = False
+    node: Path,
+    what: str,
+    place: PortPlace | None = None,
+    *,
+    alone: bool = False,
+    is_real: bool = True,
 ) -> Iterator[int]:
     """A device node open for ioctls, errors of opening it told.
 
@@ -100,6 +122,7 @@ def opened_node(
         what: What can't be done if it can't be opened.
         place: The port that it is of, if it is one.
         alone: Whether nobody else may have it.
+        is_real: Whether it is one of the kernel's; the driver of another one may be simulated.
     """
     try:
         descriptor = open_node(node, alone=alone)
@@ -107,8 +130,9 @@ def opened_node(
         if error.errno == errno.EBUSY and place is not None:
             raise _busy(place, who_has(node)) from error
         raise translated(error, what) from error
+    stood_in = not is_real and simulated.is_simulated(node)
     try:
-        yield descriptor
+        yield SimulatedNode.of(descriptor, node) if stood_in else descriptor
     finally:
         os.close(descriptor)
 

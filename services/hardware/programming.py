@@ -146,6 +146,7 @@ class Programmer:
         verify_seconds: float = VERIFY_SECONDS,
     ) -> None:
         self._root = root
+        self._is_real = root == Path("/")
         self._locks = state_dir / "locks"
         self._records = Records(state_dir / "records")
         self._clock = clock
@@ -160,6 +161,26 @@ class Programmer:
             DeviceGone: There is no such port.
         """
         return _card(find_port(self._look(), device))
+
+    def recorded(self, inventory: Inventory) -> dict[str, str]:
+        """The OpenCL program in each port that has one, by the port's name.
+
+        Args:
+            inventory: The node's cards, as they are now.
+        """
+        found: dict[str, str] = {}
+        for card in inventory.cards:
+            for port in card.ports:
+                if port.afu_id == OPENCL_AFU:
+                    place = find_port(inventory, port.name)
+                    try:
+                        files = DeviceFiles(self._root, place)
+                        program = self._records.read(_record_key(place), files.inode)
+                    except HardwareError:
+                        continue  # gone meanwhile: nothing is known to be in it
+                    if program is not None:
+                        found[port.name] = program
+        return found
 
     def check(self, port: str, image: Image, *, force: bool = False) -> Programmed:
         """What `ensure` would do; nothing is opened and nothing is changed.
@@ -240,7 +261,9 @@ class Programmer:
         place = session.place
         files = DeviceFiles(self._root, engine)
         what = f"{place.name} can't be programmed with AFU {image.afu_id}"
-        with opened_node(files.node(), f"{what}: {engine.name}") as descriptor:
+        with opened_node(
+            files.node(), f"{what}: {engine.name}", is_real=self._is_real
+        ) as descriptor:
             try:
                 program_port(descriptor, session.calls, _number(place), data)
             except ProgrammingFailed as error:
@@ -312,7 +335,7 @@ class Programmer:
         what = f"port {port} of {place.name} can't be {word}"
         with self._locked(place.key):
             node = DeviceFiles(self._root, place).node()
-            with opened_node(node, what) as descriptor:
+            with opened_node(node, what, is_real=self._is_real) as descriptor:
                 try:
                     call(descriptor, CALLS[place.card.driver], port)
                 except OSError as error:
