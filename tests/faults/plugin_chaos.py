@@ -17,6 +17,7 @@ from typing import Final
 from services.kubelet.channel import plugins_folder
 from simulator.card_faults import Fault
 from simulator.hanging import Hang
+from tests.faults.plugin_api import ApiServer
 from tests.faults.plugin_disks import fill, fill_inodes, unfill
 from tests.faults.plugin_kubelet import Kubelet, KubeletGone, View
 from tests.faults.plugin_model import MOST_CARDS, SURE, SURE_HANGS, Model
@@ -29,6 +30,10 @@ QUIET_SECONDS: Final = 30.0
 MOST_PODS: Final = 4
 KERNEL_UEVENT: Final = Path("/sys/class/mem/null/uevent")
 """Writing to it makes the kernel send an event that is about no card."""
+
+ANNOTATED: Final = ("af", "region", "regiondevel", "")
+FLAGGED: Final = "af"
+"""The mode in which a plugin is started that follows the annotation."""
 
 FDS_A_SERVER: Final = 2
 """Descriptors of a registered resource: its socket, and the connection from the kubelet."""
@@ -65,6 +70,7 @@ class Storm:
         mode: The node's mode.
         model: Its cards.
         kubelet: Its kubelet.
+        api: Its API server, if it has one; then the node's annotation says the mode.
         chance: Where all choices come from.
         powers: What can be done here.
     """
@@ -76,6 +82,7 @@ class Storm:
     chance: random.Random
     powers: Powers
     plugin: Plugin | None = None
+    api: ApiServer | None = None
     log: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, object]] = field(default_factory=dict)
     ledger: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
@@ -140,7 +147,8 @@ class Storm:
             machine += [(1, self._flood)]
         if self.mode == "units":
             cards = []
-        return [*cards, *kubelet, *pods, *machine]
+        api = [(3, self._annotate), (2, self._freeze_api), (1, self._kill_api), (3, self._mend_api)]
+        return [*cards, *kubelet, *pods, *machine, *(api if self.api else [])]
 
     # Cards
 
@@ -272,6 +280,30 @@ class Storm:
     def _stop(self) -> str:
         return self._order("stop")
 
+    # The API server
+
+    def _annotate(self) -> str:
+        assert self.api is not None
+        mode = self.chance.choice(ANNOTATED)
+        self.api.annotate(mode)
+        self.mode = mode or FLAGGED
+        return f"the node's annotation says {mode or 'nothing'}"
+
+    def _freeze_api(self) -> str:
+        assert self.api is not None
+        self.api.freeze()
+        return "the API server is frozen"
+
+    def _kill_api(self) -> str:
+        assert self.api is not None
+        self.api.kill()
+        return "the API server is killed"
+
+    def _mend_api(self) -> str:
+        assert self.api is not None
+        self.api.mend()
+        return "the API server answers"
+
     # Pods
 
     def _admit(self) -> str:
@@ -354,6 +386,8 @@ class Storm:
         self.model.mend_all()
         for filler in (self.folder / "cdi/filler", self.folder / "k/filler"):
             unfill(filler)
+        if self.api is not None:
+            self.api.mend()
         self._ensure_kubelet()
         self.kubelet.ask("fault", refuse="", hang=False, version="v1beta1")
         if not plugins_folder(self.kubelet.folder).joinpath("kubelet.sock").exists():

@@ -70,5 +70,7 @@ def _node(
     finally:
         model.mend_all()  # or the folder could not be removed
         kubelet.kill()
+        if made.api is not None:
+            made.api.kill()
         if made.plugin is not None:
             made.plugin.process.kill()

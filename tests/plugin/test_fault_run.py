@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.plugin_chaos import Storm
+from tests.faults.plugin_api import ApiServer
+from tests.faults.plugin_chaos import FLAGGED, Storm
 from tests.faults.plugin_process import Held, Plugin
 from tests.faults.plugin_storm import stormy
 from tests.support import Processes, soak
@@ -26,7 +27,11 @@ def weather(made: Storm, processes: Processes, seconds: float) -> list[Held]:
     for _ in range(3):
         made.model.add()
     made.kubelet.start()
-    made.plugin = Plugin(processes, made.folder, "--mode", made.mode)
+    flags = ["--mode", made.mode]
+    if made.api is not None:
+        made.api.start()
+        flags += ["--kubeconfig", str(made.api.kubeconfig)]
+    made.plugin = Plugin(processes, made.folder, *flags)
     made.plugin.ready_for_signals()
     made.settle()
     held = [made.check()]
@@ -79,6 +84,19 @@ def test_it_does_so_in_every_mode(
 ) -> None:
     length = soak(short=10, full=1800)
     with stormy(short_dir, processes, mode, length.seed) as made:
+        held = weather(made, processes, length.seconds)
+        figure(told(made, held, length.seed))
+        assert growth(held) < GROWTH_MIB
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_it_follows_the_nodes_annotation_whatever_becomes_of_the_api_server(
+    short_dir: Path, processes: Processes, figure: Callable[[str], None]
+) -> None:
+    length = soak(short=20, full=1800)
+    with stormy(short_dir, processes, FLAGGED, length.seed) as made:
+        made.api = ApiServer(processes, short_dir / "api")
         held = weather(made, processes, length.seconds)
         figure(told(made, held, length.seed))
         assert growth(held) < GROWTH_MIB
