@@ -57,9 +57,10 @@ def call(node: Path, request: int, argument: bytes, data: bytes | memoryview = b
             connection.settimeout(_SECONDS)
             connection.connect(f"/proc/self/fd/{folder}/{SOCKET}")  # the whole path may be too long
             name = node.name.encode()
-            connection.sendall(_HEAD.pack(request, len(name), len(argument), len(data)))
-            connection.sendall(name + argument)
-            connection.sendall(data)
+            head = _HEAD.pack(request, len(name), len(argument), len(data))
+            connection.sendall(head + name + argument)
+            if data:  # who has read all that was announced may have answered and gone
+                connection.sendall(data)
             error, length = _ANSWER.unpack(receive(connection, _ANSWER.size))
             answer = receive(connection, min(length, len(argument)))
     finally:

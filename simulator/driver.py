@@ -1,0 +1,258 @@
+"""A stand-in for the cards' driver: it programs and resets the ports of a rack.
+
+It answers what `services.hardware.simulated` puts to it, from the other side of a socket in the
+rack's `dev`, in a process of its own or in a thread of a test's. As the drivers do, it takes the
+structures of their ioctls and refuses what doesn't fit (EINVAL); as the hardware does, it takes a
+bitstream for what is in it, whatever the metadata around that said: `raw_bitstream` makes one. What
+is none is refused with EIO. Other calls it doesn't know (ENOTTY).
+
+    python -m simulator.driver --root DIR --seconds 0.3
+
+prints a line of JSON for each port that is programmed or reset.
+"""
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final, Self
+
+SOCKET: Final = "accelbind-driver.sock"
+
+_HEAD: Final = struct.Struct("<IIIQ")
+_ANSWER: Final = struct.Struct("<iI")
+_RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
+_CLASSES: Final = {"dfl": "fpga_region", "intel-fpga": "fpga"}
+_NODE: Final = re.compile(r"(dfl|intel-fpga)-(fme|port)\.([0-9]+)")
+_VERSIONS: Final = {"dfl": 0xB600, "intel-fpga": 0xB500}
+_FORMS: Final = {"dfl": struct.Struct("<4IQ"), "intel-fpga": struct.Struct("<4IQQ")}
+_RESET: Final = 0x40
+_PROGRAM: Final = 0x80
+
+
+def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
+    """What a synthetic card takes for a function.
+
+    Args:
+        afu_id: What its port shows then, 32 hex digits.
+        size: How many bytes it has at least.
+    """
+    return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Something that was done to a port.
+
+    Args:
+        what: `programmed`, `reset` or `refused`.
+        port: Its name.
+        afu_id: The function in it then.
+        at: Seconds of the monotonic clock.
+    """
+
+    what: str
+    port: str
+    afu_id: str
+    at: float
+
+
+class DriverStandIn:
+    """Stands in for the driver of all cards of a rack, until it is closed.
+
+    Args:
+        root: The rack's folder.
+        seconds: How long programming takes.
+        told: Told what was done, in the thread that did it.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        seconds: float = 0.0,
+        told: Callable[[Done], None] = lambda _: None,
+    ) -> None:
+        self.done: list[Done] = []
+        self.seconds = seconds
+        """How long programming takes; may be changed."""
+        self.refuse = False
+        """Whether the hardware refuses to be programmed."""
+        self.go_on = threading.Event()
+        """Cleared, programming hangs until it is set."""
+        self.go_on.set()
+        self._root = root
+        self._told = told
+        self._path = root / "dev" / SOCKET
+        self._folder = os.open(root / "dev", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"/proc/self/fd/{self._folder}/{SOCKET}")
+        self._listener.listen(64)
+        self._cards: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="driver stand-in", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops answering; what hangs comes back."""
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        os.close(self._folder)
+        self.go_on.set()
+
+    @property
+    def programmed(self) -> list[Done]:
+        """What was programmed, in order."""
+        return [each for each in self.done if each.what == "programmed"]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            request, name, argument, data = _HEAD.unpack(_receive(connection, _HEAD.size))
+            node = _receive(connection, name).decode()
+            structure = _receive(connection, argument)
+            content = _receive(connection, data)
+            try:
+                self._call(node, request, structure, content)
+                error = 0
+            except OSError as failure:
+                error = failure.errno or errno.EIO
+            connection.sendall(_ANSWER.pack(error, len(structure)) + structure)
+
+    def _call(self, node: str, request: int, structure: bytes, data: bytes) -> None:
+        match = _NODE.fullmatch(node)
+        if match is None:
+            raise OSError(errno.ENOTTY, "no node of a card")
+        family, kind, _ = match.groups()
+        call = request - _VERSIONS[family]
+        if (kind, call) == ("port", _RESET):
+            self._reset(node, family)
+        elif (kind, call) == ("fme", _PROGRAM):
+            self._program(node, family, structure, data)
+        else:
+            raise OSError(errno.ENOTTY, "not modelled")
+
+    def _reset(self, port: str, family: str) -> None:
+        folder = _device(self._root, family, port)
+        self._note("reset", port, (folder / "afu_id").read_text().strip())
+
+    def _program(self, engine: str, family: str, structure: bytes, data: bytes) -> None:
+        form = _FORMS[family]
+        if len(structure) != form.size:
+            raise OSError(errno.EINVAL, "another structure")
+        size, flags, number, length, address, *_ = form.unpack(structure)
+        if size != form.size or flags or length != len(data) or not address or not length:
+            raise OSError(errno.EINVAL, "fields that don't fit")
+        port = _port_of(_device(self._root, family, engine).parent, family, number)
+        with self._card(engine):
+            self.go_on.wait()
+            time.sleep(self.seconds)  # what a card takes
+            found = _RAW.match(data)
+            if self.refuse or found is None:
+                self._note("refused", port.name, "")
+                raise OSError(errno.EIO, "the hardware refuses")
+            _write(self._root, port / "afu_id", found[1].decode())
+            self._note("programmed", port.name, found[1].decode())
+
+    def _card(self, engine: str) -> threading.Lock:
+        with self._lock:
+            return self._cards.setdefault(engine, threading.Lock())
+
+    def _note(self, what: str, port: str, afu_id: str) -> None:
+        done = Done(what, port, afu_id, time.monotonic())
+        with self._lock:
+            self.done.append(done)
+        self._told(done)
+
+
+def _device(root: Path, family: str, name: str) -> Path:
+    """The folder of an engine or a port, wherever its card is."""
+    for folder in _folders(root / "sys/class" / _CLASSES[family]):
+        if (folder / name).is_dir():
+            return folder / name
+    raise OSError(errno.ENODEV, "no such device")
+
+
+def _port_of(card: Path, family: str, number: int) -> Path:
+    for folder in card.glob(f"{family}-port.*"):
+        if int((folder / "id").read_text()) == number:
+            return folder
+    raise OSError(errno.EINVAL, "no such port")
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from (each for each in parent.iterdir() if each.is_dir())
+
+
+def _write(root: Path, path: Path, afu_id: str) -> None:
+    staged = root / f".programmed-{threading.get_ident()}"
+    staged.write_text(f"{afu_id}\n", encoding="ascii")
+    staged.replace(path)
+
+
+def _receive(connection: socket.socket, length: int) -> bytes:
+    found = bytearray()
+    while len(found) < length:
+        piece = connection.recv(min(length - len(found), 1 << 20))
+        if not piece:
+            raise OSError(errno.EPIPE, "cut off")
+        found += piece
+    return bytes(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Stands in until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
+    )
+    parser.add_argument("--root", type=Path, required=True, help="the rack's folder")
+    parser.add_argument("--seconds", type=float, default=0.0, help="how long programming takes")
+    asked = parser.parse_args(arguments)
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+    def tell(done: Done) -> None:
+        line = {"what": done.what, "port": done.port, "afuId": done.afu_id}
+        print(json.dumps(line), flush=True)  # noqa: T201 - what the program is asked for
+
+    with DriverStandIn(asked.root, seconds=asked.seconds, told=tell):
+        print(json.dumps({"what": "ready"}), flush=True)  # noqa: T201 - the same
+        ended.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
