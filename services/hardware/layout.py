@@ -12,7 +12,7 @@ misses them lists again; and after some looks everybody does.
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,15 @@ class Lister:
         self.stamps[folder] = self._files.stamp(folder)
         names = self._names[folder] = self._files.names(folder)
         return names
+
+    def listing(self, folder: str) -> dict[str, bool]:
+        """The names in a folder, and whether each is a link.
+
+        Raises:
+            OSError: It can't be listed.
+        """
+        self.stamps[folder] = self._files.stamp(folder)
+        return self._files.listing(folder)
 
     def matching(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
         """The names in a folder that match, by their numbers; none if it can't be listed."""
@@ -204,23 +213,25 @@ def find_layout(files: Sysfs, functions: Functions, driver: Driver) -> Layout | 
         OSError: The folder can't be listed.
     """
     lister, folder = Lister(files), files.folder
-    names = lister.names(folder)
+    names = lister.listing(folder)
     engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
     ports = sorted(filter(driver.port.fullmatch, names), key=_number)
     if not engines and not ports:
         return None
-    parts = {name: part_folder(files, folder, name) for name in (*engines[:1], *ports)}
+    parts = {name: f"{folder}/{name}" for name in (*engines[:1], *ports)}
+    linked = any(names[name] for name in parts)
+    if linked:
+        parts = {name: part_folder(files, folder, name) for name in parts}
     engine = _engine(lister, driver, engines[0], parts[engines[0]]) if engines else None
     places = tuple(PortPlace(name, parts[name]) for name in ports)
     address, function = function_folder(files, folder)
-    linked = any(path != f"{folder}/{name}" for name, path in parts.items())
     return Layout(
         folder=folder,
         engine=engine,
         ports=places,
         pci=functions.unplaced(files, address, function) if address else None,
         function=function,
-        files=tuple(_below(folder, _files(function, engine, places))),
+        files=_files(folder, function, engine, places),
         nodes=tuple(parts),
         stamps=tuple(lister.stamps.items()),
         looks=0 if linked or not lister.settled else _spread(lister.stamps[folder]),
@@ -233,24 +244,17 @@ def _spread(stamp: Stamp | None) -> int:
 
 
 def _files(
-    function: str, engine: EnginePlace | None, ports: tuple[PortPlace, ...]
-) -> Iterator[str]:
-    if function:
-        yield f"{function}/numa_node"
+    folder: str, function: str, engine: EnginePlace | None, ports: tuple[PortPlace, ...]
+) -> tuple[str, ...]:
+    """What to read, without the card's folder."""
+    paths = [f"{function}/numa_node"] if function else []
     if engine is not None:
-        yield from engine.id_files
-        for register in engine.registers:
-            yield f"{engine.folder}/{register.file}"
+        paths += engine.id_files
+        paths += [f"{engine.folder}/{register.file}" for register in engine.registers]
     for port in ports:
-        for file in _PORT_FILES:
-            yield f"{port.folder}/{file}"
-
-
-def _below(folder: str, paths: Iterable[str]) -> Iterator[str]:
-    """Paths without the folder, where they are below it."""
+        paths += [f"{port.folder}/{file}" for file in _PORT_FILES]
     before = f"{folder}/"
-    for path in paths:
-        yield path.removeprefix(before)
+    return tuple([path.removeprefix(before) for path in paths])
 
 
 def _engine(lister: Lister, driver: Driver, name: str, folder: str) -> EnginePlace:

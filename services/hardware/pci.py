@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from services.domain.devices import PciFunction
-from services.hardware.sysfs import Sysfs
+from services.hardware.sysfs import Sysfs, reading_of
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NUMBER = re.compile(r"[0-9]{1,6}")
@@ -129,22 +128,31 @@ def _slot_name(uevent: str) -> str:
     return ""
 
 
+_FILES = ("vendor", "device", "class", "local_cpulist")
+
+
 def _read(files: Sysfs, address: str, folder: str) -> PciFunction:
     physfn, _ = address_in(files.link(f"{folder}/physfn"))
-    return PciFunction(
-        address=address,
-        vendor=files.text(f"{folder}/vendor"),
-        device=files.text(f"{folder}/device"),
-        class_code=files.text(f"{folder}/class"),
-        local_cpulist=files.text(f"{folder}/local_cpulist"),
-        physfn=physfn or None,
-    )
+    contents = files.contents([f"{folder}/{name}" for name in _FILES])
+    vendor, device, class_code, cpulist = (reading_of(content).text for content in contents)
+    return PciFunction(address, vendor, device, class_code, None, cpulist, physfn or None)
 
 
 def on_node(function: PciFunction, text: str) -> PciFunction:
     """A function with the NUMA node that its file tells; -1 is the kernel's word for unknown."""
     numa_node = int(text) if _NUMBER.fullmatch(text) else None
-    return function if function.numa_node == numa_node else replace(function, numa_node=numa_node)
+    if function.numa_node == numa_node:
+        return function
+    # As `replace` would, which takes four times as long.
+    return PciFunction(
+        function.address,
+        function.vendor,
+        function.device,
+        function.class_code,
+        numa_node,
+        function.local_cpulist,
+        function.physfn,
+    )
 
 
 def accelerators(files: Sysfs) -> list[str]:

@@ -290,6 +290,15 @@ class Sysfs:
         """
         return os.listdir(self._root + path)  # noqa: PTH208 - names are all that is needed, fast
 
+    def listing(self, path: str) -> dict[str, bool]:
+        """The names in a folder, unsorted, and whether each is a link.
+
+        Raises:
+            OSError: It can't be listed.
+        """
+        with os.scandir(self._root + path) as listing:
+            return {each.name: each.is_symlink() for each in listing}
+
     def folders(self, path: str) -> list[str]:
         """The names of the folders in a folder, unsorted, without links to folders.
 

@@ -65,6 +65,10 @@ class _Files(Sysfs):
         self._barrier(f"list {path}")
         return super().names(path)
 
+    def listing(self, path: str) -> dict[str, bool]:
+        self._barrier(f"list {path}")
+        return super().listing(path)
+
     def node(self, name: str) -> NodeState:
         self._barrier(f"look at /dev/{name}")
         return super().node(name)

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,17 +23,18 @@ def believed_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders of cards that are listed from now on."""
-    listdir = os.listdir
     seen: list[str] = []
+    for name in ("listdir", "scandir"):
+        call = getattr(os, name)
 
-    def noted(path: str) -> list[str]:
-        if "/devices/" in path:
-            seen.append(path)
-        return listdir(path)
+        def noted(path: str, call: Callable[[str], object] = call) -> object:
+            if "/devices/" in path:
+                seen.append(path)
+            return call(path)
 
-    monkeypatch.setattr("services.hardware.sysfs.os.listdir", noted)
+        monkeypatch.setattr(f"services.hardware.sysfs.os.{name}", noted)
     return seen
 
 

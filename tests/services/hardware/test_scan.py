@@ -207,14 +207,14 @@ def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
-    listdir = os.listdir
+    scandir = os.scandir
 
-    def failing(path: str) -> list[str]:
+    def failing(path: str) -> object:
         if path.endswith("/region0"):
             raise OSError(number, os.strerror(number))
-        return listdir(path)
+        return scandir(path)
 
-    monkeypatch.setattr("services.hardware.sysfs.os.listdir", failing)
+    monkeypatch.setattr("services.hardware.sysfs.os.scandir", failing)
     broken, good = scan(tmp_path).cards
     assert broken.failure is not None
     assert broken.failure.reason == "card-unreadable"
@@ -404,14 +404,14 @@ def test_a_card_that_vanishes_while_it_is_read_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
-    listdir = os.listdir
+    scandir = os.scandir
 
-    def vanishing(path: str) -> list[str]:
+    def vanishing(path: str) -> object:
         if path.endswith("/region0") and rack.addresses[0] in path:
             rack.remove_card(rack.addresses[0])
-        return listdir(path)
+        return scandir(path)
 
-    monkeypatch.setattr("services.hardware.sysfs.os.listdir", vanishing)
+    monkeypatch.setattr("services.hardware.sysfs.os.scandir", vanishing)
     assert [card.name for card in scan(tmp_path).cards] == ["region2"]
 
 
@@ -523,7 +523,7 @@ def test_a_card_costs_as_many_looks_at_files_however_many_there_are(
 
 def _note_looks(monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> None:
     """Has each call that asks the system about a path noted."""
-    for name in ("open", "readlink", "stat", "lstat", "listdir"):
+    for name in ("open", "readlink", "stat", "lstat", "listdir", "scandir"):
         call = getattr(os, name)
 
         def noted(
