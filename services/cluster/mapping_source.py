@@ -246,9 +246,10 @@ class _Store:
 
     def place(self, entry: Entry) -> None:
         """Puts what is known of an object, and tells if it can't be used."""
-        before = self._table.reason(entry.namespace, entry.name)
-        self._table.put(entry)
-        reason = self._table.reason(entry.namespace, entry.name)
+        table = self._table
+        before = table.reason(entry.namespace, entry.name) if table.rejected else None
+        table.put(entry)
+        reason = table.reason(entry.namespace, entry.name) if table.rejected else None
         if reason is not None and reason != before:
             self._teller.tell(reason)
 

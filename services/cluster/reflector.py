@@ -4,7 +4,8 @@ A reflector is in one of two states:
 
 - *listing*, when it knows no version to go on from: at the start, and whenever what it knows turns
   out to be too old (410, as a status or as an event) or can't be understood. Pages are read one
-  after the other, and what they hold takes the place of everything known, all at once.
+  after the other, the next one while one is taken in, and what they hold takes the place of
+  everything known, all at once.
 - *watching*, from the version of the list or of the last event. However a watch ends, the next one
   goes on from there: after a proper end that took its time at once, otherwise after a pause that
   grows (`backoff`). That holds for proper ends that come too soon, too.
@@ -16,7 +17,8 @@ but its cancellation: even a mistake of ours is logged and followed by a new lis
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -146,8 +148,18 @@ class Reflector:
     async def _list(self, wire: ListWatch) -> str:
         """Replaces what is in the store; returns the version to watch from."""
         listing = self._store.listing()
+        version, unreadable = "", 0
+        async with _one_ahead(self._pages(wire)) as pages:
+            async for page in pages:
+                version = version or page.resource_version
+                unreadable += await _take(listing, page)
+        await listing.finish(unreadable)
+        return version
+
+    async def _pages(self, wire: ListWatch) -> AsyncGenerator[Page, None]:
+        """The pages of a list, each asked for as often as is worth it."""
         backoff = Backoff(self._pace, self._jitter)
-        token, version, limit, unreadable = "", "", self._limit, 0
+        token, limit = "", self._limit
         while True:
             try:
                 page = await wire.page(token, limit=limit)
@@ -162,13 +174,11 @@ class Reflector:
                 continue
             backoff.reset()
             self._heard()
-            version = version or page.resource_version
-            unreadable += await _take(listing, page)
+            yield page
             limit = min(self._limit, limit * 2)
             token = page.next
             if not token:
-                await listing.finish(unreadable)
-                return version
+                return
 
     async def _watch(self, wire: ListWatch) -> None:
         """Follows what happens until the server ends the watch."""
@@ -238,6 +248,25 @@ class Reflector:
         if self.problem:
             log.info("mappings are kept up to date again", kind=self._kind)
         self.problem = ""
+
+
+@asynccontextmanager
+async def _one_ahead(pages: AsyncGenerator[Page, None]) -> AsyncIterator[AsyncIterator[Page]]:
+    """Pages, of which the next one is on its way while one is being taken in."""
+    coming = asyncio.ensure_future(anext(pages, None))
+
+    async def each() -> AsyncIterator[Page]:
+        nonlocal coming
+        while (page := await coming) is not None:
+            coming = asyncio.ensure_future(anext(pages, None))
+            yield page
+
+    try:
+        yield each()
+    finally:
+        coming.cancel()
+        await asyncio.gather(coming, return_exceptions=True)
+        await pages.aclose()
 
 
 async def _take(listing: Listing, page: Page) -> int:

@@ -264,7 +264,9 @@ class _Changes:
         self._tally.served[mapping.kind] += 1
         if mapping.mode is not Mode.AF:
             known = self._modes.get(mapping.resource)
-            self._modes[mapping.resource] = with_mode(known, mapping.mode)
+            modes = with_mode(known, mapping.mode)
+            if modes is not known:
+                self._modes[mapping.resource] = modes
         if (pair := mapping.pair) is not None:
             self._pairs[pair] = (self._pairs.get(pair) or 0) + 1
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 
@@ -48,6 +49,7 @@ class Mode(StrEnum):
 
 
 _AF_ONLY = frozenset({Mode.AF})
+_FUNCTION_MODES = {mode.value: mode for mode in (Mode.AF, Mode.REGION)}
 _SHARED_MODES = {
     modes: modes
     for modes in (
@@ -238,24 +240,10 @@ def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
         InvalidMapping: it can't serve; the text names the object and what is wrong with it.
     """
     kind, namespace, name = _identify(obj, default_namespace)
-    called = label(kind, namespace, name)
-    if not names.is_name_part(name):
-        raise InvalidMapping(
-            f"{called}: no pod could ask for a resource of this name: after the domain, Kubernetes "
-            "allows at most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
-        )
-    if names.is_physical(name):
-        raise InvalidMapping(f"{called}: this name has the form of a physical one; choose another")
-    spec = _member(obj, "spec")
-    if not isinstance(spec, dict):
-        raise InvalidMapping(f"{called}: spec is missing, or is no object")
-    note = _deprecation(_member(obj, "metadata"))
     try:
-        if kind == ACCELERATOR_FUNCTION:
-            return _function(called, namespace, name, spec, note)
-        return _region(called, namespace, name, spec, note)
+        return _read(kind, namespace, name, obj)
     except InvalidName as error:
-        raise InvalidMapping(f"{called}: {error}") from error
+        raise InvalidMapping(f"{label(kind, namespace, name)}: {error}") from error
 
 
 def reject(obj: object, reason: str, *, default_namespace: str = "default") -> Rejected | None:
@@ -322,6 +310,8 @@ def label(kind: str, namespace: str, name: str) -> str:
 
 def with_mode(modes: frozenset[Mode] | None, mode: Mode) -> frozenset[Mode]:
     """Return the modes of a region with one more; one set for all regions of the same modes."""
+    if modes is not None and mode in modes:
+        return modes
     return _SHARED_MODES[frozenset({mode}) if modes is None else modes | {mode}]
 
 
@@ -374,44 +364,62 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
     return sys.intern(kind), sys.intern(namespace), name
 
 
-def _function(
-    called: str, namespace: str, name: str, spec: dict[str, object], note: str | None
-) -> Mapping:
-    interface_id = _id(called, spec, "interfaceId", names.INTERFACE_LENGTHS)
-    afu_id = _id(called, spec, "afuId", names.AFU_LENGTHS)
-    match spec.get("mode"):
-        case Mode.AF.value:
-            mode, resource = Mode.AF, names.function_name(interface_id, afu_id)
-        case Mode.REGION.value:
-            mode, resource = Mode.REGION, names.region_name(interface_id)
-        case other:
-            raise InvalidMapping(f"{called}: spec.mode must be af or region, {_but_is(other)}")
-    resource = sys.intern(resource)
+def _read(kind: str, namespace: str, name: str, obj: object) -> Mapping:
+    if not names.is_name_part(name):
+        raise InvalidName(
+            "no pod could ask for a resource of this name: after the domain, Kubernetes allows at "
+            "most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
+        )
+    if names.is_physical(name):
+        raise InvalidName("this name has the form of a physical one; choose another")
+    spec = _member(obj, "spec")
+    if not isinstance(spec, dict):
+        raise InvalidName("spec is missing, or is no object")
+    note = _deprecation(_member(obj, "metadata"))
+    if kind == ACCELERATOR_FUNCTION:
+        return _function(namespace, name, spec, note)
+    return _region(namespace, name, spec, note)
+
+
+def _function(namespace: str, name: str, spec: dict[str, object], note: str | None) -> Mapping:
+    interface_id = _id(spec, "interfaceId", names.INTERFACE_LENGTHS)
+    afu_id = _id(spec, "afuId", names.AFU_LENGTHS)
+    asked = spec.get("mode")
+    mode = _FUNCTION_MODES.get(asked) if isinstance(asked, str) else None
+    if mode is None:
+        raise InvalidName(f"spec.mode must be af or region, {_but_is(asked)}")
+    if mode is Mode.AF:
+        resource = sys.intern(names.function_name(interface_id, afu_id))
+    else:
+        resource = _region_resource(interface_id)
     return Mapping(
         ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource, note
     )
 
 
-def _region(
-    called: str, namespace: str, name: str, spec: dict[str, object], note: str | None
-) -> Mapping:
-    interface_id = _id(called, spec, "interfaceId", names.INTERFACE_LENGTHS)
-    resource = sys.intern(names.region_name(interface_id))
+def _region(namespace: str, name: str, spec: dict[str, object], note: str | None) -> Mapping:
+    interface_id = _id(spec, "interfaceId", names.INTERFACE_LENGTHS)
+    resource = _region_resource(interface_id)
     return Mapping(
         FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource, note
     )
 
 
-def _id(called: str, spec: dict[str, object], key: str, lengths: range) -> str:
+@lru_cache(maxsize=256)  # many mappings, few kinds of regions
+def _region_resource(interface_id: str) -> str:
+    return sys.intern(names.region_name(interface_id))
+
+
+def _id(spec: dict[str, object], key: str, lengths: range) -> str:
     """Return an id of the spec in canonical form, shared among the mappings that have it."""
     value = spec.get(key)
+    if isinstance(value, str):
+        return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
     if isinstance(value, (int, float)):
-        raise InvalidMapping(
-            f"{called}: spec.{key} must be a text, but was read as a number; put it into quotes"
+        raise InvalidName(
+            f"spec.{key} must be a text, but was read as a number; put it into quotes"
         )
-    if not isinstance(value, str):
-        raise InvalidMapping(f"{called}: spec.{key} is missing, or is no text")
-    return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
+    raise InvalidName(f"spec.{key} is missing, or is no text")
 
 
 def _deprecation(metadata: object) -> str | None:

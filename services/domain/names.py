@@ -66,8 +66,8 @@ def check_id(text: str, *, what: str, lengths: range) -> str:
     Raises:
         InvalidName: it isn't hex, or not that long.
     """
-    text_id = canonical_id(text)
-    if _HEX.fullmatch(text_id) and len(text_id) in lengths:
+    text_id = text if _HEX.fullmatch(text) else canonical_id(text)
+    if len(text_id) in lengths and _HEX.fullmatch(text_id):
         return text_id
     raise InvalidName(
         f"{what} {quote(text)} is not {lengths.start} to {lengths.stop - 1} hex digits"
