@@ -1,10 +1,11 @@
-"""Evaluates the CEL of match conditions: the part that `cel_syntax` reads, on decoded JSON.
+"""Evaluates the CEL of match conditions and of CRDs' rules, as far as `cel_syntax` reads it.
 
 Errors are values until something needs them, since `&&`, `||`, `all` and `exists` get over an
-error on one side where the other decides (cel-spec). Objects are untyped here, so a wrong field
-name is found at evaluation and not when the configuration is created.
+error on one side where the other decides (cel-spec). Objects are decoded JSON, without types, so a
+wrong field name is found at evaluation and not when the configuration is created.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -69,16 +70,28 @@ class Expression:
             raise EvaluationProblem("must evaluate to bool")
         return value
 
+    def text_of(self, scope: Scope) -> str:
+        """Its value, which must be a text.
+
+        Raises:
+            EvaluationProblem: it has none, or one of another type.
+        """
+        return _text(_evaluate(self.tree, scope))
+
 
 @lru_cache(maxsize=256)
-def compile_expression(text: str) -> Expression:
+def compile_expression(text: str, variables: frozenset[str] = VARIABLES) -> Expression:
     """Reads an expression.
+
+    Args:
+        text: as it was written.
+        variables: what it may speak of.
 
     Raises:
         SyntaxProblem: it is none, or uses what is not known here.
     """
     tree = parse(text)
-    _check(tree, VARIABLES)
+    _check(tree, variables)
     return Expression(text, tree)
 
 
@@ -247,6 +260,14 @@ def _add(one: Any, other: Any) -> Any:  # noqa: ANN401 - any CEL value
     return one + other
 
 
+def _remainder(one: Any, other: Any) -> int:  # noqa: ANN401 - any CEL value
+    if type(one) is not int or type(other) is not int:
+        raise EvaluationProblem("no such overload")
+    if other == 0:
+        raise EvaluationProblem("modulus by zero")
+    return int(math.fmod(one, other))  # as in C, its sign is that of the first
+
+
 def _less(one: Any, other: Any) -> bool:  # noqa: ANN401 - any CEL value
     _same_kind(one, other)
     return bool(one < other)
@@ -256,6 +277,11 @@ def _equal(one: object, other: object) -> bool:
     if isinstance(one, bool) is not isinstance(other, bool):
         return False
     return one == other
+
+
+def python_pattern(pattern: str) -> str:
+    """Go's `$` means the very end; Python's also matches before a last newline."""
+    return re.sub(r"(?<!\\)\$", r"\\Z", pattern)
 
 
 def _or_value(value: object, default: object) -> object:
@@ -286,13 +312,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "in": _in,
     "+": _add,
     "-": lambda one, other: one - other,
+    "%": _remainder,
     "unary!": lambda value: not _boolean(value),
     "unary-": lambda value: -value,
     "size": len,
     "startsWith": lambda text, start: _text(text).startswith(start),
     "endsWith": lambda text, end: _text(text).endswith(end),
     "contains": lambda text, part: part in _text(text),
-    "matches": lambda text, pattern: re.search(pattern, _text(text)) is not None,
+    "matches": lambda text, pattern: bool(re.search(python_pattern(pattern), _text(text))),
     "lowerAscii": lambda text: _text(text).lower(),
     "string": str,
     "orValue": _or_value,

@@ -1,9 +1,10 @@
-"""The syntax of CEL, as much of it as match conditions need: text to a tree.
+"""The syntax of CEL, as much as match conditions and validation rules need: text to a tree.
 
 Known: literals (text, numbers, booleans, null, lists, maps), variables, `a.b`, `a.?b`, `a[b]`,
-`a[?b]`, calls of functions and methods, `! - + == != < <= > >= in && || ?:`, and the macros `has`,
-`all`, `exists`, `exists_one`, `filter`, `map` (with two arguments). Not known: messages, bytes,
-unsigned numbers, raw and triple-quoted text, `* / %`, comments. Grammar: cel-spec, doc/langdef.md.
+`a[?b]`, calls of functions and methods, `! - + % == != < <= > >= in && || ?:`, and the macros
+`has`, `all`, `exists`, `exists_one`, `filter`, `map` (with two arguments). Not known: messages,
+bytes, unsigned numbers, raw and triple-quoted text, `* /`, comments. Grammar: cel-spec,
+doc/langdef.md.
 """
 
 import re
@@ -18,7 +19,7 @@ _TOKEN = re.compile(
       (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     | (?P<number>\d+\.\d+|\d+)
     | (?P<name>[A-Za-z_]\w*)
-    | (?P<sign>&&|\|\||==|!=|<=|>=|\.\?|\[\?|[.?:,!+\-<>()\[\]{}])
+    | (?P<sign>&&|\|\||==|!=|<=|>=|\.\?|\[\?|[.?:,!+%\-<>()\[\]{}])
     )""",
     re.VERBOSE,
 )
@@ -183,9 +184,15 @@ class _Parser:
         return tree
 
     def _sum(self) -> Tree:
-        tree = self._unary()
+        tree = self._product()
         while sign := self._take("+", "-"):
-            tree = Call(sign, (tree, self._unary()))
+            tree = Call(sign, (tree, self._product()))
+        return tree
+
+    def _product(self) -> Tree:
+        tree = self._unary()
+        while self._take("%"):
+            tree = Call("%", (tree, self._unary()))
         return tree
 
     def _unary(self) -> Tree:

@@ -2,14 +2,19 @@
 
 What is read of a schema: `type`, `properties`, `required`, `pattern`, `enum`, `minLength`,
 `maxLength`, `minimum`, `maximum`, `items`, `minItems`, `maxItems`, `additionalProperties`,
-`nullable`, `default`, `x-kubernetes-preserve-unknown-fields`, `x-kubernetes-int-or-string`.
-Not read: `x-kubernetes-validations` (CEL), `oneOf`, `anyOf`, `allOf`, `not`, `format`.
+`nullable`, `default`, `x-kubernetes-preserve-unknown-fields`, `x-kubernetes-int-or-string`, and of
+`x-kubernetes-validations` the CEL that `cel` knows, on `self`: a definition that needs more is
+refused. Not read: `oneOf`, `anyOf`, `allOf`, `not`, `format`.
+
+An update is validated as since Kubernetes 1.30: a part that stays as it was isn't looked at.
 """
 
 import re
 from collections.abc import Iterator
 
 from simulator.apiserver import status
+from simulator.apiserver.cel import EvaluationProblem, compile_expression, python_pattern
+from simulator.apiserver.cel_syntax import SyntaxProblem
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
@@ -22,6 +27,19 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
 }
 _ROOT = ("apiVersion", "kind", "metadata")
+_RULES = "x-kubernetes-validations"
+_SELF = frozenset({"self"})
+_BLOCKING = (
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+)
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing"
+    " errors to complete validation"
+)
 
 
 def prune(schema: Json, item: Json) -> tuple[Json, list[str]]:
@@ -61,14 +79,54 @@ def _prune(schema: Json, value: object, path: str, dropped: list[str]) -> object
     return value
 
 
-def validate(schema: Json, item: Json) -> list[Cause]:
-    """What of an object does not fit its schema."""
-    body = {name: value for name, value in item.items() if name not in _ROOT}
-    return list(_check(schema, body, ""))
+def validate(schema: Json, item: Json, old: Json | None = None) -> list[Cause]:
+    """What of an object does not fit its schema.
+
+    Args:
+        schema: of the kind.
+        item: the object.
+        old: what it was before, for an update.
+    """
+    new, before = _judged(item), old and _judged(old)
+    causes = list(_check(schema, new, "", before))
+    if not _has_rules(schema):
+        return causes
+    if any(cause.reason in _BLOCKING for cause in causes):
+        return [*causes, Cause("<nil>", f"Invalid value: null: {_UNCHECKED}")]
+    return [*causes, *_broken_rules(schema, new, "", before)]
 
 
-def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
-    if value is None and schema.get("nullable"):
+def _has_rules(schema: Json) -> bool:
+    return _RULES in schema or any(map(_has_rules, (schema.get("properties") or {}).values()))
+
+
+def rule_problems(schema: Json, path: str) -> Iterator[Cause]:
+    """What of the rules in a schema is no CEL, or more of it than is known here."""
+    for number, rule in enumerate(schema.get(_RULES) or []):
+        for name in ("rule", "messageExpression"):
+            text = rule.get(name, "")
+            try:
+                if text or name == "rule":
+                    compile_expression(text, _SELF)
+            except SyntaxProblem as problem:
+                where = f"{path}.{_RULES}[{number}].{name}"
+                yield status.invalid_value(where, text, f"compilation failed: {problem}")
+    for name, inner in (schema.get("properties") or {}).items():
+        yield from rule_problems(inner, f"{path}.properties[{name}]")
+    for name in ("items", "additionalProperties"):
+        if isinstance(inner := schema.get(name), dict):
+            yield from rule_problems(inner, f"{path}.{name}")
+
+
+def _judged(item: Json) -> Json:
+    """What a schema may speak of: of the metadata, only the names."""
+    metadata = item.get("metadata") or {}
+    names = {name: metadata[name] for name in ("name", "generateName") if metadata.get(name)}
+    return {name: value for name, value in item.items() if name not in _ROOT} | {"metadata": names}
+
+
+def _check(schema: Json, value: object, path: str, old: object = None) -> Iterator[Cause]:
+    if (value is None and schema.get("nullable")) or _stays(value, old):
         return
     expected = schema.get("type")
     if expected and not _is_type(value, expected, schema):
@@ -76,9 +134,10 @@ def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
         why = f'{path} in body must be of type {expected}: "{found}"'
         cause = status.invalid_value(path, found, why)
         yield Cause(cause.field, cause.message, "FieldValueTypeInvalid")
-        return
     if (enum := schema.get("enum")) and value not in enum:
         yield status.unsupported(path, value, [str(one) for one in enum])
+    if expected and not _is_type(value, expected, schema):
+        return
     match value:
         case str():
             yield from _check_text(schema, value, path)
@@ -89,7 +148,44 @@ def _check(schema: Json, value: object, path: str) -> Iterator[Cause]:
         case list():
             yield from _check_list(schema, value, path)
         case dict():
-            yield from _check_object(schema, value, path)
+            yield from _check_object(schema, value, path, old)
+
+
+def _stays(value: object, old: object) -> bool:
+    return old is not None and value == old
+
+
+def _broken_rules(schema: Json, value: object, path: str, old: object) -> Iterator[Cause]:
+    """The rules that a value and what is in it break."""
+    if _stays(value, old) or value is None:
+        return
+    for rule in schema.get(_RULES) or []:
+        try:
+            if compile_expression(rule["rule"], _SELF).holds({"self": value}):
+                continue
+            why = _said(rule, value)
+        except EvaluationProblem as problem:
+            why = f"{problem} evaluating rule: {rule.get('message', rule['rule'])}"
+        if isinstance(value, dict | list):
+            yield Cause(path, f"Invalid value: {why}")
+        else:
+            yield status.invalid_value(path, value, why)
+    if not isinstance(value, dict):
+        return
+    before = old if isinstance(old, dict) else {}
+    for name, inner in (schema.get("properties") or {}).items():
+        where = f"{path}.{name}" if path else name
+        yield from _broken_rules(inner, value.get(name), where, before.get(name))
+
+
+def _said(rule: Json, value: object) -> str:
+    expression = rule.get("messageExpression")
+    try:
+        if expression:
+            return compile_expression(expression, _SELF).text_of({"self": value})
+    except EvaluationProblem:
+        pass
+    return str(rule.get("message") or f"failed rule: {rule['rule']}")
 
 
 def _is_type(value: object, expected: str, schema: Json) -> bool:
@@ -107,18 +203,15 @@ def _type_name(value: object) -> str:
 
 
 def _check_text(schema: Json, value: str, path: str) -> Iterator[Cause]:
-    if (pattern := schema.get("pattern")) and not re.search(_python_pattern(pattern), value):
-        yield status.invalid_value(path, value, f"{path} in body should match '{pattern}'")
-    if (longest := schema.get("maxLength")) is not None and len(value) > longest:
+    """Only the first of length and pattern that does not fit is told."""
+    longest, shortest, pattern = map(schema.get, ("maxLength", "minLength", "pattern"))
+    if longest is not None and len(value) > longest:
         yield Cause(path, f"Too long: may not be more than {longest} bytes", "FieldValueTooLong")
-    if (shortest := schema.get("minLength")) is not None and len(value) < shortest:
+    elif shortest is not None and len(value) < shortest:
         why = f"{path} in body should be at least {shortest} chars long"
         yield status.invalid_value(path, value, why)
-
-
-def _python_pattern(pattern: str) -> str:
-    """Go's `$` means the very end; Python's also matches before a last newline."""
-    return re.sub(r"(?<!\\)\$", r"\\Z", pattern)
+    elif pattern and not re.search(python_pattern(pattern), value):
+        yield status.invalid_value(path, value, f"{path} in body should match '{pattern}'")
 
 
 def _check_number(schema: Json, value: float, path: str) -> Iterator[Cause]:
@@ -141,7 +234,8 @@ def _check_list(schema: Json, value: list[object], path: str) -> Iterator[Cause]
             yield from _check(items, item, f"{path}[{at}]")
 
 
-def _check_object(schema: Json, value: Json, path: str) -> Iterator[Cause]:
+def _check_object(schema: Json, value: Json, path: str, old: object) -> Iterator[Cause]:
+    before = old if isinstance(old, dict) else {}
     properties: Json = schema.get("properties") or {}
     extra = schema.get("additionalProperties")
     for name in schema.get("required") or []:
@@ -150,6 +244,6 @@ def _check_object(schema: Json, value: Json, path: str) -> Iterator[Cause]:
     for name, inner in value.items():
         where = f"{path}.{name}" if path else name
         if name in properties:
-            yield from _check(properties[name], inner, where)
+            yield from _check(properties[name], inner, where, before.get(name))
         elif isinstance(extra, dict):
-            yield from _check(extra, inner, where)
+            yield from _check(extra, inner, where, before.get(name))

@@ -42,6 +42,7 @@ class Strategy:
         prepare: what storing a new object sets.
         validate: refuses what may not be stored.
         check_update: refuses a change that may not be made.
+        validate_update: refuses what may not be stored instead of what was; as `validate` if None.
         webhooks: whether webhooks are asked (not about their own configurations).
         returns_deleted: whether a deletion is answered with the object.
         needs_version: whether a PUT must say which version it replaces.
@@ -53,6 +54,7 @@ class Strategy:
     prepare: Step = _nothing
     validate: Step = _nothing
     check_update: Callable[[Json, Json], None] = _keep
+    validate_update: Callable[[Json, Json], None] | None = None
     webhooks: bool = True
     returns_deleted: bool = False
     needs_version: bool = False
@@ -103,13 +105,29 @@ def _for_webhooks(resource: Resource) -> Strategy:
 
 
 def _for_custom(resource: Resource) -> Strategy:
-    def validate(item: Json) -> None:
-        causes: list[Cause] = schemas.validate(resource.schema or {}, item)
+    def validate(item: Json, old: Json | None = None) -> None:
+        causes: list[Cause] = schemas.validate(resource.schema or {}, item, old)
         if causes:
             name = item["metadata"].get("name", "")
             raise status.invalid(resource.group, resource.kind, name, causes)
 
-    return Strategy(_arranged(resource), validate=validate, needs_version=True)
+    return Strategy(
+        _arranged(resource),
+        validate=validate,
+        validate_update=lambda old, item: validate(item, old),
+        needs_version=True,
+    )
+
+
+def _validate_definition(item: Json) -> None:
+    causes: list[Cause] = []
+    for number, version in enumerate((item.get("spec") or {}).get("versions") or []):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        where = f"spec.versions[{number}].schema.openAPIV3Schema"
+        causes += schemas.rule_problems(schema, where)
+    if causes:
+        name = item["metadata"].get("name", "")
+        raise status.invalid(DEFINITIONS.group, DEFINITIONS.kind, name, causes)
 
 
 _SPECIAL = {
@@ -130,7 +148,9 @@ _SPECIAL = {
     ),
     MUTATING.key: _for_webhooks(MUTATING),
     VALIDATING.key: _for_webhooks(VALIDATING),
-    DEFINITIONS.key: Strategy(_arranged(DEFINITIONS), webhooks=False, needs_version=True),
+    DEFINITIONS.key: Strategy(
+        _arranged(DEFINITIONS), validate=_validate_definition, webhooks=False, needs_version=True
+    ),
 }
 
 

@@ -183,7 +183,10 @@ class Writer:
         attributes = ask.attributes("UPDATE", "UpdateOptions", ask.target.name, old)
         if strategy.webhooks:
             item = await self._admission.mutate(attributes, item, strategy.default, ask.trail)
-        strategy.validate(item)
+        if strategy.validate_update is not None:
+            strategy.validate_update(old, item)
+        else:
+            strategy.validate(item)
         if not ask.target.subresource:
             strategy.check_update(old, item)
         if strategy.webhooks:

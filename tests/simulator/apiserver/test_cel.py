@@ -146,3 +146,24 @@ def test_what_is_no_expression(text: str, problem: str) -> None:
 def test_a_variable_of_a_macro_hides_an_outer_one() -> None:
     scope: dict[str, Any] = {"object": [1], "oldObject": None, "request": None}
     assert compile_expression("object.exists(object, object == 1)").holds(scope)
+
+
+@pytest.mark.parametrize(("text", "value"), [("7 % 3", 1), ("-7 % 3", -1), ("1 + 8 % 3 * 1", None)])
+def test_remainders_are_those_of_c(text: str, value: int | None) -> None:
+    if value is None:
+        with pytest.raises(SyntaxProblem):
+            holds(f"{text} == 0")
+    else:
+        assert holds(f"{text} == {value}")
+
+
+@pytest.mark.parametrize("text", ["1 % 0", "'a' % 2", "true % 2", "1.5 % 2"])
+def test_remainders_of_anything_else_have_no_value(text: str) -> None:
+    with pytest.raises(EvaluationProblem):
+        holds(f"{text} == 0")
+
+
+def test_the_end_of_a_pattern_is_the_very_end() -> None:
+    assert holds("'a'.matches('^a$')")
+    assert not holds(r"'a\n'.matches('^a$')")
+    assert holds(r"'a$'.matches('\\$')")
