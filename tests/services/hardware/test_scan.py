@@ -406,8 +406,8 @@ def test_a_card_that_vanishes_while_it_is_read_is_not_there(
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
     scandir = os.scandir
 
-    def vanishing(path: str) -> object:
-        if path.endswith("/region0") and rack.addresses[0] in path:
+    def vanishing(path: str | int) -> object:
+        if str(path).endswith("/region0") and rack.addresses[0] in str(path):
             rack.remove_card(rack.addresses[0])
         return scandir(path)
 
