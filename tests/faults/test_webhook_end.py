@@ -1,0 +1,164 @@
+"""`kill -TERM` under load: whoever got a connection gets an answer to all that was asked on it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.support import eventually, eventually_async
+from tests.webhook.conftest import Starter, start
+from tests.webhook.reviews import body, mapping_yaml, patch_of
+from tests.webhook.running import Webhook, start_webhook
+
+__all__ = ["start"]
+
+KEEPING = 8
+"""Connections that go on for as long as they may."""
+RENEWING = 4
+"""Clients that use a connection for one request."""
+WARM = 200
+"""Requests that are answered before the end begins."""
+
+
+@dataclass
+class Clients:
+    """Clients that ask until nobody lets them connect.
+
+    Attributes:
+        context: TLS.
+        connected: connections that were had.
+        answered: requests that got a good answer.
+        told: answers that asked to come back on another connection.
+        problems: what should not have happened.
+    """
+
+    port: int
+    context: ssl.SSLContext
+    connected: int = 0
+    answered: int = 0
+    told: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    async def client(self, *, keeping: bool) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            plain = socket.socket()
+            plain.setblocking(False)
+            try:
+                await loop.sock_connect(plain, ("127.0.0.1", self.port))
+            except OSError:
+                plain.close()
+                return
+            self.connected += 1
+            try:
+                async with asyncio.timeout(30):
+                    await self._use(plain, keeping=keeping)
+            except (OSError, EOFError, AssertionError, TimeoutError) as error:
+                self.problems.append(f"connection {self.connected}: {error!r}")
+
+    async def _use(self, plain: socket.socket, *, keeping: bool) -> None:
+        reader, writer = await asyncio.open_connection(
+            sock=plain, ssl=self.context, server_hostname="localhost"
+        )
+        with contextlib.closing(writer.transport):
+            closing = False
+            while not closing:
+                uid = f"{self.connected}-{self.answered}"
+                content = body(uid=uid)
+                writer.write(_HEAD % len(content) + content)
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+                assert patch_of(await reader.readexactly(length), uid)
+                self.answered += 1
+                told = b"connection: close" in head
+                self.told += told
+                closing = told or not keeping
+
+
+_HEAD = (
+    b"POST /mutate?timeout=5s HTTP/1.1\r\nHost: webhook\r\nContent-Length: %d\r\n"
+    b"Content-Type: application/json\r\n\r\n"
+)
+
+
+async def ended_under_load(webhook: Webhook) -> Clients:
+    """Ends a webhook while clients ask as fast as they can; they go on until it is gone."""
+    clients = Clients(webhook.port, webhook.context())
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(KEEPING + RENEWING):
+            tasks.create_task(clients.client(keeping=number < KEEPING))
+        await eventually_async(lambda: clients.answered > WARM, timeout=30)
+        webhook.process.popen.send_signal(signal.SIGTERM)
+    return clients
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("drain", ["0", "0.5"])
+def test_no_request_that_got_a_connection_goes_unanswered(
+    tmp_path: Path, drain: str, figure: Callable[[str], None]
+) -> None:
+    rounds = 20 if os.environ.get("SOAK") == "1" else 2
+    answered = connected = 0
+    for number in range(rounds):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        webhook = start_webhook(
+            folder, "--drain-seconds", drain, mappings={"m.yaml": mapping_yaml()}
+        )
+        with webhook.process:
+            clients = uvloop.run(ended_under_load(webhook))
+            assert webhook.process.wait(20) == 0
+        assert clients.problems == []
+        assert clients.told > 0
+        assert webhook.events("requests left unanswered at the end") == []
+        answered, connected = answered + clients.answered, connected + clients.connected
+    figure(f"{rounds} ends, {connected} connections, {answered} requests, all answered")
+
+
+def test_connections_that_only_the_kernel_has_accepted_are_answered(start: Starter) -> None:
+    webhook = start()
+    process = webhook.process.popen
+    process.send_signal(signal.SIGSTOP)
+    with contextlib.ExitStack() as stack:
+        waiting = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port), timeout=20))
+            for _ in range(50)
+        ]
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        for number, plain in enumerate(waiting):
+            context = webhook.context()
+            with context.wrap_socket(plain, server_hostname="localhost") as secured:
+                content = body(uid=str(number))
+                secured.sendall(_HEAD % len(content) + content)
+                stream = secured.makefile("rb")
+                lines = [*iter(stream.readline, b"\r\n")]
+                assert lines[0] == b"HTTP/1.1 200 OK\r\n"
+                assert patch_of(stream.read(), str(number))
+    assert webhook.process.wait(20) == 0
+
+
+def test_a_request_on_a_connection_that_was_idle_is_answered_while_it_ends(start: Starter) -> None:
+    webhook = start()
+    with webhook.raw() as first, webhook.raw() as second:
+        content = body()
+        for secured in (first, second):
+            secured.sendall(_HEAD % len(content) + content)
+            assert secured.recv(10_000).startswith(b"HTTP/1.1 200 OK")
+        webhook.process.popen.send_signal(signal.SIGTERM)
+        assert eventually(lambda: webhook.events("stopping"))
+        first.sendall(_HEAD % len(content) + content)
+        answer = first.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert b"connection: close\r\n" in answer
+        assert second.recv(1) == b""  # nothing was asked on it any more
+    assert webhook.process.wait(20) == 0
