@@ -184,7 +184,7 @@ class EventWriter:
     def _noted(self, series: Series, name: str, outcome: str, count: int) -> None:
         self._queue.written(series, name, self._clock())
         self._counted(outcome)
-        log.debug("event written", reason=series.latest.reason, event=name, count=count)
+        log.debug("event written", reason=series.latest.reason, name=name, count=count)
 
     def _repeats(self, series: Series) -> bool:
         """Whether it says what the last object says already, and can't be counted there."""

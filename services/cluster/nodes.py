@@ -1,9 +1,10 @@
 """Follows the annotations of one node, whatever the API server and the network do.
 
-The node is read with `get`, and then watched from the version that was read; when a watch ends in
-its time the next one goes on from there, when it ends otherwise the node is read anew. So `get` and
-`watch` of nodes are all the rights that it takes. `watch` can be missing: then the node is read
-every now and then, and from time to time a watch is tried again.
+The node is read with `get`, then watched until the server ends the watch, and so on. A watch is
+opened without a version, so that it begins with the node as it is: the version that stands in a
+node may be older than anything that the server can still watch from. `get` and `watch` of nodes are
+all the rights that it takes. `watch` can be missing: then the node is read every now and then, and
+from time to time a watch is tried again.
 
 The field selector `metadata.name` makes the API server send this one node only; it is also what a
 role with `resourceNames` allows.
@@ -22,7 +23,7 @@ import structlog
 from services.cluster.backoff import Backoff, Pace
 from services.cluster.client import BadStatus, ClusterClient
 from services.cluster.connection import Connection
-from services.cluster.remedies import FORBIDDEN, GONE, asked_to_wait, may_be_ours
+from services.cluster.remedies import FORBIDDEN, asked_to_wait, may_be_ours
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
@@ -73,7 +74,6 @@ class NodeFollower:
         self._poll_seconds = poll_seconds
         self._clock = clock
         self._backoff = Backoff(pace)
-        self._version = ""
         self._no_watch_before = clock()
         self._polls = False
 
@@ -84,33 +84,26 @@ class NodeFollower:
             await asyncio.sleep(pause)
 
     async def _attempt(self) -> float:
-        """Reads the node if need be and watches it once; returns how long to wait then."""
+        """Reads the node and watches it once; returns how long to wait then."""
         try:
             async with self._connection.client() as client:
                 try:
                     return await self._follow(client)
                 except ClusterError as error:
-                    self._version = ""
                     if may_be_ours(error):
                         await self._connection.renew(client)
                     return self._failed(error)
         except Exception:
             log.exception("the node is read anew after a mistake of ours", node=self._name)
-            self._version = ""
             return self._backoff.pause()
 
     async def _follow(self, client: ClusterClient) -> float:
         began = self._clock()
-        if not self._version and not await self._read(client):
-            return self._poll()
-        if began < self._no_watch_before:
-            self._version = ""
+        if not await self._read(client) or began < self._no_watch_before:
             return self._poll()
         try:
             await self._watch(client)
         except BadStatus as error:
-            if error.status == GONE:
-                raise _Ended(str(error)) from error
             if error.status != FORBIDDEN:
                 raise
             self._forbidden(error)
@@ -139,7 +132,6 @@ class NodeFollower:
         params: dict[str, str | int] = {
             "watch": 1,
             "fieldSelector": f"metadata.name={self._name}",
-            "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": seconds,
         }
@@ -152,15 +144,14 @@ class NodeFollower:
     def _changed(self, line: "_Line") -> None:
         if line.type in _CHANGES:
             self._take(_decoded(_NODE, line.object))
-        elif line.type == "BOOKMARK":
-            self._version = _decoded(_NODE, line.object).metadata.resource_version
-        else:  # gone, or an error such as 410: what is there now has to be read
+        elif (
+            line.type != "BOOKMARK"
+        ):  # gone, or an error such as 410: what is there now has to be read
             raise _Ended(f"the watch of node {self._name} ended with {plain(line.type, 40)}")
 
     def _take(self, node: "_Node") -> None:
         if node.metadata.name != self._name:
             raise _Ended(f"asked for node {self._name}, got {plain(node.metadata.name, 80)}")
-        self._version = node.metadata.resource_version
         self._told(node.metadata.annotations or {})
 
     def _poll(self) -> float:
@@ -169,7 +160,6 @@ class NodeFollower:
 
     def _forbidden(self, error: BadStatus) -> None:
         self._no_watch_before = self._clock() + FORBIDDEN_SECONDS
-        self._version = ""
         say = log.debug if self._polls else log.info
         say(
             "watching the node is forbidden, so it is read every now and then; to be told of"
@@ -200,12 +190,11 @@ class NodeFollower:
 
 
 class _Ended(ClusterError):
-    """What is known of the node is too old to go on from."""
+    """A watch that tells no more; what is the case has to be read."""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
+class _Metadata(msgspec.Struct):
     name: str = ""
-    resource_version: str = ""
     annotations: dict[str, str] | None = None
 
 

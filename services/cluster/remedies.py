@@ -11,7 +11,6 @@ UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
-GONE: Final = 410
 
 
 def will_pass(error: ClusterError) -> bool:
