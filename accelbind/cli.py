@@ -7,7 +7,8 @@ Typer app or a plain function, named in `COMMANDS`; it raises what it raises, an
 Exit codes: 0 done · 1 the world stands in the way, or the answer is no (a refusal) · 2 the request
 itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own · 130 interrupted.
 A file or folder that isn't there or can't be read is the world. Only for `explain`, whose 1 is an
-answer as that of grep and diff is, it is 2. So commands find out by themselves: options for files
+answer as that of grep and diff is, it is 2. `fpga` has three more, since scripts
+wait for a busy device. So commands find out by themselves: options for files
 say `readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
 """
 
@@ -71,6 +72,9 @@ COMMANDS = {
     ),
     "names": LazyCommand(
         "accelbind.names", "app", "Translate between ids and resource names.", LOOK
+    ),
+    "fpga": LazyCommand(
+        "accelbind.fpga", "app", "Look at this node's FPGAs, program and reset them.", SET_UP
     ),
     "bitstream": LazyCommand(
         "accelbind.bitstream",

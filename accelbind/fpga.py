@@ -1,0 +1,275 @@
+"""`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelbind.printing import Format, Output, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from services.hardware.programming import Programmer
+
+Root = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_ROOT",
+        help="Folder below which sys/ and dev/ are.",
+        readable=False,
+    ),
+]
+State = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_STATE_DIR",
+        help="Locks and records of cards, shared by all who program on a host.",
+        readable=False,
+    ),
+]
+Device = Annotated[
+    str, typer.Argument(metavar="DEVICE", help="FME or port: dfl-port.0, or its node.")
+]
+PortName = Annotated[str, typer.Argument(metavar="PORT", help="dfl-port.0, or its node.")]
+EngineName = Annotated[str, typer.Argument(metavar="FME", help="dfl-fme.0, or its node.")]
+PortNumber = Annotated[
+    int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
+]
+Seconds = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long it may take.")
+]
+
+ROOT = Path("/")
+STATE_DIR = Path("/run/accelbind")
+TIMEOUT = 60.0
+
+app = typer.Typer(
+    name="fpga",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def fpga() -> None:
+    """Look at this node's FPGAs, program and reset them.
+
+    Exit codes: 0 done, 1 the card or its driver stands in the way, 2 the
+    bitstream or the request is wrong, 3 somebody else has the device, 4 there
+    is no such device (any more), 5 it gives no answer in time.
+    """
+
+
+@app.command("list")
+def list_(*, root: Root = ROOT, output: Output = Format.TEXT) -> None:
+    """List the FMEs and ports of this node, with what is wrong with any.
+
+    [bold]Example[/bold]
+      accelbind fpga list -o json
+    """
+    from accelbind import fpga_show  # noqa: PLC0415 - only when it runs
+    from services.hardware.scan import scan  # noqa: PLC0415 - the same
+
+    inventory = scan(root)
+    rows = fpga_show.listed(inventory)
+    for problem in inventory.problems:
+        typer.secho(f"warning: {problem.message}", err=True)
+    if output is Format.JSON:
+        print_json(rows)
+    elif rows:
+        print_table(fpga_show.HEADINGS, map(fpga_show.row, rows))
+
+
+@app.command()
+def info(
+    device: Device, *, root: Root = ROOT, output: Output = Format.TEXT, timeout: Seconds = 10.0
+) -> None:
+    """Show all that is known of an FME or a port.
+
+    [bold]Example[/bold]
+      accelbind fpga info dfl-port.0
+    """
+    from accelbind import fpga_info, fpga_run  # noqa: PLC0415 - as above
+
+    with fpga_run.exit_codes():
+        told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
+    if output is Format.JSON:
+        print_json(told)
+    else:
+        print_facts(fpga_info.facts(told))
+
+
+@app.command()
+def program(
+    port: PortName,
+    bitstream: Annotated[
+        Path, typer.Argument(metavar="BITSTREAM", help="GBS or AOCX file.", readable=False)
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check that it could be done, and change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Program it even if the function is there already.")
+    ] = False,
+    user_clock: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="Where the clock that the bitstream asks for can't be had: require (refuse), try"
+            " (program it all the same), or leave (don't look at clocks).",
+        ),
+    ] = "require",
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Put the function of a bitstream into a port.
+
+    Nothing is programmed if the bitstream doesn't fit the card, or while
+    somebody has the port open. What is there already isn't programmed again;
+    the port is reset all the same. Afterwards the port must show the function.
+
+    [bold]Examples[/bold]
+      accelbind fpga program dfl-port.0 nlb0.gbs
+      accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
+    """
+    from accelbind import fpga_run, fpga_show  # noqa: PLC0415 - as above
+    from services.hardware.bitstreams import read_bitstream  # noqa: PLC0415 - the same
+    from services.hardware.programming import Image  # noqa: PLC0415 - the same
+
+    programmer = _programmer(root, state_dir, user_clock)
+    with fpga_run.exit_codes():
+        image = Image.of(read_bitstream(bitstream))
+        if dry_run:
+            done = programmer.check(port, image, force=force)
+        else:
+            with fpga_run.shown(port, quiet=output is Format.JSON) as say:
+                done = fpga_run.in_time(
+                    port, lambda: programmer.ensure(port, image, force=force, say=say), timeout
+                )
+    for remark in done.remarks:
+        typer.secho(f"warning: {remark}", err=True)
+    if output is Format.JSON:
+        print_json(fpga_show.programmed(done, dry_run=dry_run))
+    else:
+        typer.echo(fpga_show.sentence(done, dry_run=dry_run))
+
+
+@app.command()
+def reset(
+    port: PortName,
+    *,
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Reset a port and the function in it, unless somebody has it.
+
+    [bold]Example[/bold]
+      accelbind fpga reset dfl-port.0
+    """
+    from accelbind import fpga_run  # noqa: PLC0415 - as above
+
+    programmer = _programmer(root, state_dir)
+    with fpga_run.exit_codes():
+        fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
+    _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
+
+
+@app.command("clear-errors")
+def clear_errors(
+    device: Device, *, root: Root = ROOT, timeout: Seconds = TIMEOUT, output: Output = Format.TEXT
+) -> None:
+    """Clear the errors that an FME or a port has noted.
+
+    Each register is given the value that it reads, so that an error which
+    comes meanwhile isn't cleared unseen.
+
+    [bold]Example[/bold]
+      accelbind fpga clear-errors dfl-port.0
+    """
+    from accelbind import fpga_errors, fpga_run  # noqa: PLC0415 - as above
+
+    with fpga_run.exit_codes():
+        cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+    if output is Format.JSON:
+        print_json({"device": device, "cleared": cleared})
+        return
+    for each in cleared:
+        typer.echo(f"{each['register']} of {each['device']}: {each['value']} cleared")
+        if each["now"] not in {"0x0", None}:
+            typer.secho(f"warning: {each['register']} reads {each['now']} again", err=True)
+    if not cleared:
+        typer.echo(f"{device} has no errors")
+
+
+@app.command()
+def release(
+    fme: EngineName,
+    *,
+    port: PortNumber = 0,
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Take a port from the physical function, for a virtual one to have.
+
+    [bold]Example[/bold]
+      accelbind fpga release dfl-fme.0 --port 0
+    """
+    from accelbind import fpga_run  # noqa: PLC0415 - as above
+
+    programmer = _programmer(root, state_dir)
+    with fpga_run.exit_codes():
+        fpga_run.in_time(fme, lambda: programmer.release(fme, port), timeout)
+    told = {"device": fme, "port": port, "outcome": "released"}
+    _done(output, f"port {port} of {fme} is released", told)
+
+
+@app.command()
+def assign(
+    fme: EngineName,
+    *,
+    port: PortNumber = 0,
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Give a port back to the physical function.
+
+    [bold]Example[/bold]
+      accelbind fpga assign dfl-fme.0 --port 0
+    """
+    from accelbind import fpga_run  # noqa: PLC0415 - as above
+
+    programmer = _programmer(root, state_dir)
+    with fpga_run.exit_codes():
+        fpga_run.in_time(fme, lambda: programmer.assign(fme, port), timeout)
+    told = {"device": fme, "port": port, "outcome": "assigned"}
+    _done(output, f"port {port} of {fme} is assigned", told)
+
+
+def _programmer(root: Path, state_dir: Path, user_clock: str = "require") -> "Programmer":
+    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - as above
+    from services.hardware.programming import Programmer  # noqa: PLC0415 - the same
+    from services.hardware.user_clock import ClockPolicy  # noqa: PLC0415 - the same
+
+    try:
+        policy = ClockPolicy(user_clock)
+    except ValueError as error:
+        known = ", ".join(ClockPolicy)
+        raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
+    return Programmer(root, state_dir, clock=policy)
+
+
+def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:
+    if output is Format.JSON:
+        print_json(told)
+    else:
+        typer.echo(sentence)
