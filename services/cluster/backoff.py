@@ -18,6 +18,7 @@ class Pace:
             it bounds how old what we know may be, and how long a dead connection goes unnoticed.
         grace: how much later than that a connection counts as dead.
         remind: how often a problem that lasts is told again.
+        news: how soon one that has changed is.
     """
 
     first: float = 0.25
@@ -27,6 +28,7 @@ class Pace:
     watch: float = 60.0
     grace: float = 10.0
     remind: float = 60.0
+    news: float = 5.0
 
 
 class Backoff:

@@ -113,7 +113,8 @@ class Reflector:
         self._backoff = Backoff(pace, jitter)
         self._version = ""
         self._opened: float | None = None
-        self._told = 0.0
+        self._told = self._since = 0.0
+        self._told_of = ""
 
     @property
     def watching(self) -> bool:
@@ -233,7 +234,11 @@ class Reflector:
 
     def _tell(self, problem: str, pause: float) -> None:
         now = self._clock()
-        if problem != self.problem or now - self._told >= self._pace.remind:
+        if not self.problem:
+            self._since = now
+        # One outage has many faces (cut, refused, too old), and nobody wants to read of each.
+        wait = self._pace.remind if problem == self._told_of else self._pace.news
+        if not self.problem or now - self._told >= wait:
             log.warning(
                 "mappings are not kept up to date, those known serve on",
                 kind=self._kind,
@@ -241,12 +246,13 @@ class Reflector:
                 age=round(now - self.contact, 1),
                 next_try=round(pause, 1),
             )
-            self._told = now
+            self._told, self._told_of = now, problem
         self.problem = problem
 
     def _recovered(self) -> None:
         if self.problem:
-            log.info("mappings are kept up to date again", kind=self._kind)
+            after = round(self._clock() - self._since, 1)
+            log.info("mappings are kept up to date again", kind=self._kind, after=after)
         self.problem = ""
 
 

@@ -162,3 +162,25 @@ async def test_a_server_that_has_moved_is_found_through_its_kubeconfig(tmp_path:
             path.write_text(path.read_text().replace(old.url, new.url))
             await old.stop()
             await until(lambda: names(source) == {"there"})
+
+
+async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(
+    tmp_path: Path,
+) -> None:
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        put_function(server, "x")
+        await until_watching(server, source)
+        with capture_logs() as logs:
+            asked = len(server.requests)
+            with server.answering(500):
+                server.cut_watches()
+                await until(lambda: len(server.requests) > asked + 4)
+                with server.dropping():
+                    await until(lambda: len(server.requests) > asked + 8)
+            await until_watching(server, source)
+            await until(lambda: not source.problem)
+    told = [entry for entry in logs if "not kept up to date" in entry["event"]]
+    ended = [entry for entry in logs if "up to date again" in entry["event"]]
+    assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]
+    assert sorted(entry["kind"] for entry in ended) == ["acceleratorfunctions", "fpgaregions"]
+    assert all(entry["after"] >= 0 for entry in ended)
