@@ -46,6 +46,9 @@ REGISTER_SECONDS: Final = 5.0
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
 
+TOLD_SECONDS: Final = 0.02
+"""Between two looks whether the kubelet was told."""
+
 STABLE_SECONDS: Final = 10.0
 """A registration that lasted this long was a good one: the next wait is a short one again."""
 
@@ -118,7 +121,9 @@ class Endpoint:
             self.server.update(devices)
 
     async def told(self) -> None:
-        """Waits until the kubelet, if it listens, has been sent the devices as they are now."""
+        """Waits until the kubelet, if it counts any devices, has been sent them as they are now."""
+        while self.state is not State.REGISTERED and self._counted:
+            await asyncio.sleep(TOLD_SECONDS)  # it is lost, and registered once more
         if self.server is not None:
             await self.server.told()
 
@@ -143,8 +148,13 @@ class Endpoint:
                 self._backoff.reset()
             await self._pause(seen)
 
+    @property
+    def _counted(self) -> bool:
+        """Whether the kubelet that is there took a registration of ours."""
+        return self._counting is not None and self._counting == self._kubelet.current
+
     async def _something_to_tell(self) -> None:
-        if self.devices or (self._counting and self._counting == self._kubelet.current):
+        if self.devices or self._counted:
             return
         self.state = State.IDLE
         await self._has_devices.wait()
