@@ -7,6 +7,7 @@ import typer
 
 KUBELET = "Kubelet and cluster"
 CARDS = "Cards"
+PROGRAMMING = "Programming"
 PROCESS = "Process"
 
 
@@ -24,7 +25,7 @@ def plugin(
         str | None,
         typer.Option(
             metavar="MODE",
-            help="What a device is: af (a port with its function), region (verified before a"
+            help="What a device is: af (a port with its function), region (programmed before a"
             " container starts), regiondevel (with the engine's node), units, bdf.",
             show_default="af",
             autocompletion=_modes,
@@ -177,6 +178,46 @@ def plugin(
             help="Where the host's /var/log/pods is.",
             show_default="/var/log/pods",
             rich_help_panel=KUBELET,
+            readable=False,
+        ),
+    ] = None,
+    programming: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="How functions get into regions: prestart (before a container starts), none (they"
+            " are only verified).",
+            show_default="prestart",
+            rich_help_panel=PROGRAMMING,
+        ),
+    ] = None,
+    enforce_mappings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Ask before a container starts whether its namespace maps what it was given: auto"
+            " (in modes region and regiondevel), always (in mode af too), never.",
+            show_default="auto",
+            rich_help_panel=PROGRAMMING,
+        ),
+    ] = None,
+    bitstreams: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where this node keeps its bitstreams.",
+            show_default="/srv/intel.com/fpga",
+            rich_help_panel=PROGRAMMING,
+            readable=False,
+        ),
+    ] = None,
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where locks and records are, shared by all who program on this host.",
+            show_default="/run/accelbind",
+            rich_help_panel=PROGRAMMING,
             readable=False,
         ),
     ] = None,

@@ -19,10 +19,12 @@ import structlog
 
 from plugin import probes
 from plugin.cdi import CdiPublisher
+from plugin.claims import PodSource
 from plugin.discovery import Discovery
 from plugin.endpoint import first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
+from plugin.gates import Gates
 from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
@@ -31,13 +33,14 @@ from plugin.mode_metrics import ModeMetrics
 from plugin.mode_serving import Lasting, ModeServing, Workers
 from plugin.options import PluginOptions
 from plugin.precedence import Precedence
-from plugin.prestart import PodSource
 from plugin.sockets import SocketNames
+from plugin.steady import SteadyScan
 from plugin.worker import DaemonExecutor, Worker
 from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
 from services.domain.tree import Tree
+from services.hardware.card_threads import CardThreads
 from services.hardware.scan import Scanner
 from services.kubelet.channel import plugins_folder
 from services.runtime import metrics as runtime_metrics
@@ -113,7 +116,7 @@ class Plugin:
 
     Args:
         options: What it has to know.
-        pods: Where pods come from, instead of the connection.
+        pods: Where pods and mappings come from, instead of the connection.
         connection: The API server, if it can be reached.
     """
 
@@ -139,6 +142,8 @@ class Plugin:
         mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
         self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
+        self._cards = CardThreads()
+        self._steady = SteadyScan(self._scanner.scan, self._cards)
         self._insight = Insight(
             options,
             discovery=lambda: self._discovery,
@@ -153,7 +158,15 @@ class Plugin:
             next_path=self._next_path,
             scan=self._scan,
             workers=workers,
-            pods=self._cluster.pods if self._cluster else pods,
+            gates=Gates(
+                options,
+                pods=self._cluster.pods if self._cluster else pods,
+                scan=self._scanner.scan,
+                counts=self._metrics,
+                files=workers.files,
+                bitstreams=self._own_worker("bitstreams"),
+                cards=self._cards,
+            ),
             events=self._events,
             beside=self._insight.tasks,
             seen=self._seen,
@@ -247,7 +260,7 @@ class Plugin:
 
     def _scan(self) -> Inventory:
         """In discovery's thread."""
-        return self._insight.judged(self._scanner.scan())
+        return self._insight.judged(self._steady())
 
     def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
         self._insight.take(inventory)

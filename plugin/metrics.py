@@ -9,6 +9,7 @@ from plugin.clearing import HUNG
 from plugin.device_metrics import CardCollector, DeviceCollector, Known
 from services.hardware.errors_clear import Outcome
 
+_PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
 
 
@@ -68,6 +69,23 @@ class PluginMetrics:
         for outcome in (*Outcome, HUNG):
             self._cleared.labels(outcome)
 
+        self._programming = Histogram(
+            "accelbind_programming_seconds",
+            "Seconds that programming a function into a region takes, until it is verified.",
+            ("interface", "afu"),
+            buckets=_PROGRAMMING_BUCKETS,
+            registry=registry,
+        )
+        self._programmings = Counter(
+            "accelbind_programmings",
+            "Regions made ready for a container, by outcome: programmed, kept (the function was"
+            " there), failed.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("programmed", "kept", "failed"):
+            self._programmings.labels(outcome)
+
     def watch(self, known: Known, *, reads: Callable[[], int], sensors: Callable[[], int]) -> None:
         """Shows devices and cards, and how many reads hang.
 
@@ -100,6 +118,14 @@ class PluginMetrics:
     def prestarted(self, outcome: str) -> None:
         """One `PreStartContainer` was answered."""
         self._prestart.labels(outcome).inc()
+
+    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
+        """A function was programmed into a region."""
+        self._programming.labels(interface_id, function).observe(seconds)
+
+    def programming_ended(self, outcome: str) -> None:
+        """A region was made ready for a container, or couldn't be."""
+        self._programmings.labels(outcome).inc()
 
     def errors_cleared(self, outcome: str) -> None:
         """The errors of one port were to be cleared."""

@@ -3,16 +3,21 @@
 Imported only where there is an API server to reach: a Kubernetes client costs memory.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 from services.cluster.backoff import Pace
+from services.cluster.client import ClusterClient
 from services.cluster.connection import Connection
 from services.cluster.event_queue import Happening
 from services.cluster.events import EventWriter, Reporter
+from services.cluster.namespace_mappings import read_namespace
 from services.cluster.nodes import NodeFollower
 from services.cluster.remedies import may_be_ours
 from services.domain.errors import ClusterError
+from services.domain.mappings import NamespaceMappings
+
+T = TypeVar("T")
 
 COMPONENT: Final = "accelbind-plugin"
 """Who tells, in Events."""
@@ -23,7 +28,7 @@ away, and so before pods come for resources of a mode that doesn't count."""
 
 
 class ConnectedPods:
-    """Pods from the API server.
+    """Pods and mappings from the API server.
 
     Args:
         connection: Whom to ask.
@@ -38,9 +43,20 @@ class ConnectedPods:
         Raises:
             ClusterError: Nobody can tell.
         """
+        return await self._ask(lambda client: client.get_pod(namespace, name))
+
+    async def mappings(self, namespace: str) -> NamespaceMappings:
+        """What a namespace maps now.
+
+        Raises:
+            ClusterError: Nobody can tell.
+        """
+        return await self._ask(lambda client: read_namespace(client, namespace))
+
+    async def _ask(self, ask: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async with self._connection.client() as client:
             try:
-                return await client.get_pod(namespace, name)
+                return await ask(client)
             except ClusterError as error:
                 if may_be_ours(error):
                     await self._connection.renew(client)

@@ -26,17 +26,16 @@ from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
+from plugin.gates import Gates
 from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
-from plugin.prestart import FunctionGate, PodSource
 from plugin.server import ResourceServer
 from plugin.worker import Worker
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
 from services.domain.tree import Tree
-from services.kubelet.channel import checkpoint_file
 from services.runtime.card_events import follow_card_events
 
 END_SECONDS: Final = 4.0
@@ -76,7 +75,7 @@ class Lasting:
         next_path: Gives a socket path never used before.
         scan: Reads the cards; called in the thread for files.
         workers: Its threads.
-        pods: The API server's pods; None where there is no access to it.
+        gates: Gives what is asked before a container starts.
         events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
@@ -88,7 +87,7 @@ class Lasting:
     next_path: Callable[[], Path]
     scan: Callable[[], Inventory]
     workers: Workers
-    pods: PodSource | None
+    gates: Gates
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
     seen: Callable[[Inventory | None, Tree], None]
@@ -120,7 +119,7 @@ class ModeServing:
         )
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
-        self._gate = self._function_gate()
+        self._gate = lasting.gates.of(mode, self.discovery)
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -197,19 +196,6 @@ class ModeServing:
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,
             told=self._lasting.events.cleared,
-        )
-
-    def _function_gate(self) -> FunctionGate | None:
-        options = self._lasting.options
-        if self.mode is not PluginMode.REGION:
-            return None
-        return FunctionGate(
-            checkpoint=checkpoint_file(options.kubelet_dir),
-            pod_logs_dir=options.pod_logs_dir,
-            node=options.node_name,
-            pods=self._lasting.pods,
-            fresh_tree=lambda seconds: self.discovery.fresh_tree(seconds=seconds),
-            worker=self._lasting.workers.files,
         )
 
     def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:

@@ -5,9 +5,20 @@ every node needs only the outcome, and not the library.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from services.domain.devices import PluginMode
+from services.domain.enforcement import Enforce
+
+
+class Programming(StrEnum):
+    """How functions get into regions, in mode region."""
+
+    PRESTART = "prestart"
+    """Before a container starts, when the kubelet asks."""
+    NONE = "none"
+    """Not at all: a container starts only on what is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,10 @@ class PluginOptions:
         cdi: Whether `Allocate` names devices by CDI.
         kubeconfig: How to reach the API server, if a file says it.
         pod_logs_dir: Where the host's `/var/log/pods` is.
+        programming: How functions get into regions.
+        enforce_mappings: When namespaces' mappings are asked before a container starts.
+        bitstreams: Where this node keeps its bitstreams.
+        state_dir: Where locks, records and approvals are.
         log_level: The least severe level logged.
         log_format: `json`, `console` or `auto`.
     """
@@ -59,5 +74,9 @@ class PluginOptions:
     cdi: bool
     kubeconfig: Path | None
     pod_logs_dir: Path
+    programming: Programming
+    enforce_mappings: Enforce
+    bitstreams: Path
+    state_dir: Path
     log_level: str
     log_format: str

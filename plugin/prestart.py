@@ -1,95 +1,110 @@
-"""The last word before a container starts in region mode: is its function in the regions it has?
+"""The last word before a container starts: may it have what it was given, and is that ready?
 
-The kubelet names the devices; who is starting has to be found out (`services.domain.startup` tells
-how, and decides). What that needs is fetched here: the kubelet's checkpoint and log folders from
-this node's disk, the pod from the API server, the functions from the cards as they are now.
+`plugin.claims` finds out who is starting and what it may have. Then, by the node's mode:
+
+- `RegionGate`, mode region: its functions are seen to be in its regions, programmed if need be;
+- `FunctionGate`, mode region where nothing is programmed: they are compared with what is there;
+- `MappingGate`, modes regiondevel and af: its namespace has to map what it was given.
+
+All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the pod's events.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from plugin.worker import Worker
+from plugin.claims import Claims
+from plugin.region_work import RegionWork
 from services.domain import startup
-from services.domain.errors import InvalidName, NotAllowed, WorldError
+from services.domain.devices import PluginMode
+from services.domain.errors import InvalidName, TooSlow
 from services.domain.names import RegionName, decode
-from services.domain.startup import Candidate, Place, Wish
 from services.domain.tree import Tree
-from services.kubelet.checkpoint import pod_folders, read_checkpoint
+
+T = TypeVar("T")
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s and says nothing useful then."""
 
 FILES_SECONDS: Final = 10.0
-"""For reading the kubelet's files, and the cards."""
+"""For reading the cards."""
 
 log = structlog.get_logger(room="plugin")
 
 
-class PodSource(Protocol):
-    """Where pods come from."""
-
-    async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None where there is none.
-
-        Raises:
-            ClusterError: Nobody can tell.
-        """
-
-
-class FunctionGate:
-    """Lets a container start only on the functions that its pod's spec asks for.
-
-    Args:
-        checkpoint: The kubelet's checkpoint.
-        pod_logs_dir: Where the folders of pods' logs are.
-        node: This node's name.
-        pods: The API server; None if there is no access to it, then nothing starts.
-        fresh_tree: Reads the cards now, within some seconds.
-        worker: Where to read the kubelet's files.
-    """
-
-    def __init__(
-        self,
-        *,
-        checkpoint: Path,
-        pod_logs_dir: Path,
-        node: str,
-        pods: PodSource | None,
-        fresh_tree: Callable[[float], Awaitable[Tree]],
-        worker: Worker,
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._pod_logs_dir = pod_logs_dir
-        self._node = node
-        self._pods = pods
-        self._fresh_tree = fresh_tree
-        self._worker = worker
+class StartGate(Protocol):
+    """Decides whether a container may start."""
 
     async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """Returns if the container that was given these devices may start.
+        """Returns if it may.
 
         Args:
-            resource: Full name of a region's resource.
+            resource: Full resource name.
             ids: The devices of it that the container was given.
 
         Raises:
-            NotAllowed: It may not, or nobody can tell who it is or what the devices carry.
-            WorldError: What would tell is away or too slow; later it may be there.
+            AccelbindError: It may not, with a sentence for the pod's events.
         """
-        limit = asyncio.timeout(CHECK_SECONDS)
-        try:
-            async with limit:
-                wish = await self._check(resource, ids)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise WorldError(
-                f"verifying the function of {', '.join(ids)} took longer than {CHECK_SECONDS:g} s"
-            ) from error
+
+
+class RegionGate:
+    """Lets a container start once the functions that it may have are in its regions.
+
+    Args:
+        claims: What containers may have.
+        work: Makes regions ready.
+    """
+
+    def __init__(self, claims: Claims, work: RegionWork) -> None:
+        self._claims = claims
+        self._work = work
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartGate` says."""
+        await _within(self._check(resource, ids), "making ready", ids)
+
+    async def _check(self, resource: str, ids: Sequence[str]) -> None:
+        interface_id = _interface_of(resource)
+        wish = await self._claims.wish(resource, ids, interface_id)
+        done = await self._work.fulfil(wish, ids, interface_id)
+        log.info(
+            "container may start",
+            resource=resource,
+            devices=list(ids),
+            container=wish.who,
+            functions=list(wish.functions),
+            programmed=len(done.programmed),
+        )
+
+
+class FunctionGate:
+    """Lets a container start only on functions that are in its regions already.
+
+    Args:
+        claims: What containers may have.
+        node: This node's name.
+        fresh_tree: Reads the cards now, within some seconds.
+    """
+
+    def __init__(
+        self, claims: Claims, *, node: str, fresh_tree: Callable[[float], Awaitable[Tree]]
+    ) -> None:
+        self._claims = claims
+        self._node = node
+        self._fresh_tree = fresh_tree
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartGate` says."""
+        await _within(self._check(resource, ids), "verifying the function of", ids)
+
+    async def _check(self, resource: str, ids: Sequence[str]) -> None:
+        interface_id = _interface_of(resource)
+        wish = await self._claims.wish(resource, ids, interface_id)
+        tree = await self._fresh_tree(FILES_SECONDS)
+        devices = tree.resources.get(resource, {})
+        startup.verify(wish, ids, devices, node=self._node, interface_id=interface_id)
         log.info(
             "function verified",
             resource=resource,
@@ -98,44 +113,39 @@ class FunctionGate:
             functions=list(wish.functions),
         )
 
-    async def _check(self, resource: str, ids: Sequence[str]) -> Wish:
-        interface_id = _interface_of(resource)
-        if self._pods is None:
-            raise NotAllowed(
-                "nobody can tell which function this container wants, since this plugin has no"
-                " access to the API server: run it with a service account that may get pods, or"
-                " set --kubeconfig or KUBECONFIG"
-            )
-        found = await self._who(resource, ids)
-        wishes = [
-            await self._wish(self._pods, candidate, place, interface_id)
-            for candidate, place in found
-        ]
-        wish = startup.agree(wishes)
-        tree = await self._fresh_tree(FILES_SECONDS)
-        devices = tree.resources.get(resource, {})
-        startup.verify(wish, ids, devices, node=self._node, interface_id=interface_id)
-        return wish
 
-    async def _who(self, resource: str, ids: Sequence[str]) -> list[tuple[Candidate, Place]]:
-        """The containers that may be starting, and their pods."""
+class MappingGate:
+    """Lets a container start only if its namespace maps what it was given.
 
-        def read() -> list[tuple[Candidate, Place]]:
-            found = startup.candidates(read_checkpoint(self._checkpoint), resource, ids)
-            folders = pod_folders(self._pod_logs_dir)
-            return [(each, startup.find_place(folders, each.pod_uid)) for each in found]
+    Args:
+        claims: What containers may have.
+        mode: The node's: af or regiondevel.
+    """
 
-        return await self._worker.run(
-            read, seconds=FILES_SECONDS, what=f"reading {self._checkpoint}"
+    def __init__(self, claims: Claims, mode: PluginMode) -> None:
+        self._claims = claims
+        self._mode = mode
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartGate` says."""
+        who = await _within(
+            self._claims.permit(resource, ids, self._mode), "finding out who may have", ids
         )
+        log.info("mapped", resource=resource, devices=list(ids), container=who)
 
-    async def _wish(
-        self, pods: PodSource, candidate: Candidate, place: Place, interface_id: str
-    ) -> Wish:
-        body = await pods.get_pod(place.namespace, place.name)
-        return startup.read_wish(
-            body, place, candidate.container, node=self._node, interface_id=interface_id
-        )
+
+async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:
+    limit = asyncio.timeout(CHECK_SECONDS)
+    try:
+        async with limit:
+            return await check
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TooSlow(
+            f"{what} {', '.join(ids)} took longer than {CHECK_SECONDS:g} s; the kubelet will try"
+            " again"
+        ) from error
 
 
 def _interface_of(resource: str) -> str:

@@ -17,9 +17,19 @@ import grpc
 import grpc.aio
 import structlog
 
+from plugin.prestart import StartGate
 from services.domain.allocation import ContainerAllocation, allocate
 from services.domain.devices import Device, PluginMode
-from services.domain.errors import AccelbindError, AskerError, KubeletError
+from services.domain.errors import (
+    AccelbindError,
+    AskerError,
+    BitstreamMissing,
+    DeviceHung,
+    DeviceRefused,
+    KubeletError,
+    NotMapped,
+    TooSlow,
+)
 from services.domain.preference import prefer
 from services.domain.text import clip
 from services.kubelet import deviceplugin_pb2 as pb
@@ -38,21 +48,6 @@ MAX_DETAILS: Final = 2000
 log = structlog.get_logger(room="plugin")
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class StartGate(Protocol):
-    """Decides whether a container may start."""
-
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """Returns if it may.
-
-        Args:
-            resource: Full resource name.
-            ids: The devices of it that the container was given.
-
-        Raises:
-            AccelbindError: It may not, with a sentence for the pod's events.
-        """
 
 
 class Counters(Protocol):
@@ -322,14 +317,26 @@ async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
         raise
 
 
+_CODES: Final = (
+    (NotMapped, grpc.StatusCode.PERMISSION_DENIED),
+    (AskerError, grpc.StatusCode.FAILED_PRECONDITION),
+    (BitstreamMissing, grpc.StatusCode.NOT_FOUND),
+    (DeviceHung, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (TooSlow, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (DeviceRefused, grpc.StatusCode.INTERNAL),
+)
+"""By kind of error, the first that fits."""
+
+
 def code_of(error: AccelbindError) -> grpc.StatusCode:
     """The gRPC code that says whose fault an error is.
 
     What the asker wants doesn't fit the node as it is: FAILED_PRECONDITION. The world is in the
-    way, and may not be next time: UNAVAILABLE.
+    way, and may not be next time: UNAVAILABLE. Some say it more exactly.
     """
-    if isinstance(error, AskerError):
-        return grpc.StatusCode.FAILED_PRECONDITION
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
     return grpc.StatusCode.UNAVAILABLE
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from plugin.options import PluginOptions
+from plugin.options import PluginOptions, Programming
 from services.domain.devices import PluginMode
+from services.domain.enforcement import Enforce
 from services.domain.errors import InvalidSettings
 from services.domain.limits import parse_ignored
 from services.domain.tree import DEFAULT_UNITS
@@ -69,6 +70,14 @@ class PluginSettings(ProcessSettings):
     """How to reach the API server; None: `KUBECONFIG`, or the pod's service account."""
     pod_logs_dir: AbsolutePath = Path("/var/log/pods")
     """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
+    programming: Programming = Programming.PRESTART
+    """How functions get into regions, in mode region."""
+    enforce_mappings: Enforce = Enforce.AUTO
+    """When a namespace's mappings are asked on the node, before a container starts."""
+    bitstreams: AbsolutePath = Path("/srv/intel.com/fpga")
+    """Where this node keeps its bitstreams."""
+    state_dir: AbsolutePath = Path("/run/accelbind")
+    """Where locks, records of programs and approvals are; shared by all who program here."""
 
     clear_errors: bool = True
     """Whether errors that a container left in a port are cleared once nobody has it."""

@@ -8,7 +8,7 @@ in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have n
 from enum import StrEnum
 
 from services.domain.devices import PluginMode
-from services.domain.errors import NotAllowed
+from services.domain.errors import NotMapped
 from services.domain.mappings import ACCELERATOR_FUNCTION, FPGA_REGION, Mode, NamespaceMappings
 from services.domain.names import DOMAIN
 from services.domain.startup import Wish
@@ -42,11 +42,11 @@ def check_functions(wish: Wish, mappings: NamespaceMappings, interface_id: str) 
         interface_id: Canonical interface id of the regions that it was given.
 
     Raises:
-        NotAllowed: One of them isn't mapped, in mode region.
+        NotMapped: One of them isn't mapped, in mode region.
     """
     for function in wish.functions:
         if (interface_id, function) not in mappings.pairs:
-            raise NotAllowed(
+            raise NotMapped(
                 f"{wish.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
                 f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"
                 " maps that: create one, or ask for a name that is mapped"
@@ -63,12 +63,12 @@ def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: P
         mode: The node's: af or regiondevel.
 
     Raises:
-        NotAllowed: Nothing maps it.
+        NotMapped: Nothing maps it.
     """
     if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
         return
     kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"
-    raise NotAllowed(
+    raise NotMapped(
         f"{who} was given {plain(resource)}, and no {kind} in namespace"
         f" {plain(mappings.namespace)} maps that: create one, or ask for a name that is mapped"
     )

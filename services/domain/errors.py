@@ -10,6 +10,7 @@ AccelbindError
 │   ├── InvalidBitstream   a file that is no bitstream, or not whole, or another one than its name
 │   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
 │   └── NotAllowed         a container may not have what it is about to be given
+│       └── NotMapped          since its namespace doesn't map it
 └── WorldError             what was asked is fine, the world is not; asking again may help
     ├── StorageError       the bitstreams kept on a node: missing, unreadable, no room
     │   └── BitstreamMissing   there is none for this function
@@ -20,7 +21,8 @@ AccelbindError
     │   └── DeviceRefused  it does answer: no, or not what it should
     ├── KubeletError       the kubelet, its sockets, its checkpoint
     ├── ClusterError       the API server
-    └── CertificateError   keys and certificates
+    ├── CertificateError   keys and certificates
+    └── TooSlow            everything that had to be done until then took too long
 
 Each boundary translates once: AdmissionReview status in `webhook`, gRPC code in `plugin`, exit
 code in `accelbind`. The text of an error is a sentence for a person: what is wrong, and what to do.
@@ -67,6 +69,10 @@ class NotAllowed(AskerError):
     """A container may not have what it is about to be given."""
 
 
+class NotMapped(NotAllowed):
+    """A container may not have what its namespace doesn't map."""
+
+
 class WorldError(AccelbindError):
     """What was asked is fine, the world is not."""
 
@@ -109,3 +115,7 @@ class ClusterError(WorldError):
 
 class CertificateError(WorldError):
     """Keys and certificates."""
+
+
+class TooSlow(WorldError):
+    """What had to be done until a moment has taken too long as a whole."""

@@ -191,7 +191,7 @@ def read_wish(
             f"the API server has pod {place} on node {quote(pod.spec.node_name)}, and this is"
             f" {quote(node)}; if that is one node, set --node-name to the name in the cluster"
         )
-    who = f"container {quote(container)} of pod {place}"
+    who = called(container, place)
     every = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
     found = [each for each in every if each.name == container]
     if len(found) != 1:
@@ -235,6 +235,11 @@ def _functions(env: Iterable[_Variable], who: str, interface_id: str) -> tuple[s
         have, lack = ("REGION", "AFU") if number in regions else ("AFU", "REGION")
         raise NotAllowed(f"{who} sets FPGA_{have}_{number} without FPGA_{lack}_{number}")
     return tuple(afus[number] for number in sorted(afus) if regions[number] == interface_id)
+
+
+def called(container: str, place: Place) -> str:
+    """How people call a container: `container "c" of pod ns/p`."""
+    return f"container {quote(container)} of pod {place}"
 
 
 def agree(wishes: Sequence[Wish]) -> Wish:

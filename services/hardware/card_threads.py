@@ -52,6 +52,12 @@ class CardThreads:
                 if lane.stuck_since is not None
             }
 
+    @property
+    def working(self) -> frozenset[str]:
+        """The cards that are being worked on, stuck or not."""
+        with self._lock:
+            return frozenset(self._lanes)
+
     def run(self, card: str, call: Callable[[], T], *, seconds: float, what: str) -> T:
         """The result of a call on a card; waits for the calls before it.
 

@@ -11,6 +11,7 @@ from plugin.app import Plugin
 from plugin.options import PluginOptions
 from plugin.settings import PluginSettings
 from services.domain.devices import PluginMode
+from services.domain.mappings import MappingIndex, NamespaceMappings, build_index, parse
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -31,6 +32,8 @@ def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> P
         "metrics_port": 0,
         "ports_file": folder / "ports",
         "scan_interval": 0.05,
+        "bitstreams": folder / "bitstreams",
+        "state_dir": folder / "state",
     }
     return PluginSettings(**(defaults | values)).options()
 
@@ -42,6 +45,7 @@ class Pods:
         self.pods: dict[tuple[str, str], dict[str, Any]] = {}
         self.error: Exception | None = None
         self.delay: asyncio.Event | None = None
+        self.mapped = mapping_both_functions()
 
     def add(self, pod: dict[str, Any]) -> dict[str, Any]:
         metadata = pod["metadata"]
@@ -55,6 +59,25 @@ class Pods:
             raise self.error
         pod = self.pods.get((namespace, name))
         return None if pod is None else json.dumps(pod).encode()
+
+    async def mappings(self, namespace: str) -> NamespaceMappings:
+        if self.error is not None:
+            raise self.error
+        return self.mapped.namespace(namespace)
+
+
+def mapping_both_functions(mode: str = "region") -> MappingIndex:
+    """The mappings of namespace ns, which has both functions of A10 cards and their region."""
+    spec = {"interfaceId": A10_INTERFACE}
+    objects: list[dict[str, Any]] = [
+        {"kind": "AcceleratorFunction", "spec": spec | {"afuId": afu, "mode": mode}}
+        for afu in (NLB0, NLB3)
+    ]
+    objects.append({"kind": "FpgaRegion", "spec": spec})
+    for number, each in enumerate(objects):
+        each["apiVersion"] = "fpga.intel.com/v2"
+        each["metadata"] = {"name": f"m{number}", "namespace": "ns"}
+    return build_index(map(parse, objects))
 
 
 def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]]:

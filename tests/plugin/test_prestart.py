@@ -1,4 +1,4 @@
-"""Region mode: what starts, what doesn't, and what the pod's events say."""
+"""Region mode where functions are only verified: what starts, what doesn't, what the events say."""
 
 import asyncio
 import json
@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from plugin import prestart
+from plugin import claims, prestart
+from plugin.approval_file import ApprovalFile
+from plugin.claims import Claims
+from plugin.options import PluginOptions
 from plugin.prestart import FunctionGate
 from plugin.worker import Worker
 from services.domain.devices import PluginMode
@@ -35,6 +38,10 @@ from tests.plugin.support import (
 pytestmark = pytest.mark.anyio
 
 
+def verifying(folder: Path) -> PluginOptions:
+    return settings(folder, PluginMode.REGION, programming="none")
+
+
 async def start(
     kubelet: KubeletStandIn, pods: Pods, spec: dict[str, Any], *, count: int = 1
 ) -> PodState:
@@ -56,7 +63,7 @@ async def test_a_container_starts_on_the_function_it_wants(
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods) as plugin:
+    async with running(verifying(short_dir), pods) as plugin:
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert runs(admitted, "c")
         assert [each.container_path for each in admitted["c"].granted.devices] == [
@@ -70,7 +77,7 @@ async def test_a_container_that_wants_another_function_waits_until_it_is_there(
 ) -> None:
     card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert not runs(admitted, "c")
         assert (
@@ -88,7 +95,7 @@ async def test_a_restarted_container_is_verified_again(
 ) -> None:
     card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert runs(admitted, "c")
         rack.set_afu(card, NLB3)
@@ -103,7 +110,7 @@ async def test_an_init_container_and_the_app_container_that_has_its_device(
 ) -> None:
     rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         init = container("init", REGION, 1, functions(NLB0))
         same = pod("same", container("c", REGION, 1, functions(NLB0)), init=[init])
         admitted = await start(kubelet, pods, same)
@@ -121,7 +128,7 @@ async def test_two_regions_with_two_functions_in_any_order(
     rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         wants = pod("p", container("c", REGION, 2, functions(NLB3, NLB0)))
         assert (await start(kubelet, pods, wants, count=2))["c"].running
 
@@ -167,7 +174,7 @@ async def test_what_can_not_be_verified_does_not_start(
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, prepare(pods))
         assert not admitted["c"].started
     assert_matches(text, said(kubelet))
@@ -182,7 +189,7 @@ async def test_without_the_api_server_nothing_starts_and_the_event_says_what_to_
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    async with running(settings(short_dir, PluginMode.REGION)):
+    async with running(verifying(short_dir)):
         spec = pod("p", container("c", REGION, 1, functions(NLB0)))
         admitted = await start(kubelet, Pods(), spec)
         assert not admitted["c"].started
@@ -194,7 +201,7 @@ async def test_a_function_that_can_not_be_read_does_not_start(
 ) -> None:
     card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert runs(admitted, "c")
         rack.break_(card, Fault.AFU_EMPTY)
@@ -239,14 +246,16 @@ class Setting:
         async def fresh(_seconds: float) -> Tree:
             return self.tree()
 
-        return FunctionGate(
+        known = Claims(
             checkpoint=self.checkpoint,
             pod_logs_dir=self.logs,
             node="n1",
             pods=self.pods,
-            fresh_tree=fresh,
+            enforced=False,
+            approvals=ApprovalFile(self.rack.root / "approvals.json", self.worker),
             worker=self.worker,
         )
+        return FunctionGate(known, node="n1", fresh_tree=fresh)
 
     async def check(self) -> None:
         await self.gate().check(REGION, ["dfl-fme.0"])
@@ -301,8 +310,8 @@ async def test_files_that_hang_are_given_up(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    monkeypatch.setattr(prestart, "FILES_SECONDS", 0.05)
-    monkeypatch.setattr(prestart, "read_checkpoint", lambda _path: release.wait(30))
+    monkeypatch.setattr(claims, "FILES_SECONDS", 0.05)
+    monkeypatch.setattr(claims, "read_checkpoint", lambda _path: release.wait(30))
     with pytest.raises(HardwareError, match=r"reading .*checkpoint hangs"):
         await setting.check()
     release.set()

@@ -2,7 +2,7 @@ import pytest
 
 from services.domain.devices import PluginMode
 from services.domain.enforcement import Enforce, check_functions, check_resource, is_enforced
-from services.domain.errors import NotAllowed
+from services.domain.errors import NotMapped
 from services.domain.mappings import NamespaceMappings
 from services.domain.startup import Wish
 from tests.services.domain.building import (
@@ -55,7 +55,7 @@ def test_functions_that_are_mapped_may_be_had() -> None:
     ],
 )
 def test_functions_that_are_not_mapped_may_not(known: tuple[Object, ...], interface: str) -> None:
-    with pytest.raises(NotAllowed, match=r"wants AFU .* no AcceleratorFunction of mode region in"):
+    with pytest.raises(NotMapped, match=r"wants AFU .* no AcceleratorFunction of mode region in"):
         check_functions(Wish(WHO, (NLB0, NLB3)), mappings(*known), interface)
 
 
@@ -75,5 +75,5 @@ def test_a_resource_that_is_mapped_may_be_had() -> None:
 def test_a_resource_that_is_not_mapped_may_not(
     resource: str, known: tuple[Object, ...], mode: PluginMode, kind: str
 ) -> None:
-    with pytest.raises(NotAllowed, match=f"was given {resource}, and no {kind} in namespace def"):
+    with pytest.raises(NotMapped, match=f"was given {resource}, and no {kind} in namespace def"):
         check_resource(WHO, resource, mappings(*known), mode)

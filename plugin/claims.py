@@ -1,0 +1,192 @@
+"""Who is starting, and what may it have? What has to be known before a container starts.
+
+The kubelet names the devices; who is starting has to be found out (`services.domain.startup` tells
+how). What that needs is fetched here: the kubelet's checkpoint and log folders from this node's
+disk, the pod and its namespace's mappings from the API server. What was allowed is remembered:
+while the API server is away, a container that was allowed to start may start again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from plugin.approval_file import ApprovalFile
+from plugin.worker import Worker
+from services.domain import startup
+from services.domain.approvals import Approval
+from services.domain.devices import PluginMode
+from services.domain.enforcement import check_functions, check_resource
+from services.domain.errors import ClusterError, NotAllowed
+from services.domain.mappings import NamespaceMappings
+from services.domain.startup import Candidate, Place, Wish
+from services.kubelet.checkpoint import pod_folders, read_checkpoint
+
+FILES_SECONDS: Final = 10.0
+"""For reading the kubelet's files."""
+
+log = structlog.get_logger(room="plugin")
+
+
+class PodSource(Protocol):
+    """Where pods and mappings come from."""
+
+    async def get_pod(self, namespace: str, name: str) -> bytes | None:
+        """A pod as JSON; None where there is none.
+
+        Raises:
+            ClusterError: Nobody can tell.
+        """
+
+    async def mappings(self, namespace: str) -> NamespaceMappings:
+        """What a namespace maps now.
+
+        Raises:
+            ClusterError: Nobody can tell.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """The containers that may be starting, each with its pod, and the pods that are alive."""
+
+    found: tuple[tuple[Candidate, Place], ...]
+    living: frozenset[str]
+
+
+class Claims:
+    """What containers that are about to start may have.
+
+    Args:
+        checkpoint: The kubelet's checkpoint.
+        pod_logs_dir: Where the folders of pods' logs are.
+        node: This node's name.
+        pods: The API server; None if there is no access to it, then nothing is allowed.
+        enforced: Whether namespaces' mappings are asked.
+        approvals: What was allowed before.
+        worker: Where to read the kubelet's files.
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpoint: Path,
+        pod_logs_dir: Path,
+        node: str,
+        pods: PodSource | None,
+        enforced: bool,
+        approvals: ApprovalFile,
+        worker: Worker,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._pod_logs_dir = pod_logs_dir
+        self._node = node
+        self._pods = pods
+        self._enforced = enforced
+        self._approvals = approvals
+        self._worker = worker
+
+    async def wish(self, resource: str, ids: Sequence[str], interface_id: str) -> Wish:
+        """What the container that was given regions wants in them.
+
+        Args:
+            resource: Full name of the regions' resource.
+            ids: The regions that it was given.
+            interface_id: Canonical interface id of that resource.
+
+        Raises:
+            NotAllowed: It may not have that, or nobody can tell who it is.
+            ClusterError: The API server is away, and it was not allowed before.
+        """
+
+        async def ask(pods: PodSource, candidate: Candidate, place: Place) -> Wish:
+            body = await pods.get_pod(place.namespace, place.name)
+            wish = startup.read_wish(
+                body, place, candidate.container, node=self._node, interface_id=interface_id
+            )
+            if self._enforced:
+                check_functions(wish, await pods.mappings(place.namespace), interface_id)
+            return wish
+
+        return startup.agree(await self._allowed(resource, ids, ask))
+
+    async def permit(self, resource: str, ids: Sequence[str], mode: PluginMode) -> str:
+        """Return who is starting, if its namespace maps what it was given.
+
+        Args:
+            resource: Full resource name.
+            ids: The devices of it that it was given.
+            mode: The node's, af or regiondevel.
+
+        Raises:
+            NotAllowed: Its namespace doesn't, or nobody can tell who it is.
+            ClusterError: The API server is away, and it was not allowed before.
+        """
+
+        async def ask(pods: PodSource, candidate: Candidate, place: Place) -> Wish:
+            who = startup.called(candidate.container, place)
+            check_resource(who, resource, await pods.mappings(place.namespace), mode)
+            return Wish(who, ())
+
+        return (await self._allowed(resource, ids, ask))[0].who
+
+    async def _allowed(self, resource: str, ids: Sequence[str], ask: "_Ask") -> list[Wish]:
+        """What each container that may be starting wants and may have."""
+        if self._pods is None:
+            raise NotAllowed(
+                "nobody can tell what this container may have, since this plugin has no access to"
+                " the API server: run it with a service account that may get pods and list"
+                " mappings, or set --kubeconfig or KUBECONFIG"
+            )
+        who = await self._who(resource, ids)
+        try:
+            wishes = [await ask(self._pods, *each) for each in who.found]
+        except ClusterError as error:
+            return await self._approved(who, resource, ids, error)
+        devices = tuple(sorted(set(ids)))
+        approvals = [
+            Approval(each.pod_uid, each.container, resource, devices, wish.who, wish.functions)
+            for (each, _), wish in zip(who.found, wishes, strict=True)
+        ]
+        await self._approvals.add(approvals, living=who.living)
+        return wishes
+
+    async def _approved(
+        self, who: _Who, resource: str, ids: Sequence[str], error: ClusterError
+    ) -> list[Wish]:
+        wishes = []
+        for candidate, place in who.found:
+            approval = await self._approvals.find(candidate, resource, set(ids))
+            if approval is None:
+                raise ClusterError(
+                    f"{error}; {startup.called(candidate.container, place)} has not been allowed to"
+                    " start here before, so it has to wait"
+                ) from error
+            wishes.append(approval.wish)
+        log.warning(
+            "starts as it was allowed to before, since nobody can be asked",
+            resource=resource,
+            devices=list(ids),
+            container=wishes[0].who,
+            reason=str(error),
+        )
+        return wishes
+
+    async def _who(self, resource: str, ids: Sequence[str]) -> _Who:
+        def read() -> _Who:
+            entries = read_checkpoint(self._checkpoint)
+            found = startup.candidates(entries, resource, ids)
+            folders = pod_folders(self._pod_logs_dir)
+            placed = tuple((each, startup.find_place(folders, each.pod_uid)) for each in found)
+            return _Who(placed, frozenset(entry.pod_uid for entry in entries))
+
+        return await self._worker.run(
+            read, seconds=FILES_SECONDS, what=f"reading {self._checkpoint}"
+        )
+
+
+class _Ask(Protocol):
+    async def __call__(self, pods: PodSource, candidate: Candidate, place: Place) -> Wish:
+        """What a container wants, if it may have it."""

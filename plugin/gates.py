@@ -1,0 +1,106 @@
+"""What is asked before a container starts, by the node's mode and the plugin's settings.
+
+In mode region always: a container's function is its own to name, but not to be trusted with. In
+modes regiondevel and af where mappings are enforced; `auto` leaves that where nothing says how to
+reach an API server, since then there is nobody to ask at all.
+"""
+
+from collections.abc import Callable
+
+from plugin.approval_file import ApprovalFile
+from plugin.claims import Claims, PodSource
+from plugin.discovery import Discovery
+from plugin.options import PluginOptions, Programming
+from plugin.prestart import FunctionGate, MappingGate, RegionGate, StartGate
+from plugin.region_work import Counts, RegionWork
+from plugin.worker import Worker
+from services.domain.devices import Inventory, PluginMode
+from services.domain.enforcement import Enforce, is_enforced
+from services.hardware.bitstreams import BitstreamStorage
+from services.hardware.card_threads import CardThreads
+from services.hardware.programming import Programmer
+from services.kubelet.channel import checkpoint_file
+
+
+class Gates:
+    """Makes a mode's gate; what all gates share is here.
+
+    Args:
+        options: What the process has to know.
+        pods: The API server; None where nothing says how to reach it.
+        scan: Reads the cards as they are, those that are worked on too.
+        counts: What to count programming with.
+        files: Where to read the kubelet's files.
+        bitstreams: Where to read bitstreams, and cards for who programs them.
+        cards: Where cards are worked on.
+    """
+
+    def __init__(
+        self,
+        options: PluginOptions,
+        *,
+        pods: PodSource | None,
+        scan: Callable[[], Inventory],
+        counts: Counts,
+        files: Worker,
+        bitstreams: Worker,
+        cards: CardThreads,
+    ) -> None:
+        self._options = options
+        self._pods = pods
+        self._scan = scan
+        self._counts = counts
+        self._files = files
+        self._bitstreams = bitstreams
+        self._cards = cards
+        self._approvals = ApprovalFile(options.state_dir / "approvals.json", files)
+
+    def of(self, mode: PluginMode, discovery: Discovery) -> StartGate | None:
+        """What the kubelet has to ask in a mode; None if it need not.
+
+        Args:
+            mode: The mode.
+            discovery: What looks at the cards in it.
+        """
+        enforced = self._is_enforced(mode)
+        if mode is not PluginMode.REGION:
+            return MappingGate(self._claims(enforced=True), mode) if enforced else None
+        claims = self._claims(enforced=enforced)
+        if self._options.programming is Programming.PRESTART:
+            return RegionGate(claims, self._work(discovery))
+        return FunctionGate(
+            claims,
+            node=self._options.node_name,
+            fresh_tree=lambda seconds: discovery.fresh_tree(seconds=seconds),
+        )
+
+    def _is_enforced(self, mode: PluginMode) -> bool:
+        enforce = self._options.enforce_mappings
+        if enforce is Enforce.AUTO and self._pods is None:
+            return False
+        return is_enforced(enforce, mode)
+
+    def _claims(self, *, enforced: bool) -> Claims:
+        options = self._options
+        return Claims(
+            checkpoint=checkpoint_file(options.kubelet_dir),
+            pod_logs_dir=options.pod_logs_dir,
+            node=options.node_name,
+            pods=self._pods,
+            enforced=enforced,
+            approvals=self._approvals,
+            worker=self._files,
+        )
+
+    def _work(self, discovery: Discovery) -> RegionWork:
+        options = self._options
+        return RegionWork(
+            programs=Programmer(options.root, options.state_dir, look=self._scan),
+            storage=BitstreamStorage(options.bitstreams),
+            cards=self._cards,
+            scan=self._scan,
+            worker=self._bitstreams,
+            node=options.node_name,
+            counts=self._counts,
+            done=discovery.look_now,
+        )

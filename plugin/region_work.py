@@ -1,0 +1,195 @@
+"""Regions made ready for a container: what isn't there is programmed, and every port is reset.
+
+What to do in which region is decided as a whole (`services.domain.programming`), from the cards as
+they are at this moment; then all cards work at once, each in a thread of its own. A region that is
+ready stays so if another one fails: the kubelet asks again, and what is there by then isn't done
+again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NoReturn, Protocol
+
+import structlog
+
+from plugin.worker import Worker
+from services.domain.bitstreams import OPENCL_AFU
+from services.domain.devices import Inventory
+from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError
+from services.domain.programming import Assignment, Plan, plan
+from services.domain.regions import Region, regions_of
+from services.domain.startup import Wish
+from services.hardware.bitstreams import BitstreamStorage
+from services.hardware.card_threads import CardThreads
+from services.hardware.programming import Image, Programmed
+
+LOOK_SECONDS: Final = 8.0
+"""For reading the cards."""
+
+LOAD_SECONDS: Final = 15.0
+"""For reading a bitstream from the disk."""
+
+WORK_SECONDS: Final = 20.0
+"""For a card to be programmed: the whole `PreStartContainer` has 25, the kubelet gives it 30."""
+
+_OPENCL_LENGTH: Final = 40
+
+log = structlog.get_logger(room="plugin")
+
+
+class Programs(Protocol):
+    """What programs ports; `services.hardware.programming.Programmer` does."""
+
+    def ensure(self, port: str, image: Image) -> Programmed:
+        """Sees that a function is in a port, freshly reset; may take long, or hang."""
+
+    def recorded(self, inventory: Inventory) -> Mapping[str, str]:
+        """The OpenCL program in each port that has one, by the port's name."""
+
+
+class Counts(Protocol):
+    """What is counted of programming."""
+
+    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
+        """A function was programmed."""
+
+    def programming_ended(self, outcome: str) -> None:
+        """A region was made ready (`programmed`, `kept`), or couldn't be (`failed`)."""
+
+
+class RegionWork:
+    """Makes a node's regions ready.
+
+    Args:
+        programs: Programs ports.
+        storage: This node's bitstreams.
+        cards: Where to program.
+        scan: Reads the cards.
+        worker: Where to read cards and bitstreams.
+        node: This node's name.
+        counts: What to count with.
+        done: Told after each piece of work, so that what has changed is seen.
+    """
+
+    def __init__(
+        self,
+        *,
+        programs: Programs,
+        storage: BitstreamStorage,
+        cards: CardThreads,
+        scan: Callable[[], Inventory],
+        worker: Worker,
+        node: str,
+        counts: Counts,
+        done: Callable[[], None],
+    ) -> None:
+        self._programs = programs
+        self._storage = storage
+        self._cards = cards
+        self._scan = scan
+        self._worker = worker
+        self._node = node
+        self._counts = counts
+        self._done = done
+
+    async def fulfil(self, wish: Wish, ids: Sequence[str], interface_id: str) -> Plan:
+        """Sees that a container's functions are in its regions.
+
+        Args:
+            wish: What it wants and may have.
+            ids: The regions that it was given.
+            interface_id: Canonical interface id that they must have.
+
+        Returns:
+            What was there, and what was programmed.
+
+        Raises:
+            AccelbindError: One of them isn't ready; of several, the first one's reason.
+        """
+        regions, recorded = await self._worker.run(
+            self._look, seconds=LOOK_SECONDS, what="reading the cards"
+        )
+        planned = plan(wish, ids, regions, recorded, interface_id=interface_id)
+        work = [
+            *(self._keep(regions[each.region], each) for each in planned.kept),
+            *(self._programme(regions[each.region], each) for each in planned.programmed),
+        ]
+        try:
+            await _all(work)
+        finally:
+            self._done()
+        return planned
+
+    def _look(self) -> tuple[dict[str, Region], Mapping[str, str]]:
+        inventory = self._scan()
+        return regions_of(inventory), self._programs.recorded(inventory)
+
+    async def _keep(self, region: Region, what: Assignment) -> None:
+        """Resets the ports of a region whose function is there."""
+        await self._ensure(region, what, _image_there(region, what))
+
+    async def _programme(self, region: Region, what: Assignment) -> None:
+        try:
+            bitstream = await self._worker.run(
+                lambda: self._storage.load(region.interface_id, what.function),
+                seconds=LOAD_SECONDS,
+                what=f"reading a bitstream from {self._storage.folder}",
+            )
+        except BitstreamMissing as error:
+            self._counts.programming_ended("failed")
+            raise BitstreamMissing(
+                f"{error} on node {self._node}; install it with: accelbind bitstream install FILE"
+            ) from error
+        except AccelbindError:
+            self._counts.programming_ended("failed")
+            raise
+        await self._ensure(region, what, Image.of(bitstream))
+
+    async def _ensure(self, region: Region, what: Assignment, image: Image) -> None:
+        try:
+            found = await self._cards.run_async(
+                region.address or region.card,
+                lambda: self._programs.ensure(what.port, image),
+                seconds=WORK_SECONDS,
+                what=f"programming {what.port}",
+            )
+        except AccelbindError:
+            self._counts.programming_ended("failed")
+            raise
+        if found.programmed:
+            self._counts.programmed(region.interface_id, what.function, found.seconds)
+        self._counts.programming_ended("programmed" if found.programmed else "kept")
+        log.info(
+            "region programmed" if found.programmed else "region has its function",
+            region=region.name,
+            port=what.port,
+            interface=region.interface_id,
+            function=what.function,
+            seconds=round(found.seconds, 3),
+            remarks=list(found.remarks),
+        )
+
+
+def _image_there(region: Region, what: Assignment) -> Image:
+    """A function that a port carries: its file isn't needed, and need not be on this node."""
+    opencl = len(what.function) == _OPENCL_LENGTH
+
+    def changed() -> NoReturn:
+        raise HardwareError(
+            f"{what.port} has just been given another function: the kubelet will try again"
+        )
+
+    return Image(
+        interface_id=region.interface_id,
+        afu_id=OPENCL_AFU if opencl else what.function,
+        data=changed,
+        record=what.function if opencl else None,
+    )
+
+
+async def _all(work: Sequence[Awaitable[None]]) -> None:
+    """Waits for all, whatever comes of each, and raises what the first of them did."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
