@@ -122,8 +122,9 @@ class Endpoint:
 
     async def told(self) -> None:
         """Waits until the kubelet, if it counts any devices, has been sent them as they are now."""
-        while self.state is not State.REGISTERED and self._counted:
-            await asyncio.sleep(TOLD_SECONDS)  # it is lost, and registered once more
+        # Lost, and soon registered once more; seldom enough to look for it rather than be told.
+        while self.state is not State.REGISTERED and self._counted:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(TOLD_SECONDS)
         if self.server is not None:
             await self.server.told()
 
