@@ -1,27 +1,42 @@
-"""`make bench`: everything the README's figures come from, in one run."""
+"""`make bench`: everything the README's figures come from, in one run.
 
-from collections.abc import Iterator
+`python -m benchmarks serving sync` runs some of them, by the names in `BENCHES`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import admission, scan, serving, sync
+from benchmarks import admission, scan, serving, sync, webhook
 from benchmarks.measure import machine
 
 BENCHES = {
-    "Admission: bytes to bytes, without TLS and HTTP": (admission.HEADINGS, admission.rows),
-    "Serving: admissions over TLS, against fixed bytes": (serving.HEADINGS, serving.rows),
-    "Mappings: an API server's, in one namespace and in many": (sync.HEADINGS, sync.rows),
-    "Scan: sysfs to cards; tree: cards to resources": (scan.HEADINGS, scan.rows),
+    "admission": ("Admission: bytes to bytes, without TLS and HTTP", admission),
+    "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
+    "sync": ("Mappings: an API server's, in one namespace and in many", sync),
+    "webhook": ("Webhook: the process, following an API server", webhook),
+    "scan": ("Scan: sysfs to cards; tree: cards to resources", scan),
 }
+"""By name: a title, and a module with `HEADINGS` and `rows`."""
 
 
-def main() -> None:
-    """Runs all benches and prints a table each."""
-    console = Console(width=100, highlight=False)
+def main(chosen: Sequence[str] = ()) -> None:
+    """Runs benches and prints a table each.
+
+    Args:
+        chosen: names of some; all if empty.
+    """
+    if unknown := set(chosen) - set(BENCHES):
+        raise SystemExit(f"no bench is called {', '.join(unknown)}: choose of {', '.join(BENCHES)}")
+    console = Console(width=120, highlight=False)
     console.print(f"accelbind benchmarks · {machine()}")
-    for title, (headings, rows) in BENCHES.items():
-        console.print(_table(title, headings, rows()))
+    for name in chosen or BENCHES:
+        title, bench = BENCHES[name]
+        console.print(f"load {os.getloadavg()[0]:.1f} before the next")
+        console.print(_table(title, bench.HEADINGS, bench.rows()))
 
 
 def _table(title: str, headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Table:
@@ -34,4 +49,4 @@ def _table(title: str, headings: tuple[str, ...], rows: Iterator[tuple[str, ...]
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

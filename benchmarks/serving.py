@@ -92,13 +92,14 @@ def serving(mappings: int, namespaces: int) -> Iterator[Server]:
             [*command, "--mappings", str(mappings), "--namespaces", str(namespaces)]
         )
         try:
-            yield Server(process.pid, _ports(process, folder), issued.ca_certificate)
+            yield Server(process.pid, ports_of(process, folder), issued.ca_certificate)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(START_SECONDS)
 
 
-def _ports(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]:
+def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]:
+    """Waits until a process has written `ports.json` into a folder; what is in it."""
     deadline = time.monotonic() + START_SECONDS
     ports = folder / "ports.json"
     while not ports.exists():

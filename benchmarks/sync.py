@@ -48,12 +48,12 @@ def rows() -> Iterator[Row]:
 def _measure(number: int, namespaces: int, changes: int) -> Measured:
     with (
         tempfile.TemporaryDirectory(prefix="accelbind-bench-") as folder,
-        _server(number, namespaces) as port,
+        serving(number, namespaces) as port,
     ):
-        kubeconfig = Path(folder, "kubeconfig")
-        kubeconfig.write_text(_kubeconfig(f"http://127.0.0.1:{port}"))
+        file = Path(folder, "kubeconfig")
+        file.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
         told = subprocess.run(
-            [sys.executable, "-m", "benchmarks.sync_client", kubeconfig, str(changes)],
+            [sys.executable, "-m", "benchmarks.sync_client", file, str(changes)],
             check=True,
             capture_output=True,
             text=True,
@@ -62,7 +62,8 @@ def _measure(number: int, namespaces: int, changes: int) -> Measured:
 
 
 @contextmanager
-def _server(number: int, namespaces: int) -> Iterator[int]:
+def serving(number: int, namespaces: int) -> Iterator[int]:
+    """Runs an API server of so many mappings; its port."""
     arguments = [sys.executable, "-m", "benchmarks.sync_server", str(number), str(namespaces)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -71,7 +72,8 @@ def _server(number: int, namespaces: int) -> Iterator[int]:
             process.kill()
 
 
-def _kubeconfig(server: str) -> str:
+def kubeconfig(server: str) -> str:
+    """A kubeconfig that leads to a server."""
     return json.dumps(
         {
             "current-context": "bench",

@@ -2,7 +2,9 @@
 
 Run as a process of its own: `python -m benchmarks.sync_server NUMBER NAMESPACES`; it prints its
 port. Lists are paged, watches are open until told otherwise. `GET /changes?rate=R&number=N` has N
-objects change, R a second (0: as fast as they are read), and answers with the last of them.
+objects change, R a second (0: as fast as they are read), and answers with the last of them. `GET
+/expire` ends the watches as too old, and answers how many there were; `GET /watches` tells how many
+there are, `GET /lists` how many lists of all functions were asked for.
 """
 
 import asyncio
@@ -37,6 +39,10 @@ OBJECT = (
     '"interfaceId":"%(interface)s","mode":"region"}}'
 )
 """As kubectl makes them: most of an object is what the API server keeps about it."""
+EXPIRED = (
+    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+    b'"message":"too old resource version","reason":"Expired","code":410}}\n'
+)
 
 
 class SyncServer:
@@ -47,6 +53,7 @@ class SyncServer:
         self._namespaces = namespaces
         self._versions = count(1000)
         self._watchers: list[asyncio.StreamWriter] = []
+        self._lists = 0
 
     def object(self, number: int, version: int) -> bytes:
         """One object; its AFU id is another one in each version."""
@@ -70,6 +77,12 @@ class SyncServer:
                 if target.path == "/changes":
                     last = await self._change(int(query["number"]), float(query["rate"]))
                     await _answer(writer, last)
+                elif target.path == "/expire":
+                    await _answer(writer, b"%d" % await self._expire())
+                elif target.path == "/watches":
+                    await _answer(writer, b"%d" % len(self._watchers))
+                elif target.path == "/lists":
+                    await _answer(writer, b"%d" % self._lists)
                 elif "watch" in query:
                     await self._watch(target.path, writer)
                     await reader.read()
@@ -81,6 +94,7 @@ class SyncServer:
     def _page(self, path: str, query: dict[str, str]) -> bytes:
         start = int(query.get("continue", 0))
         number = self._number if path == FUNCTIONS else 0
+        self._lists += path == FUNCTIONS and start == 0
         end = min(number, start + int(query["limit"]))
         following = str(end) if end < number else ""
         metadata = json.dumps({"resourceVersion": "1000", "continue": following}).encode()
@@ -92,6 +106,14 @@ class SyncServer:
         await writer.drain()
         if path == FUNCTIONS:
             self._watchers.append(writer)
+
+    async def _expire(self) -> int:
+        """Ends the watches; returns how many there were."""
+        ended, self._watchers = self._watchers, []
+        for watcher in ended:
+            watcher.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(EXPIRED), EXPIRED))
+            await watcher.drain()
+        return len(ended)
 
     async def _change(self, number: int, rate: float) -> bytes:
         loop = asyncio.get_running_loop()
