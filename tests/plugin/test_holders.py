@@ -53,3 +53,43 @@ async def test_a_kubelet_that_is_away_tells_nothing(
     (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
     with pytest.raises(KubeletError, match="can't be opened"):
         await source(short_dir).read()
+
+
+async def test_what_can_be_told_is_told_though_a_part_is_missing(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
+        spec = pod("p", container("c", AF), init=[container("i", AF)])
+        await kubelet.settled(await kubelet.admit(spec))
+        both = (Holder("ns", "p", "c"), Holder("ns", "p", "i"))
+        look = await source(short_dir).look()
+        assert (look.holders, look.problems) == ({(AF, "dfl-port.0"): both}, ())
+
+        text = checkpoint.read_bytes()
+        checkpoint.write_bytes(b"{")
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): (Holder("ns", "p", "c"),)}
+        assert look.problems[0].startswith("init containers that have devices aren't known: ")
+        checkpoint.write_bytes(text)
+
+        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): (Holder("", "", "i"), both[0])}
+        assert look.problems[0].startswith("pods of init containers aren't known: ")
+        (short_dir / "elsewhere").rename(short_dir / "k/pod-logs")
+
+        await kubelet.stop()
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): both}
+        assert look.problems[0].startswith("pods that have ended may be among the holders: ")
+
+
+async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
+    look = await source(short_dir).look()
+    assert look.holders == {}
+    (problem,) = look.problems
+    assert problem.startswith("whose the devices are isn't known, there is no checkpoint either: ")
+    assert problem.endswith("No such file or directory")
