@@ -140,7 +140,7 @@ def program(
     from services.hardware.bitstreams import read_bitstream  # noqa: PLC0415 - the same
     from services.hardware.programming import Image  # noqa: PLC0415 - the same
 
-    programmer = _programmer(root, state_dir, user_clock)
+    programmer = _programmer(root, state_dir, timeout, user_clock)
     with fpga_run.exit_codes():
         image = Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -174,7 +174,7 @@ def reset(
     """
     from accelbind import fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(root, state_dir)
+    programmer = _programmer(root, state_dir, timeout)
     with fpga_run.exit_codes():
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
     _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
@@ -224,7 +224,7 @@ def release(
     """
     from accelbind import fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(root, state_dir)
+    programmer = _programmer(root, state_dir, timeout)
     with fpga_run.exit_codes():
         fpga_run.in_time(fme, lambda: programmer.release(fme, port), timeout)
     told = {"device": fme, "port": port, "outcome": "released"}
@@ -248,14 +248,17 @@ def assign(
     """
     from accelbind import fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(root, state_dir)
+    programmer = _programmer(root, state_dir, timeout)
     with fpga_run.exit_codes():
         fpga_run.in_time(fme, lambda: programmer.assign(fme, port), timeout)
     told = {"device": fme, "port": port, "outcome": "assigned"}
     _done(output, f"port {port} of {fme} is assigned", told)
 
 
-def _programmer(root: Path, state_dir: Path, user_clock: str = "require") -> "Programmer":
+def _programmer(
+    root: Path, state_dir: Path, timeout: float, user_clock: str = "require"
+) -> "Programmer":
+    """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.domain.errors import InvalidSettings  # noqa: PLC0415 - as above
     from services.hardware.programming import Programmer  # noqa: PLC0415 - the same
     from services.hardware.user_clock import ClockPolicy  # noqa: PLC0415 - the same
@@ -265,7 +268,7 @@ def _programmer(root: Path, state_dir: Path, user_clock: str = "require") -> "Pr
     except ValueError as error:
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
-    return Programmer(root, state_dir, clock=policy)
+    return Programmer(root, state_dir, clock=policy, lock_seconds=timeout / 2)
 
 
 def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from services.hardware.ioctls import (
     region_info,
 )
 from services.hardware.pci import DEVICES
-from services.hardware.port_holders import who_has
+from services.hardware.port_holders import holders_of
 from services.hardware.port_session import opened_node, translated
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_device
 from services.hardware.scan import scan
@@ -105,10 +105,6 @@ def _port(place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
         "powerState": files.text("power_state"),
     }
     told |= _asked(place, files)
-    try:
-        told["usedBy"] = [str(holder) for holder in who_has(files.node())]
-    except HardwareError:
-        told["usedBy"] = []
     engine = place.engine.fme.problems if place.engine else ()
     told["problems"] = _problems((*engine, *place.port.problems))
     return told
@@ -127,6 +123,7 @@ def _asked(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]
                 told: dict[str, Any] = {"apiVersion": api_version(descriptor, calls)}
                 if isinstance(place, PortPlace):
                     told |= _regions(descriptor, place)
+                told["usedBy"] = [str(each) for each in holders_of(descriptor, files.node())]
             except OSError as error:
                 raise translated(error, f"{place.name} can't be asked") from error
     except HardwareError as error:

@@ -167,6 +167,10 @@ class Bed:
             pairs = _pairs("remove", f"/{function.entry_folder}", function.class_folder)
             self._send(UDEV.pack(b"libudev\0", 0xFEEDCAFE) + SIZES.pack(40, 40, len(pairs)) + pairs)
 
+    def split(self, address: str, port: int) -> str:
+        """Splits a port of a card off to a virtual function."""
+        return self.rack.move_to_vf(address, port)
+
     def tell(self, address: str, action: str) -> None:
         """Sends the uevent of a card's class entry, in udev's format."""
         entry = self.rack._functions[address].entry_folder
@@ -220,10 +224,15 @@ class Bed:
             client.complete(0, 0)
 
     def _put(self, address: str, port: int, afu_id: str) -> None:
-        if address in self.rack.addresses:
-            self.rack.set_afu(address, afu_id, port)
-        else:
+        """Puts a function into a port, which a virtual function may have."""
+        functions = self.rack._functions
+        if address not in functions:
             (self.root / address / "afu_id").write_text(f"{afu_id}\n")
+            return
+        for each in (address, *functions[address].virtual):
+            for place, found in enumerate(functions[each].ports):
+                if found.number == port:
+                    self.rack.set_afu(each, afu_id, place)
 
     def let_go(self, done: bool = True) -> int:
         """Ends the reconfigurations that hang; how many did."""

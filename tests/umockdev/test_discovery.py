@@ -11,11 +11,11 @@ from statistics import median
 
 import pytest
 
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.cards import NLB0, NLB3
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, REGION, container, pod
 from tests.support import Process, Processes, require_shared
-from tests.umockdev.beds import TestBed
+from tests.umockdev.beds import TestBed, described
 
 pytestmark = pytest.mark.anyio
 
@@ -149,41 +149,6 @@ async def test_devices_in_umockdevs_own_words_are_found(host: Host) -> None:
     host.start()
     await host.offers({AF: 1})
     assert await host.gives(AF) == ["/dev/dfl-port.0"]
-
-
-def described(card: str) -> str:
-    inner = f"{card}/dfl-fme.0/dfl-fme-region.0/fpga_region/region1"
-    return f"""\
-P: {card.partition("/fpga_region")[0]}
-E: SUBSYSTEM=pci
-E: PCI_SLOT_NAME=0000:05:00.0
-A: vendor=0x8086
-A: device=0x0b30
-A: class=0x120000
-
-P: {card}
-E: SUBSYSTEM=fpga_region
-A: compat_id=
-
-P: {card}/dfl-fme.0
-N: dfl-fme.0
-E: DEVNAME=/dev/dfl-fme.0
-E: SUBSYSTEM=platform
-A: dev=245:0
-A: ports_num=1
-
-P: {inner}
-E: SUBSYSTEM=fpga_region
-A: compat_id={A10_INTERFACE}
-
-P: {card}/dfl-port.0
-N: dfl-port.0
-E: DEVNAME=/dev/dfl-port.0
-E: SUBSYSTEM=platform
-A: dev=244:0
-A: id=0
-A: afu_id={NLB0}
-"""
 
 
 SNAPSHOTS = [
