@@ -34,6 +34,7 @@ from webhook.figures import Figures, State, WebhookCollector
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
+from webhook.watching import hanging_told, tell_readiness
 
 PROBE_SECONDS: Final = 3.0
 
@@ -103,12 +104,14 @@ class Webhook:
         async with self.metrics:
             await self.metrics.start(self._settings.host, self._settings.metrics_port)
             self._followers = [
+                asyncio.create_task(tell_readiness(lambda: self.readiness.because)),
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
             ]
             try:
-                yield
+                with hanging_told():
+                    yield
             finally:
                 for follower in self._followers:
                     follower.cancel()
@@ -124,6 +127,7 @@ class Webhook:
             await _first(parts, self.server.listening.wait())
             self._announce()
             await _first(parts, stop.wait())
+            self._followers[0].cancel()  # that it is not ready any more is no news now
             self.gate.draining = True
             await asyncio.wait([serving], timeout=self._settings.drain_seconds)
         finally:
