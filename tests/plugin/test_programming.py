@@ -1,0 +1,326 @@
+"""Region mode where functions are programmed: kubelet and driver are stood in for."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugin import region_work
+from services.domain.devices import PluginMode
+from services.domain.errors import ClusterError
+from services.domain.mappings import EMPTY_INDEX
+from services.hardware.bitstreams import BitstreamStorage
+from simulator.bitstreams import make_aocx, make_gbs
+from simulator.cards import A10_INTERFACE, CardSpec, Rack
+from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.kubelet.standin import KubeletStandIn
+from simulator.kubelet.states import PodState
+from tests.plugin.support import (
+    NLB0,
+    NLB3,
+    REGION,
+    Pods,
+    container,
+    functions,
+    mapping_both_functions,
+    pod,
+    running,
+    settings,
+)
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
+PROGRAM = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def driver(rack: Rack) -> Iterator[DriverStandIn]:
+    with DriverStandIn(rack.root) as driver:
+        yield driver
+
+
+@pytest.fixture
+def storage(short_dir: Path) -> BitstreamStorage:
+    return BitstreamStorage(short_dir / "bitstreams")
+
+
+def install(storage: BitstreamStorage, *afus: str, carrying: str = "") -> None:
+    """Installs synthetic bitstreams; `carrying` is what is in them whatever they say."""
+    for afu in afus:
+        source = storage.folder.parent / "new.gbs"
+        source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu)))
+        storage.install(source, force=True)
+
+
+async def start(
+    kubelet: KubeletStandIn, pods: Pods, spec: dict[str, Any], *, count: int = 1
+) -> PodState:
+    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= count)
+    return await kubelet.settled(await kubelet.admit(pods.add(spec)))
+
+
+def wants(name: str, *afus: str) -> dict[str, Any]:
+    return pod(name, container("c", REGION, len(afus), functions(*afus)))
+
+
+def said(kubelet: KubeletStandIn) -> str:
+    return "\n".join(event.message for event in kubelet.events)
+
+
+async def test_a_container_starts_once_its_function_was_programmed(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    install(storage, NLB3)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods) as plugin:
+        admitted = await start(kubelet, pods, wants("p", NLB3))
+        assert admitted["c"].running
+        assert [(each.what, each.port, each.afu_id) for each in driver.done] == [
+            ("programmed", "intel-fpga-port.0", NLB3),
+            ("reset", "intel-fpga-port.0", NLB3),
+        ]
+        counts = plugin._metrics._programmings
+        assert counts.labels("programmed")._value.get() == 1
+        assert plugin._metrics._programming.labels(A10_INTERFACE, NLB3)._sum.get() > 0
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
+
+
+async def test_what_is_there_is_not_programmed_again_but_reset_before_each_start(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: admitted["c"].running)
+        assert [each.what for each in driver.done] == ["reset", "reset"]
+
+
+async def test_a_restarted_container_has_its_function_programmed_again_if_it_was_lost(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    install(storage, NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        rack.set_afu(card, NLB3)
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: admitted["c"].running)
+        assert [each.afu_id for each in driver.programmed] == [NLB0]
+
+
+async def test_a_missing_bitstream_is_named_in_the_pods_events_and_heals_once_installed(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, storage: BitstreamStorage
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        assert not admitted["c"].started
+        assert "code = NotFound" in said(kubelet)
+        assert (
+            f"no bitstream for AFU {NLB0} (interface {A10_INTERFACE}) in {storage.folder} on node"
+            " n1; install it with: accelbind bitstream install FILE"
+        ) in said(kubelet)
+        install(storage, NLB0)
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_an_init_and_an_app_container_that_share_a_region_programme_it_once(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(storage, NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        init = container("init", REGION, 1, functions(NLB0))
+        spec = pod("p", container("c", REGION, 1, functions(NLB0)), init=[init])
+        admitted = await start(kubelet, pods, spec)
+        await kubelet.until(lambda: admitted["c"].running)
+        assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
+
+
+async def test_several_regions_are_programmed_with_the_least_work(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    install(storage, NLB3)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB3, NLB0), count=2)
+        assert admitted["c"].running
+        assert [each.afu_id for each in driver.programmed] == [NLB3]
+
+
+async def test_an_opencl_program_is_known_by_its_record(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
+    source = short_dir / "x.aocx"
+    source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
+    storage.install(source)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
+        admitted = await start(kubelet, pods, wants("p", PROGRAM))
+        assert admitted["c"].running
+        assert len(driver.programmed) == 1
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: admitted["c"].running)
+        assert len(driver.programmed) == 1
+
+
+async def test_what_the_namespace_does_not_map_is_not_programmed(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    install(storage, NLB3)
+    pods = Pods()
+    pods.mapped = EMPTY_INDEX
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB3))
+        assert not admitted["c"].started
+        assert "code = PermissionDenied" in said(kubelet)
+        assert "no AcceleratorFunction of mode region in namespace ns maps that" in said(kubelet)
+        assert driver.done == []
+        pods.mapped = mapping_both_functions()
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_while_the_api_server_is_away_only_what_was_allowed_starts_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for _ in range(2):
+        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    options = settings(short_dir, PluginMode.REGION)
+    async with running(options, pods):
+        allowed = await start(kubelet, pods, wants("allowed", NLB0))
+        assert allowed["c"].running
+    pods.error = ClusterError("the API server https://k can't be reached")
+    async with running(options, pods):  # another process would read the same approvals
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        await kubelet.restart_container(allowed, "c")
+        await kubelet.until(lambda: allowed["c"].running)
+        other = await start(kubelet, pods, wants("other", NLB0))
+        assert not other["c"].started
+        assert "has not been allowed to start here before" in said(kubelet)
+        pods.error = None
+        await kubelet.until(lambda: other["c"].running)
+
+
+async def test_another_function_than_the_metadata_says_does_not_start(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, storage: BitstreamStorage
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(storage, NLB0, carrying=OPENCL_AFU)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods) as plugin:
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        assert not admitted["c"].started
+        assert "code = Internal" in said(kubelet)
+        assert f'shows AFU "{OPENCL_AFU}" and not {NLB0} after it was programmed' in said(kubelet)
+        assert plugin._metrics._programmings.labels("failed")._value.get() >= 1
+        install(storage, NLB0)
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_hardware_that_refuses_is_told_and_tried_again(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(storage, NLB0)
+    driver.refuse = True
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        assert not admitted["c"].started
+        assert "the hardware refused" in said(kubelet)
+        driver.refuse = False
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = BitstreamStorage(short_dir / "bitstreams")
+    monkeypatch.setattr(region_work, "WORK_SECONDS", 0.3)
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(storage, NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        driver.go_on.clear()
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        assert not admitted["c"].started
+        assert "code = DeadlineExceeded" in said(kubelet)
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 0)
+        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        other = await start(kubelet, pods, wants("other", NLB0))
+        assert other["c"].running
+        driver.go_on.set()
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(storage, NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods) as plugin:
+        driver.go_on.clear()
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
+        admitted = await kubelet.admit(pods.add(wants("p", NLB0)))
+        starting = asyncio.create_task(kubelet.settled(admitted))
+        await eventually_async(lambda: bool(plugin._cards.working))
+        rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
+        await plugin._discovery.run_once()
+        assert kubelet.allocatable.get(REGION) == 1
+        driver.go_on.set()
+        await starting
+        assert admitted["c"].running
+        assert kubelet.allocatable.get(REGION) == 1
