@@ -83,9 +83,19 @@ def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[d
         number += 1
         while number in used:
             number += 1
-        variables.append({"name": f"FPGA_REGION_{number}", "value": interface_id})
-        variables.append({"name": f"FPGA_AFU_{number}", "value": afu_id})
+        region, afu = _NAMES[number] if number < _FEW else _names(number)
+        variables.append({"name": region, "value": interface_id})
+        variables.append({"name": afu, "value": afu_id})
     return variables
+
+
+def _names(number: int) -> tuple[str, str]:
+    """Return the names of the two variables for a function."""
+    return f"FPGA_REGION_{number}", f"FPGA_AFU_{number}"
+
+
+_FEW = 65  # numbers up to the usual limit of units
+_NAMES = [_names(number) for number in range(_FEW)]
 
 
 def _unreadable(variables: Iterable[EnvVar], values: dict[str, dict[int, str]]) -> Iterator[str]:

@@ -167,6 +167,7 @@ class _Maps:
             pairs=self.pairs.keys(),
             rejected=self.reasons,
             region_modes=self.region_modes,
+            sharers=self.pairs,
         )
 
 

@@ -140,6 +140,7 @@ class NamespaceMappings:
             `by_name` as well is served all the same.
         region_modes: each region's physical name and the modes of the mappings to it; see
             `modes_of`.
+        sharers: how many mappings have each of the `pairs`.
     """
 
     namespace: str
@@ -154,6 +155,9 @@ class NamespaceMappings:
         default_factory=lambda: MappingProxyType({})
     )
     region_modes: collections.abc.Mapping[str, frozenset[Mode]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    sharers: collections.abc.Mapping[tuple[str, str], int] = field(
         default_factory=lambda: MappingProxyType({})
     )
 
@@ -175,6 +179,13 @@ class NamespaceMappings:
             mapping: of this namespace, or one that could be.
             limit: how many mappings to the resource are looked at; None for all.
         """
+        # Most functions of a region have no twin, however many others the region has.
+        if mapping.pair is not None:
+            known = self.by_name.get(mapping.name)
+            if self.sharers.get(mapping.pair, 0) <= (
+                known is not None and known.pair == mapping.pair
+            ):
+                return None
         twins = [
             other
             for other in islice(self.by_resource.get(mapping.resource, ()), limit)
@@ -268,7 +279,7 @@ def build_namespace(
     for mapping in mappings:
         first = by_kind[mapping.kind].setdefault(mapping.name, mapping)
         if first is not mapping:
-            reasons[mapping.name] = f"{mapping.label} is there more than once; the first one counts"
+            reasons[mapping.name] = repeated(mapping.kind, namespace, mapping.name)
     for refused in rejected:
         reasons.setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
@@ -276,6 +287,11 @@ def build_namespace(
         reasons[name] = clash(namespace, name)
         del functions[name], regions[name]
     return _index_namespace(namespace, functions | regions, reasons)
+
+
+def repeated(kind: str, namespace: str, name: str) -> str:
+    """Return what is odd about a name that two objects of a kind have."""
+    return f"{label(kind, namespace, name)} is there more than once; the first one counts"
 
 
 def clash(namespace: str, name: str) -> str:
@@ -320,20 +336,21 @@ def _index_namespace(
 ) -> NamespaceMappings:
     gathered: dict[str, list[Mapping]] = {}
     modes: dict[str, frozenset[Mode]] = {}
-    pairs: set[tuple[str, str]] = set()
+    sharers: dict[tuple[str, str], int] = {}
     for mapping in by_name.values():
         gathered.setdefault(mapping.resource, []).append(mapping)
         if mapping.mode is not Mode.AF:
             modes[mapping.resource] = with_mode(modes.get(mapping.resource), mapping.mode)
         if mapping.pair is not None:
-            pairs.add(mapping.pair)
+            sharers[mapping.pair] = sharers.get(mapping.pair, 0) + 1
     return NamespaceMappings(
         namespace,
         by_name=MappingProxyType(by_name),
         by_resource=MappingProxyType({key: tuple(found) for key, found in gathered.items()}),
-        pairs=frozenset(pairs),
+        pairs=frozenset(sharers),
         rejected=MappingProxyType(reasons),
         region_modes=MappingProxyType(modes),
+        sharers=MappingProxyType(sharers),
     )
 
 

@@ -205,19 +205,18 @@ def _function_name(function: Function, mappings: NamespaceMappings) -> str:
 
 def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, ...]:
     """Return what is odd about a pod that is fine."""
-    warnings = []
+    warnings: list[str] = []
     seen: dict[frozenset[Mode], Place] = {}
     for plan in plans:
         if plan.modes is not None and plan.modes not in seen:
-            warnings += [
-                _mixed(other, modes, plan.place, plan.modes)
-                for modes, other in seen.items()
-                if not modes & plan.modes
-            ]
+            for modes, other in seen.items():
+                if not modes & plan.modes:
+                    warnings.append(_mixed(other, modes, plan.place, plan.modes))
             seen[plan.modes] = plan.place
-        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
-            warnings += _of_name(key, mapping, mappings)
-    return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS]
+        for ask in plan.mapped:
+            if ask.mapping is not None:
+                warnings += _of_name(ask.key, ask.mapping, mappings)
+    return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS] if warnings else ()
 
 
 def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
