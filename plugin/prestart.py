@@ -11,17 +11,19 @@ All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import structlog
 
 from plugin.claims import Claims
-from plugin.region_work import RegionWork
 from services.domain import startup
 from services.domain.devices import PluginMode
 from services.domain.errors import InvalidName, TooSlow
 from services.domain.names import RegionName, decode
 from services.domain.tree import Tree
+
+if TYPE_CHECKING:  # what programs is for the nodes that do
+    from plugin.region_work import RegionWork
 
 T = TypeVar("T")
 
@@ -57,7 +59,7 @@ class RegionGate:
         work: Makes regions ready.
     """
 
-    def __init__(self, claims: Claims, work: RegionWork) -> None:
+    def __init__(self, claims: Claims, work: "RegionWork") -> None:
         self._claims = claims
         self._work = work
 
