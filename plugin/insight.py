@@ -55,10 +55,9 @@ class Insight:
             worker=own_worker("sensors"),
             look_now=lambda: discovery().look_now(),
         )
+        looks = own_worker("looks")
         source = HolderSource(
-            kubelet_dir=options.kubelet_dir,
-            pod_logs_dir=options.pod_logs_dir,
-            worker=own_worker("holders"),
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=looks
         )
         self._holding = Holding(source, options.kubelet_dir)
         self._view = DeviceView(
@@ -83,7 +82,7 @@ class Insight:
                 cdi_dir=options.cdi_dir,
                 clear_errors=options.clear_errors,
             ),
-            worker=own_worker("access"),
+            worker=looks,
             inventory=lambda: discovery().inventory,
         )
         metrics.show(self._access)

@@ -1,6 +1,9 @@
-from collections.abc import Mapping
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +14,10 @@ from plugin.server import ResourceServer
 from services.domain.devices import Device, Inventory, PluginMode, Problem
 from services.domain.errors import KubeletError
 from services.domain.tree import Memory, Tree, empty_tree
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, running, settings
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +125,75 @@ async def test_before_the_first_scan_and_while_scans_hang_it_is_not_ready() -> N
     assert await ready(FakeDiscovery(inventory=None)) == (503, "the first scan is under way\n")
     hanging = FakeDiscovery(trouble="the scan hangs")
     assert await ready(hanging, FakeEndpoint()) == (503, "the scan hangs\n")
+
+
+async def test_a_server_that_takes_connections_and_no_calls_makes_the_plugin_dead(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        endpoint = plugin._serving.endpoints[AF]
+        await eventually_async(lambda: endpoint.state is State.REGISTERED)
+        assert (await plugin._healthz())[0] == 200
+        assert endpoint.server is not None
+        path, endpoint.server.path = endpoint.server.path, short_dir / "deaf.sock"
+        status, text = await plugin._healthz()
+        assert (status, text) == (
+            503,
+            f"{AF} doesn't answer on {short_dir}/deaf.sock: UNAVAILABLE\n",
+        )
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.bind(str(short_dir / "deaf.sock"))
+            deaf.listen()
+            status, text = await plugin._healthz()
+        assert status == 503
+        assert text.startswith(silent)
+        # Whether it is ready is another question, and the kubelet's view is as before.
+        assert (await plugin._readyz())[0] == 200
+        assert kubelet.allocatable == {AF: 1}
+        endpoint.server.path = path
+        assert (await plugin._healthz())[0] == 200
+
+
+async def test_a_server_that_hangs_in_a_call_makes_the_plugin_dead(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "CALL_SECONDS", 0.2)
+    rack.add_card(CardSpec())
+    stuck = asyncio.Event()
+    stuck.set()
+    answer = ResourceServer.GetDevicePluginOptions
+
+    async def hangs(self: ResourceServer, request: Any, context: Any) -> Any:
+        await stuck.wait()
+        return await answer(self, request, context)
+
+    monkeypatch.setattr(ResourceServer, "GetDevicePluginOptions", hangs)
+    async with running(settings(short_dir)) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        await eventually_async(lambda: plugin._serving.endpoints[AF].state is State.REGISTERED)
+        stuck.clear()
+        status, text = await plugin._healthz()
+        assert status == 503
+        assert text.endswith(".sock: DEADLINE_EXCEEDED\n")
+        stuck.set()
+        assert (await plugin._healthz())[0] == 200
+
+
+async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        await eventually_async(lambda: _status(plugin._readyz, 200))
+        await kubelet.stop()
+        kubelet.delete_sockets(own=True)
+        await eventually_async(lambda: _status(plugin._readyz, 503))
+        assert (await plugin._healthz())[0] == 200
+
+
+async def _status(probe: Callable[[], Awaitable[probes.Answer]], wanted: int) -> bool:
+    return (await probe())[0] == wanted
