@@ -1,0 +1,177 @@
+"""Mappings asked on the node, and what is remembered of the answers."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from plugin.approval_file import ApprovalFile
+from plugin.worker import Worker
+from services.domain.approvals import Approval
+from services.domain.devices import PluginMode
+from services.domain.errors import ClusterError
+from services.domain.mappings import EMPTY_INDEX
+from services.domain.startup import Candidate
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from simulator.kubelet.states import PodState
+from tests.plugin.support import (
+    AF,
+    NLB0,
+    REGION,
+    Pods,
+    container,
+    mapping_both_functions,
+    pod,
+    running,
+    settings,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def start(kubelet: KubeletStandIn, pods: Pods, resource: str, name: str = "p") -> PodState:
+    spec: dict[str, Any] = pods.add(pod(name, container("c", resource)))
+    await kubelet.until(lambda: kubelet.allocatable.get(resource, 0) >= 1)
+    return await kubelet.settled(await kubelet.admit(spec))
+
+
+def said(kubelet: KubeletStandIn) -> str:
+    return "\n".join(event.message for event in kubelet.events)
+
+
+async def test_in_mode_regiondevel_a_region_is_for_namespaces_that_map_it(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    pods.mapped = EMPTY_INDEX
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
+        admitted = await start(kubelet, pods, REGION)
+        assert not admitted["c"].started
+        assert "code = PermissionDenied" in said(kubelet)
+        assert (
+            f'container "c" of pod ns/p was given {REGION}, and no FpgaRegion in namespace ns maps'
+            " that: create one, or ask for a name that is mapped"
+        ) in said(kubelet)
+        pods.mapped = mapping_both_functions()
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"mode": PluginMode.AF},
+        {"mode": PluginMode.AF, "enforce_mappings": "never"},
+        {"mode": PluginMode.REGIONDEVEL, "enforce_mappings": "never"},
+    ],
+)
+async def test_where_mappings_are_not_asked_anything_starts(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, asked: dict[str, Any]
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    pods.mapped = EMPTY_INDEX
+    resource = AF if asked["mode"] is PluginMode.AF else REGION
+    async with running(settings(short_dir, **asked), pods):
+        assert (await start(kubelet, pods, resource))["c"].running
+
+
+async def test_in_mode_af_mappings_are_asked_if_always(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.AF, enforce_mappings="always"), pods):
+        admitted = await start(kubelet, pods, AF)
+        assert not admitted["c"].started
+        assert "no AcceleratorFunction of mode af in namespace ns maps that" in said(kubelet)
+        pods.mapped = mapping_both_functions("af")
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_while_the_api_server_is_away_a_container_that_was_allowed_starts_again(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
+        admitted = await start(kubelet, pods, REGION)
+        pods.error = ClusterError("the API server https://k can't be reached")
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_where_nothing_says_how_to_reach_an_api_server_auto_asks_nobody(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL)):
+        assert (await start(kubelet, Pods(), REGION))["c"].running
+
+
+async def test_where_nothing_says_how_to_reach_an_api_server_always_refuses(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL, enforce_mappings="always")):
+        assert not (await start(kubelet, Pods(), REGION))["c"].started
+        assert "this plugin has no access to the API server" in said(kubelet)
+
+
+# The file of approvals ----------------------------------------------------------------------------
+
+ALLOWED = Approval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
+
+
+async def found(path: Path) -> Approval | None:
+    file = ApprovalFile(path, Worker("files"))
+    return await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"])
+
+
+async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "approvals.json"
+    await ApprovalFile(path, Worker("files")).add([ALLOWED], living={"uid"})
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert await found(path) == ALLOWED
+
+
+async def test_approvals_of_pods_that_are_gone_go(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    file = ApprovalFile(path, Worker("files"))
+    await file.add([ALLOWED], living={"uid"})
+    await file.add([], living=set())
+    assert await found(path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[{}]", b"\xff"])
+async def test_a_file_that_is_broken_counts_for_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "approvals.json"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert await found(path) is None
+
+
+async def test_a_file_that_others_may_write_counts_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.json"
+    await ApprovalFile(path, Worker("files")).add([ALLOWED], living={"uid"})
+    path.chmod(0o622)
+    assert await found(path) is None
+
+
+async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    file = ApprovalFile(tmp_path / "file" / "approvals.json", Worker("files"))
+    other = Approval("uid", "d", REGION, ("dfl-fme.1",), "who")
+    with structlog.testing.capture_logs() as logs:
+        await file.add([ALLOWED], living={"uid"})
+        await file.add([other], living={"uid"})
+    assert await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"]) == ALLOWED
+    written = [each for each in logs if "can't be written" in each["reason"]]
+    assert len(written) == 1
+    assert "--state-dir" in written[0]["do"]
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208 - names are all that is needed
