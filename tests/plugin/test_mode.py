@@ -1,0 +1,76 @@
+"""Which mode counts."""
+
+import asyncio
+
+import pytest
+
+from plugin.mode import ANNOTATION, Choice, NodeMode, choose
+from services.domain.devices import PluginMode
+
+pytestmark = pytest.mark.anyio
+
+AF, REGION, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
+FLAG = Choice(AF, "flag")
+
+
+@pytest.mark.parametrize("configured", list(PluginMode))
+@pytest.mark.parametrize("annotated", [AF, REGION, DEVEL])
+def test_the_annotation_overrides_whatever_the_flag_says(
+    configured: PluginMode, annotated: PluginMode
+) -> None:
+    annotations = {ANNOTATION: f" {annotated.value}\n", "other": "x"}
+    assert choose(FLAG, configured, annotations) == Choice(annotated, "annotation")
+
+
+def test_the_annotation_is_the_one_that_clusters_have() -> None:
+    assert ANNOTATION == "fpga.intel.com/device-plugin-mode"
+
+
+def test_without_the_annotation_the_flag_counts() -> None:
+    assert choose(Choice(REGION, "annotation"), DEVEL, {"other": "x"}) == Choice(DEVEL, "flag")
+
+
+@pytest.mark.parametrize("value", ["", "regions", "AF", "units", "bdf", "af,region", "\0" * 999])
+def test_a_value_that_is_no_mode_keeps_the_one_before_and_says_so(value: str) -> None:
+    chosen = choose(Choice(REGION, "annotation"), AF, {ANNOTATION: value})
+    assert (chosen.mode, chosen.source) == (REGION, "annotation")
+    assert "none of af, region, regiondevel: it stays in mode region" in chosen.trouble
+    assert len(chosen.trouble) < 300
+    assert chosen.trouble.isprintable()
+
+
+async def test_changes_are_told_and_waited_for() -> None:
+    told: list[tuple[Choice, Choice]] = []
+    mode = NodeMode(AF, told=lambda before, now: told.append((before, now)))
+    mode.take({})
+    waiting = asyncio.create_task(mode.differs(AF))
+    mode.take({ANNOTATION: "nonsense"})
+    mode.take({ANNOTATION: "nonsense"})
+    assert [now.trouble for _, now in told] == [mode.choice.trouble]
+    assert mode.choice.mode is AF
+    mode.take({ANNOTATION: "region"})
+    async with asyncio.timeout(5):
+        await waiting
+    mode.take({})
+    assert [(before.mode, now.mode) for before, now in told[1:]] == [(AF, REGION), (REGION, AF)]
+
+
+async def test_what_is_the_case_at_the_start_is_no_change_unless_it_is_wrong() -> None:
+    told: list[str] = []
+    for value in ("region", "nonsense"):
+        NodeMode(AF, told=lambda _, now: told.append(now.trouble)).take({ANNOTATION: value})
+    assert len(told) == 1
+    assert "nonsense" in told[0]
+
+
+async def test_a_start_waits_for_the_annotation_but_not_for_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mode = NodeMode(AF)
+    await mode.known(0.01)
+    assert "hasn't told this node's annotations yet" in capsys.readouterr().out
+    waiting = asyncio.create_task(mode.known(60))
+    mode.take(None)  # there is an API server, and it doesn't say
+    async with asyncio.timeout(5):
+        await waiting
+    assert mode.choice == FLAG
