@@ -336,7 +336,7 @@ def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: b
     verdict = judge(review.pod, mappings, policy)
     result = verdict.result
     if isinstance(result, Unchanged):
-        return _admit(review, result.reason, result.warnings)
+        return _admit(review, result.reason, result.warnings, verdict.audit)
     if isinstance(result, Refused):
         return _deny(review, result.refusals[0].reason, result.message, verdict.audit)
     if validating:
@@ -344,9 +344,14 @@ def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: b
     return _patch(review, result, verdict)
 
 
-def _admit(review: Review, reason: str, warnings: tuple[str, ...] = ()) -> Answer:
+def _admit(
+    review: Review,
+    reason: str,
+    warnings: tuple[str, ...] = (),
+    audit: dict[str, str] | None = None,
+) -> Answer:
     return Answer(
-        allowed(review.uid, warnings),
+        allowed(review.uid, warnings, audit),
         review.uid,
         Outcome.ALLOWED,
         reason,

@@ -5,12 +5,23 @@ from typing import Final
 import msgspec
 
 from services.domain.mappings import NamespaceMappings
-from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged, mutate
+from services.domain.mutation import (
+    Patched,
+    Policy,
+    Refused,
+    Rewrite,
+    Unchanged,
+    UnchangedReason,
+    mutate,
+)
 from services.domain.pod import Pod
 from services.domain.text import clip, plain
 
-MAX_AUDIT: Final = 2000
+MAX_AUDIT: Final = 8000
 """Characters of one audit annotation: they go into every line of the audit log about the pod."""
+
+REWRITTEN: Final = "rewritten"
+"""What the audit log has for a reason where a pod is patched."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -37,12 +48,13 @@ def judge(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Verdict:
     """
     result = mutate(pod, mappings, policy)
     if isinstance(result, Unchanged):
-        return Verdict(result)
+        silent = result.reason is UnchangedReason.NOTHING_ASKED
+        return Verdict(result, audit=None if silent else {"reason": result.reason.value})
     if isinstance(result, Refused):
         codes = dict.fromkeys(refusal.reason.value for refusal in result.refusals)
         return Verdict(result, audit={"reason": ",".join(codes)})
     rewrites = "; ".join([_spelled(rewrite) for rewrite in result.rewrites])
-    audit = {"rewrites": clip(rewrites, MAX_AUDIT)}
+    audit = {"reason": REWRITTEN, "rewrites": clip(rewrites, MAX_AUDIT)}
     return Verdict(result, _ENCODER.encode(result.operations), audit)
 
 

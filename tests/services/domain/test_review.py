@@ -277,7 +277,8 @@ def test_versions_and_fields_of_the_future_are_no_obstacle() -> None:
 @pytest.mark.parametrize("validating", [False, True])
 def test_a_pod_that_is_fine_is_let_through(obj: Object, reason: str, *, validating: bool) -> None:
     answered = ask(review(obj), validating=validating)
-    assert response(answered) == {"uid": UID, "allowed": True}
+    noted = {} if reason == "nothing-asked" else {"auditAnnotations": {"reason": reason}}
+    assert response(answered) == {"uid": UID, "allowed": True} | noted
     assert (answered.outcome, answered.reason, answered.pod, answered.namespace) == (
         Outcome.ALLOWED,
         reason,
@@ -302,7 +303,8 @@ def test_a_pod_is_patched_and_the_audit_says_how() -> None:
     assert after["spec"]["containers"][0]["env"] == [{"name": "A", "value": "a"}, *pair(1)]
     made = response(answered)
     assert made["auditAnnotations"] == {
-        "rewrites": f"app: fpga.intel.com/nlb0=1 as fpga.intel.com/region-{ARRIA}"
+        "reason": "rewritten",
+        "rewrites": f"app: fpga.intel.com/nlb0=1 as fpga.intel.com/region-{ARRIA}",
     }
     assert made.keys() == {"uid", "allowed", "patchType", "patch", "auditAnnotations"}
     assert (answered.outcome, answered.reason, answered.message) == (Outcome.PATCHED, "", "")
@@ -321,9 +323,9 @@ def test_warnings_come_with_a_patch() -> None:
 
 
 def test_the_audit_of_a_big_pod_is_cut() -> None:
-    obj = pod(*[container(f"c{n}", {LOGICAL + "nlb0": "1"}) for n in range(40)])
+    obj = pod(*[container(f"c{n}", {LOGICAL + "nlb0": "1"}) for n in range(120)])
     audit = response(ask(review(obj)))["auditAnnotations"]["rewrites"]
-    assert len(audit) == 2000
+    assert len(audit) == 8000
     assert audit.endswith("…")
 
 
