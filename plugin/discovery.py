@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from plugin.worker import Worker
 from services.domain.damping import Damping, Health, damp
 from services.domain.devices import Inventory, PluginMode
 from services.domain.errors import HardwareError
-from services.domain.tree import Tree, build_tree, empty_tree
+from services.domain.tree import Memory, Tree, build_tree, empty_tree
 
 SCAN_SECONDS: Final = 15.0
 """For one scan; a thousand ports take a fifth of a second, and 64 cards that hang about six."""
@@ -83,6 +84,10 @@ class Discovery:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
                     await self._wake.wait()
+
+    def recall(self, memory: Memory) -> None:
+        """Takes what was offered before the first look, by a plugin that was here before."""
+        self.tree = replace(self.tree, memory=memory)
 
     def look_now(self) -> None:
         """Asks for a look before the interval is over; a burst is one look."""

@@ -31,11 +31,13 @@ from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
+from plugin.recall import Recall
 from plugin.server import ResourceServer
 from plugin.worker import Worker
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
 from services.domain.tree import Tree
+from services.kubelet.channel import plugins_folder
 from services.runtime.card_events import follow_card_events
 
 END_SECONDS: Final = 4.0
@@ -117,6 +119,8 @@ class ModeServing:
             apply=self._apply,
             scanned=lasting.metrics.scanned,
         )
+        folder, cdi_worker = plugins_folder(options.kubelet_dir), lasting.workers.cdi
+        self._recall = Recall(folder, mode, cdi_worker)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
         self._gate = lasting.gates.of(mode, self.discovery)
@@ -154,7 +158,8 @@ class ModeServing:
 
     def _looking(self) -> Iterator[Task]:
         """What looks at the cards, calls for a look, or does something about what was seen."""
-        yield "discovery", self.discovery.run()
+        yield "discovery", self._discover()
+        yield "recall", self._recall.run()
         yield from self._lasting.beside(self.mode)
         if self.cdi is not None:
             yield "cdi", self.cdi.run()
@@ -164,7 +169,12 @@ class ModeServing:
             root = self._lasting.options.root
             yield "card events", follow_card_events(root, self.discovery.look_now)
 
+    async def _discover(self) -> None:
+        self.discovery.recall(await self._recall.load())
+        await self.discovery.run()
+
     def _apply(self, tree: Tree) -> None:
+        self._recall.take(tree)
         inventory = self.discovery.inventory
         self._lasting.seen(inventory, tree)
         self._lasting.events.seen(inventory, tree)

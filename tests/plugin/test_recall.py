@@ -1,0 +1,139 @@
+"""A plugin that is started again knows what the one before it offered."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from plugin.recall import FILE, Recall
+from plugin.worker import Worker
+from services.domain.devices import Device, DeviceNode, PluginMode
+from services.domain.tree import Memory, Tree
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, running, settings
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def tree(*ids: str) -> Tree:
+    devices = {
+        each: Device(each, AF, healthy=True, nodes=(DeviceNode(each),), card="region0")
+        for each in ids
+    }
+    memory = Memory(PluginMode.AF, {(key, "0000:05:00.0"): each for key, each in devices.items()})
+    return Tree({AF: devices} if devices else {}, (), memory)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@asynccontextmanager
+async def recalling(folder: Path) -> AsyncIterator[Recall]:
+    worker = Worker("recall")
+    recall = Recall(folder, PluginMode.AF, worker)
+    task = asyncio.create_task(recall.run())
+    try:
+        yield recall
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        worker.close()
+
+
+async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
+    rack.break_(card, Fault.AFU_ALL_F)
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        assert kubelet.capacity == {AF: 2}
+        rack.heal(card, Fault.AFU_ALL_F)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+
+
+async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:
+    async with recalling(tmp_path) as recall:
+        assert await recall.load() == Memory(PluginMode.AF)
+        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        await eventually_async((tmp_path / FILE).exists)
+    async with recalling(tmp_path) as recall:
+        loaded = await recall.load()
+        assert [key for key, _ in loaded.devices] == ["dfl-port.0", "dfl-port.1"]
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_folder_that_comes_later_or_is_made_anew_gets_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "device-plugins"
+    async with recalling(folder) as recall:
+        for _ in range(2):
+            recall.take(tree("dfl-port.0"))
+            folder.mkdir()
+
+            def there() -> bool:
+                recall.take(tree("dfl-port.0"))
+                return (folder / FILE).exists()
+
+            await eventually_async(there)
+            (folder / FILE).unlink()
+            await eventually_async(lambda: not any(folder.iterdir()) or there())
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+
+async def test_an_unchanged_tree_is_not_written_again(tmp_path: Path) -> None:
+    async with recalling(tmp_path) as recall:
+        recall.take(tree("dfl-port.0"))
+        await eventually_async((tmp_path / FILE).exists)
+        before = (tmp_path / FILE).stat().st_ino
+        os.link(tmp_path / FILE, tmp_path / "kept")  # so that the inode is not given out again
+        recall.take(tree("dfl-port.0"))
+        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        await eventually_async(lambda: (tmp_path / FILE).stat().st_ino != before)
+        assert not recall._due.is_set()
+
+
+@pytest.mark.parametrize("made", ["rubbish", "folder", "fifo", "link"])
+async def test_what_is_no_memory_is_said_once_and_replaced(
+    tmp_path: Path, made: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / FILE
+    match made:
+        case "rubbish":
+            path.write_bytes(b"\x00{")
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("/etc/passwd")
+    async with recalling(tmp_path) as recall:
+        assert await recall.load() == Memory(PluginMode.AF)
+        recall.take(tree("dfl-port.0"))
+        if made == "folder":
+            await eventually_async(lambda: "can't be written" in recall._trouble)
+        else:
+            await eventually_async(lambda: path.is_file() and not path.is_symlink())
+    assert "remembered no longer than this process lasts" in capsys.readouterr().out
+    assert names(tmp_path) == [FILE], "no half is left"
+
+
+async def test_a_half_that_a_killed_one_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f".{FILE}.new").write_text("half")
+    async with recalling(tmp_path) as recall:
+        recall.take(tree("dfl-port.0"))
+        await eventually_async((tmp_path / FILE).exists)
+    assert names(tmp_path) == [FILE]
