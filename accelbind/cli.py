@@ -6,8 +6,8 @@ Typer app or a plain function, named in `COMMANDS`; it raises what it raises, an
 
 Exit codes: 0 done · 1 the world stands in the way, or the answer is no (a refusal) · 2 the request
 itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own · 130 interrupted.
-A file or folder that isn't there or can't be read is the world. Only for `explain`, whose 1 is an
-answer as that of grep and diff is, it is 2. `fpga` has three more, since scripts
+A file or folder that isn't there or can't be read is the world. Only for `explain` and `check`,
+whose 1 is an answer as that of grep and diff is, it is 2. `fpga` has three more, since scripts
 wait for a busy device. So commands find out by themselves: options for files
 say `readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
 """
@@ -70,6 +70,7 @@ COMMANDS = {
     "explain": LazyCommand(
         "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
     ),
+    "check": LazyCommand("accelbind.check", "app", "Find what is wrong with mappings.", LOOK),
     "names": LazyCommand(
         "accelbind.names", "app", "Translate between ids and resource names.", LOOK
     ),

@@ -47,7 +47,10 @@ class Mode(StrEnum):
     REGION = "region"
     REGIONDEVEL = "regiondevel"
 
+    __hash__ = str.__hash__  # an enum's own is written in Python, and this one is hashed often
 
+
+_AF, _REGION = Mode.AF, Mode.REGION  # looking a member up in its enum takes ten times as long
 _AF_ONLY = frozenset({Mode.AF})
 _FUNCTION_MODES = {mode.value: mode for mode in (Mode.AF, Mode.REGION)}
 _SHARED_MODES = {
@@ -102,7 +105,7 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     @property
     def pair(self) -> tuple[str, str] | None:
         """Interface id and AFU id of a function of mode region, None for anything else."""
-        if self.mode is not Mode.REGION or self.afu_id is None:
+        if self.mode is not _REGION or self.afu_id is None:
             return None
         return self.interface_id, self.afu_id
 
@@ -180,11 +183,10 @@ class NamespaceMappings:
             limit: how many mappings to the resource are looked at; None for all.
         """
         # Most functions of a region have no twin, however many others the region has.
-        if mapping.pair is not None:
+        if (pair := mapping.pair) is not None:
             known = self.by_name.get(mapping.name)
-            if self.sharers.get(mapping.pair, 0) <= (
-                known is not None and known.pair == mapping.pair
-            ):
+            counted = known is mapping or (known is not None and known.pair == pair)
+            if self.sharers.get(pair, 0) <= counted:
                 return None
         twins = [
             other
@@ -339,7 +341,7 @@ def _index_namespace(
     sharers: dict[tuple[str, str], int] = {}
     for mapping in by_name.values():
         gathered.setdefault(mapping.resource, []).append(mapping)
-        if mapping.mode is not Mode.AF:
+        if mapping.mode is not _AF:
             modes[mapping.resource] = with_mode(modes.get(mapping.resource), mapping.mode)
         if mapping.pair is not None:
             sharers[mapping.pair] = sharers.get(mapping.pair, 0) + 1
@@ -405,7 +407,7 @@ def _function(namespace: str, name: str, spec: dict[str, object], note: str | No
     mode = _FUNCTION_MODES.get(asked) if isinstance(asked, str) else None
     if mode is None:
         raise InvalidName(f"spec.mode must be af or region, {_but_is(asked)}")
-    if mode is Mode.AF:
+    if mode is _AF:
         resource = sys.intern(names.function_name(interface_id, afu_id))
     else:
         resource = _region_resource(interface_id)

@@ -1,0 +1,201 @@
+"""`accelbind check mappings`, on folders and on the API server stand-in as a process."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightkube
+import pytest
+import yaml
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.models.core_v1 import NodeStatus
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Node
+
+from accelbind.cli import main
+from tests.support import Processes, accelbind_command, clean_environment, python_module
+
+Function = create_namespaced_resource(
+    "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
+)
+INTERFACE = "ce48969398f05f33946d560708be108a"
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+
+Folder = Callable[..., Path]
+
+
+def function(name: str, **spec: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": {"name": name},
+        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"} | spec,
+    }
+
+
+def region(name: str) -> dict[str, Any]:
+    spec = {"interfaceId": INTERFACE}
+    return function(name) | {"kind": "FpgaRegion", "spec": spec}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Makes a folder of mappings."""
+
+    def make(*objects: dict[str, Any]) -> Path:
+        (tmp_path / "maps").mkdir()
+        (tmp_path / "maps" / "m.yaml").write_text(yaml.safe_dump_all(objects))
+        return tmp_path / "maps"
+
+    return make
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        accelbind_command("check", "mappings", *arguments),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def found(*arguments: str | Path) -> tuple[int, list[tuple[str, str, str]]]:
+    done = run(*arguments, "-o", "json")
+    report = json.loads(done.stdout)
+    listed = [(one["code"], one["namespace"], one["name"]) for one in report["findings"]]
+    return done.returncode, listed
+
+
+def test_a_good_folder_is_fine(folder: Folder) -> None:
+    done = run(folder(function("a"), region("b")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "2 mappings in 1 namespace: nothing found",
+        "not checked: whether nodes have the resources (--nodes FILE tells what they have)",
+        "not checked: whether what is asked for is mapped (--pods FILE tells what is)",
+    ]
+
+
+def test_findings_are_a_table(folder: Folder) -> None:
+    maps = folder(
+        function("a"), function("b"), function("c", mode="no"), function("d"), region("d")
+    )
+    done = run(maps)
+    assert done.returncode == 1
+    head, *rows, last, _, _ = done.stdout.splitlines()
+    assert head.split() == ["FINDING", "NAMESPACE", "OF", "WHAT"]
+    what = head.index("WHAT")
+    assert [row[:what].split() for row in rows] == [
+        ["invalid", "default", "AcceleratorFunction", "c"],
+        ["clash", "default", "d"],
+        ["duplicate", "default", "AcceleratorFunction", "a"],
+    ]
+    assert rows[0][what:].startswith("m.yaml, line ")
+    assert 'spec.mode must be af or region, not "no"' in rows[0]
+    assert last == "2 mappings in 1 namespace: 3 findings"
+
+
+def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
+    maps = folder(function("a"), region("gone"), function("never", interfaceId="0" * 32))
+    nodes = tmp_path / "nodes.json"
+    capacity = {RESOURCE: "1", f"fpga.intel.com/region-{INTERFACE}": "0", "cpu": "4"}
+    one = {"apiVersion": "v1", "kind": "Node", "status": {"capacity": capacity}}
+    one["status"] = {"capacity": capacity, "allocatable": capacity}
+    nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [one]}))
+    pods = tmp_path / "pods.yaml"
+    limits = {"fpga.intel.com/a": 1, "fpga.intel.com/b": 1}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
+    template = {
+        "metadata": {"name": "t"},
+        "spec": {"template": {"spec": {"containers": containers}}},
+    }
+    pods.write_text(yaml.safe_dump({"apiVersion": "batch/v1", "kind": "Job"} | template))
+    expected = [
+        ("unmapped", "default", "Job t"),
+        ("never-advertised", "default", "AcceleratorFunction never"),
+        ("dangling", "default", "FpgaRegion gone"),
+    ]
+    assert found(maps, "--nodes", nodes, "--pods", pods) == (1, expected)
+    assert found(maps, "--nodes", nodes, "--pods", pods, "-n", "team") == (
+        1,
+        [("unmapped", "team", "Job t")] * 2,
+    )
+    assert found(maps, "--nodes", nodes)[1] == expected[1:]
+    assert found(maps, "--pods", pods)[1] == expected[:1]
+    assert found(maps, "--pods", pods, "--domain", "example.org") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "holds no node"),
+        ("kind: Pod\n", "holds no node"),
+        ("- a\n", "holds no node"),
+        ("kind: List\nitems: 5\n", "holds no node"),
+        ("a: {\n", "line 2: not YAML"),
+    ],
+)
+def test_a_file_without_nodes_is_wrong(
+    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text(text)
+    assert main(["check", "mappings", str(folder(function("a"))), "--nodes", str(nodes)]) == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["{maps}", "--kubeconfig", "x"],
+        ["--kubeconfig", "x", "--nodes", "y"],
+        ["--kubeconfig", "x", "--pods", "y"],
+        ["{maps}/absent"],
+        ["{maps}", "--nodes", "{maps}/absent"],
+        ["{maps}", "--pods", "{maps}/absent"],
+        ["{maps}", "-o", "table"],
+    ],
+)
+def test_a_wrong_request_is_exit_code_2(
+    folder: Folder, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = folder(function("a"))
+    filled = [argument.format(maps=maps) for argument in arguments]
+    assert main(["check", "mappings", *filled]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
+    ports = tmp_path / "ports.json"
+    command = python_module("simulator.apiserver", "--dir", tmp_path / "api", "--ports-file", ports)
+    server = processes.start(command, name="api")
+    server.ports(ports)
+    kubeconfig = tmp_path / "api" / "kubeconfig"
+    with lightkube.Client(lightkube.KubeConfig.from_file(kubeconfig)) as client:
+        for name in ("a", "b"):
+            made = function(name)
+            client.create(Function(metadata=ObjectMeta(name=name), spec=made["spec"]))
+        assert found("--kubeconfig", kubeconfig) == (
+            1,
+            [
+                ("never-advertised", "default", "AcceleratorFunction a"),
+                ("never-advertised", "default", "AcceleratorFunction b"),
+                ("duplicate", "default", "AcceleratorFunction a"),
+            ],
+        )
+        client.delete(Function, "b")
+        amounts: dict[str, Any] = {RESOURCE: "1"}
+        node = NodeStatus(capacity=amounts, allocatable=amounts)
+        client.create(Node(metadata=ObjectMeta(name="n"), status=node))
+        done = run("--kubeconfig", kubeconfig)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "1 mapping in 1 namespace: nothing found\n"
+    assert server.terminate() == 0
+    done = run("--kubeconfig", kubeconfig)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the API server ")
