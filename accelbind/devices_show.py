@@ -134,9 +134,14 @@ def cells(row: Row, digits: int = 0) -> tuple[str, ...]:
         row.health,
         ",".join(pods),
         ",".join(containers),
-        "; ".join(reason.message for reason in row.reasons),
+        _why(row),
     )
     return tuple(plain(text, _MESSAGE) or NONE for text in texts)
+
+
+def _why(row: Row) -> str:
+    messages = "; ".join(reason.message for reason in row.reasons)
+    return messages if row.resource or not messages else f"not offered: {messages}"
 
 
 def _function(row: Row, digits: int) -> str:

@@ -250,7 +250,7 @@ def test_what_a_stranger_says_is_shown_on_one_line() -> None:
     head, line = devices_show.lines(Table(devices=(row,)))
     assert "\x1b" not in line
     assert "\n" not in line
-    assert line.split()[-3:] == ["?", "c", "x\\ny"]
+    assert line.split()[-5:] == ["?", "c", "not", "offered:", "x\\ny"]
     assert head.split()[0] == "DEVICE"
 
 

@@ -139,11 +139,8 @@ async def test_a_server_that_takes_connections_and_no_calls_makes_the_plugin_dea
         assert (await plugin._healthz())[0] == 200
         assert endpoint.server is not None
         path, endpoint.server.path = endpoint.server.path, short_dir / "deaf.sock"
-        status, text = await plugin._healthz()
-        assert (status, text) == (
-            503,
-            f"{AF} doesn't answer on {short_dir}/deaf.sock: UNAVAILABLE\n",
-        )
+        silent = f"{AF} doesn't answer on {short_dir}/deaf.sock: "
+        assert await plugin._healthz() == (503, f"{silent}UNAVAILABLE\n")
         with socket.socket(socket.AF_UNIX) as deaf:
             deaf.bind(str(short_dir / "deaf.sock"))
             deaf.listen()
