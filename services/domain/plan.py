@@ -133,6 +133,8 @@ def _resolve(
     direct: list[Ask] = []
     for count in counts:
         key = count.key
+        if key == names.UNIT_RESOURCE:
+            continue  # no mapping stands behind it: pods ask for units by this name
         domain, _, name = key.partition("/")
         mapping = mappings.by_name.get(name)
         if mapping is not None:

@@ -759,6 +759,21 @@ def test_other_domains_can_be_served_beside_ours() -> None:
     )
 
 
+def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
+    policy = Policy(domains=("fpga.intel.com", "b-com.com"), max_units=3)
+    units = "b-com.com/accelerator"
+    before = pod(container("app", {units: "2"}))
+    assert judge(before, policy=policy) == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
+    after = mutated(
+        pod(container("app", {units: "2"}), container("b", {LOGICAL + "nlb0": "1"})), policy=policy
+    )
+    assert limits_of(after) == {units: "2"}
+    result = refused(pod(container("app", {units: "4"})), policy=policy)
+    assert "the limit is 3 units a container" in result.message
+    result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
+    assert "b-com.com/other, which is not mapped in" in result.message
+
+
 def test_the_codes_of_refusals_and_of_unchanged_pods_never_change() -> None:
     assert {reason.value for reason in RefusalReason} == {
         "unknown-name",

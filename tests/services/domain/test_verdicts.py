@@ -19,7 +19,10 @@ def test_a_verdict_comes_with_its_patch_and_what_the_audit_says() -> None:
     verdict = judge(decode(pod(asking())), MAPPINGS, POLICY)
     assert isinstance(verdict.result, Patched)
     assert json.loads(verdict.patch) == verdict.result.operations
-    assert verdict.audit == {"rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}"}
+    assert verdict.audit == {
+        "reason": "rewritten",
+        "rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}",
+    }
 
 
 def test_a_refusal_comes_with_its_codes_each_once() -> None:
