@@ -31,6 +31,7 @@ class _Lane:
     def __init__(self) -> None:
         self.jobs: deque[_Job] = deque()
         self.current: Future[Any] | None = None
+        self.began = 0.0
         self.stuck_since: float | None = None
 
 
@@ -76,19 +77,18 @@ class CardThreads:
             return future.result(seconds)
         except FutureTimeout as error:
             if future.done():
-                raise  # the call's own
+                return future.result()  # in the last moment, or the call's own
             raise self._give_up(card, future, seconds, what) from error
 
     async def run_async(self, card: str, call: Callable[[], T], *, seconds: float, what: str) -> T:
         """As `run`, for an event loop; cancelling it gives the call up too."""
         future = self._submit(card, call, what)
-        limit = asyncio.timeout(seconds)
         try:
-            async with limit:
+            async with asyncio.timeout(seconds):
                 return await asyncio.shield(asyncio.wrap_future(future))
         except TimeoutError as error:
-            if not limit.expired():
-                raise  # the call's own
+            if future.done():
+                return future.result()  # in the last moment, or the call's own
             raise self._give_up(card, future, seconds, what) from error
         except asyncio.CancelledError:
             future.cancel()
@@ -122,10 +122,13 @@ class CardThreads:
         return lane
 
     def _give_up(self, card: str, future: "Future[Any]", seconds: float, what: str) -> DeviceHung:
+        now = time.monotonic()
         with self._lock:
             lane = self._lanes.get(card)
-            if not future.cancel() and lane is not None and lane.current is future:
-                lane.stuck_since = time.monotonic()
+            waited = future.cancel()  # for a call before it, which others may have given up
+            if lane is not None and lane.current is not None:
+                hangs = lane.current is future or (waited and now - lane.began >= seconds)
+                lane.stuck_since = lane.stuck_since or (now if hangs else None)
         return DeviceHung(f"{what} hangs: card {card} gave no answer within {seconds:g} s")
 
     def _work(self, card: str, lane: _Lane) -> None:
@@ -137,7 +140,7 @@ class CardThreads:
                 call, future = lane.jobs.popleft()
                 if not future.set_running_or_notify_cancel():
                     continue
-                lane.current = future
+                lane.current, lane.began = future, time.monotonic()
             _do(call, future)
             with self._lock:
                 lane.current = None
