@@ -52,6 +52,7 @@ _STATUS_REASONS: Final = {
     431: "RequestHeaderFieldsTooLarge",
     500: "InternalError",
 }
+_ADMITTED: Final = (Outcome.PATCHED, Outcome.ALLOWED)
 _OK: Final = 200
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
@@ -179,7 +180,7 @@ class Gate:
             return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))
         figures.seconds.observe(time.perf_counter() - begun)
         figures.count(endpoint, found.outcome, found.reason)
-        if found.outcome is not Outcome.PATCHED and found.outcome is not Outcome.ALLOWED:
+        if found.outcome not in _ADMITTED:
             _tell_refused(endpoint, found)
         elif self._verbose:
             _tell_admitted(endpoint, found)

@@ -35,6 +35,7 @@ Entry: TypeAlias = Mapping | Rejected
 _Group: TypeAlias = tuple[Mapping, ...] | ShardedMap[str, Mapping]
 """The mappings to one resource: a tuple of a few, or a map by name of many."""
 
+_AF: Final = Mode.AF
 _FEW: Final = 32
 _OPEN: Final = 256
 """Namespaces that are being changed at the same time before their changes are gathered in."""
@@ -263,7 +264,7 @@ class _Changes:
         self._by_name[mapping.name] = mapping
         self._groups.add(mapping)
         self._tally.served[mapping.kind] += 1
-        if mapping.mode is not Mode.AF:
+        if mapping.mode is not _AF:
             known = self._modes.get(mapping.resource)
             modes = with_mode(known, mapping.mode)
             if modes is not known:
@@ -326,7 +327,7 @@ class _Groups:
             self._draft(mapping.resource, group)[mapping.name] = mapping
 
     def remove(self, mapping: Mapping) -> None:
-        if mapping.mode is not Mode.AF:
+        if mapping.mode is not _AF:
             self.left.add((mapping.resource, mapping.mode))
         group = self._groups.get(mapping.resource) or ()
         if not isinstance(group, tuple):

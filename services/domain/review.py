@@ -42,6 +42,8 @@ class Outcome(StrEnum):
     DENIED = "denied"
     ERRORED = "errored"
 
+    __hash__ = str.__hash__  # an enum's own is written in Python, and each review is counted
+
 
 class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
     """What kind of object a review is about."""
@@ -168,6 +170,7 @@ class Answer(msgspec.Struct, frozen=True):
     error: Exception | None = None
 
 
+_ALLOWED, _PATCHED = Outcome.ALLOWED, Outcome.PATCHED
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
@@ -353,7 +356,7 @@ def _admit(
     return Answer(
         allowed(review.uid, warnings, audit),
         review.uid,
-        Outcome.ALLOWED,
+        _ALLOWED,
         reason,
         review.namespace,
         review.pod.display_name if review.pod else "",
@@ -365,7 +368,7 @@ def _patch(review: Review, result: Patched, verdict: Verdict) -> Answer:
     return Answer(
         patched(review.uid, verdict.patch, result.warnings, verdict.audit),
         review.uid,
-        Outcome.PATCHED,
+        _PATCHED,
         "",
         review.namespace,
         review.pod.display_name if review.pod else "",
