@@ -35,10 +35,13 @@ class DirectProtocol(BoundedProtocol):
     Attributes:
         gate: Answers reviews; None if all of them take the long way.
         endpoint: What the review that is being read asks for; empty while none is.
+        kept_since: The loop's time when the last review was answered, None while there is another
+            request. uvicorn sets a timer for each answer; who sweeps needs none.
     """
 
     gate: Gate | None = None
     endpoint: str = ""
+    kept_since: float | None = None
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
@@ -50,6 +53,11 @@ class DirectProtocol(BoundedProtocol):
         """Whether a request is being read or answered."""
         cycle: RequestResponseCycle | None = self.cycle
         return bool(self.endpoint) or (cycle is not None and not cycle.response_complete)
+
+    def on_message_begin(self) -> None:
+        """The first bytes of a request."""
+        super().on_message_begin()
+        self.kept_since = None
 
     def on_headers_complete(self) -> None:
         """The head has its end: now it shows which way the request takes."""
@@ -120,6 +128,8 @@ class DirectProtocol(BoundedProtocol):
             status, answer, closing = 500, status_body(500, "accelbind failed; see its log"), True
         head = _HEAD % (status, _REASONS[status], len(answer))
         self.transport.write(head + (_CLOSED if closing else _LEFT_OPEN) + answer)
+        self.server_state.total_requests += 1
         if closing:
             self.transport.close()
-        self.on_response_complete()
+        else:
+            self.kept_since = self.loop.time()

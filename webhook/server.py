@@ -145,16 +145,18 @@ class AdmissionServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
-        """Ends connections whose request doesn't come to its end, until cancelled."""
+        """Ends connections whose request doesn't come (to its end), until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
-            oldest = loop.time() - self._request_seconds
+            now = loop.time()
             for connection in self._connections:
-                since = connection.waiting_since
-                if since is not None and since < oldest:
+                since, kept_since = connection.waiting_since, connection.kept_since
+                if since is not None and now - since > self._request_seconds:
                     log.info("client too slow", client=str(connection.client))
                     connection.transport.abort()
+                elif kept_since is not None and now - kept_since > KEEP_ALIVE:
+                    connection.transport.close()
 
     @property
     def _connections(self) -> list[TimedProtocol]:

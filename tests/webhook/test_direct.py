@@ -13,6 +13,7 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.test_server import connect, serving
+from webhook import server as servers
 from webhook.admission import Receive, Scope, Send
 from webhook.server import AdmissionServer
 
@@ -244,6 +245,26 @@ def test_a_mistake_of_ours_is_a_500_that_is_logged(
         asyncio.run(scenario())
     (line,) = [line for line in logs if line["log_level"] == "error"]
     assert line["event"] == "a request was not answered after a mistake of ours"
+
+
+def test_a_connection_is_kept_for_the_next_review_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with talking(tmp_path) as talk:
+            (connection,) = talk.server._connections
+            for uid in ("1", "2"):
+                talk.writer.write(review(uid))
+                assert patch_of((await talk.answer())[1], uid)
+                assert connection.kept_since is not None
+            talk.writer.write(review("3")[:20])
+            await eventually_async(lambda: connection.kept_since is None)
+            monkeypatch.setattr(servers, "KEEP_ALIVE", 0.05)
+            talk.writer.write(review("3")[20:])
+            assert patch_of((await talk.answer())[1], "3")
+            assert await talk.ended()
+
+    asyncio.run(scenario())
 
 
 def test_while_draining_the_connection_is_closed_after_its_answer(tmp_path: Path) -> None:
