@@ -12,17 +12,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 import yaml
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams, verify_cluster
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
 from services.cluster.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
+from services.cluster.transport import LeanTransport
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
@@ -38,6 +40,8 @@ _TOTAL_SECONDS: Final = 12.0
 """For one request from first to last byte: an answer that drips must not hold a caller."""
 
 _ACCEPT: Final = {"Accept": "application/json"}
+
+_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 _HINTS: Final[Mapping[int, str]] = {
     401: " (is the token still good?)",
@@ -135,7 +139,7 @@ class ClusterClient:
         timeout = httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
         self.server: str = config.cluster.server
         try:
-            self._http = AsyncClient(config, ConnectionParams(timeout=timeout))
+            self._http = AsyncClient(config, _connection_params(config, timeout))
         except (ConfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ClusterError(
                 f"the credentials for {self.server} can't be used: {error}"
@@ -323,6 +327,16 @@ class ClusterClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
             text = str(error) or type(error).__name__
             raise ClusterError(f"{where} can't be asked ({what}): {text}") from error
+
+
+def _connection_params(config: SingleConfig, timeout: httpx2.Timeout) -> ConnectionParams:
+    """With a transport of our own, unless a proxy is in between, which it can't speak to."""
+    if any(os.environ.get(name) for name in _PROXIES):
+        return ConnectionParams(timeout=timeout)
+    user = config.user or User()
+    context = verify_cluster(config.cluster, user, config.abs_file)
+    transport: Any = LeanTransport(context)  # lightkube's hint names blocking ones only
+    return ConnectionParams(timeout=timeout, transport=transport)
 
 
 class _Dropped(ClusterError):
