@@ -31,13 +31,17 @@ REGION = _full(region_name(ARRIA10_DFL))
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A node: its cards, the mode of its plugin, and the capacity that it must get."""
+    """A node: its cards, the mode of its plugin, and the capacity that it must get.
+
+    In mode region it keeps bitstreams, each of an interface id and an AFU id.
+    """
 
     name: str
     mode: str
     driver: str
     cards: tuple[CardSpec, ...]
     capacity: Mapping[str, int]
+    bitstreams: tuple[tuple[str, str], ...] = ()
 
 
 NODES = (
@@ -57,10 +61,11 @@ NODES = (
         "region",
         "DFL",
         (
-            CardSpec(driver="dfl", interface_id=ARRIA10_DFL, afu_ids=(NLB0,)),
-            CardSpec(driver="dfl", interface_id=ARRIA10_DFL, afu_ids=(NLB0,), numa_node=1),
+            CardSpec(driver="dfl", interface_id=ARRIA10_DFL, afu_ids=(NLB3,)),
+            CardSpec(driver="dfl", interface_id=ARRIA10_DFL, afu_ids=(NLB3,), numa_node=1),
         ),
         {REGION: 2},
+        bitstreams=((ARRIA10_DFL, NLB0),),
     ),
 )
 
@@ -86,6 +91,8 @@ class PodPlan:
     containers: tuple[ContainerPlan, ...] = ()
     refusal: tuple[str, ...] = ()
     """Words that the refusal must hold; empty where the pod must run."""
+    programmed: tuple[str, ...] = ()
+    """What the node's driver must have programmed when it runs, an AFU id a time."""
 
     def load(self) -> Json:
         """The pod as its author wrote it."""
@@ -108,9 +115,10 @@ PODS = (
     ),
     PodPlan(
         "2-region.yaml",
-        "A function in a region of its own (mode region)",
+        "A function in a region of its own, programmed before it starts (mode region)",
         "node-region",
         (ContainerPlan("loopback", {REGION: 1}, 1, {**_REGION_ENV, "MODE": "fast"}),),
+        programmed=(NLB0,),
     ),
     PodPlan(
         "3-two-functions.yaml",
@@ -120,12 +128,13 @@ PODS = (
     ),
     PodPlan(
         "4-init-container.yaml",
-        "An init container hands its device on",
+        "An init container hands its device on: programmed once, reset twice",
         "node-region",
         (
             ContainerPlan("self-test", {REGION: 1}, 1, _REGION_ENV, init=True),
             ContainerPlan("loopback", {REGION: 1}, 1, _REGION_ENV),
         ),
+        programmed=(NLB0,),
     ),
     PodPlan(
         "5-misspelt.yaml",

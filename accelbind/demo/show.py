@@ -58,14 +58,15 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     return table
 
 
-def pod(plan: PodPlan, pod: Json, patch: Sequence[Json]) -> RenderableType:
-    """A pod that runs: as written, the patch, and what its containers got."""
+def pod(plan: PodPlan, pod: Json, patch: Sequence[Json], driven: Sequence[Json]) -> RenderableType:
+    """A pod that runs: as written, the patch, what was done for it, and what its containers got."""
     return Group(
         _as_written(plan),
         Text("the webhook's patch", style="bold"),
         Padding(_patch(patch), (0, 0, 1, 2)),
         Text(f"on {pod['spec'].get('nodeName')}", style="bold"),
         Padding(_containers(pod), (0, 0, 0, 2)),
+        *(_done_by_driver(each) for each in driven),
     )
 
 
@@ -99,6 +100,11 @@ def logs(stage: Stage) -> RenderableType:
             for part in stage.parts
         )
     )
+
+
+def _done_by_driver(done: Json) -> RenderableType:
+    line = Text(f"  {done['port']} {done['what']}", style="bold yellow")
+    return line.append(f" with AFU {done['afuId']}" if done["what"] == "programmed" else "")
 
 
 def _as_written(plan: PodPlan) -> RenderableType:

@@ -14,13 +14,14 @@ from accelbind.demo.api import Json, Refused
 from accelbind.demo.checks import Checks
 from accelbind.demo.cluster import NodePlan, PodPlan
 from accelbind.demo.stage import Stage
-from accelbind.demo.suite import WEBHOOK, Suite, raise_suite
+from accelbind.demo.suite import WEBHOOK, Suite, driver_of, raise_suite
 
 PODS = f"/api/v1/namespaces/{cluster.NAMESPACE}/pods"
 
 _DESCRIPTIONS = {
     "api-server": "stand-in for the API server, on port {port}",
     "webhook": "accelbind webhook, over TLS on port {port}",
+    "driver": "stand-in for the driver of the cards of {node}",
     "kubelet": "stand-in for the kubelet of {node}",
     "plugin": "accelbind plugin of {node}",
 }
@@ -90,6 +91,7 @@ def _node(stage: Stage, suite: Suite, plan: NodePlan) -> Json:
 
 def _running(stage: Stage, suite: Suite, console: Console, done: Checks, plan: PodPlan) -> None:
     written = plan.load()
+    before = len(_driven(stage, plan))
     created = suite.api.post(PODS, written)
     patch = _newest_patch(suite.audit)
     name = created["metadata"]["name"]
@@ -99,9 +101,25 @@ def _running(stage: Stage, suite: Suite, console: Console, done: Checks, plan: P
         return pod if checks.has_started(pod, plan) else None
 
     pod = stage.until(look, f"the containers of pod {name} to start")
-    console.print(show.pod(plan, pod, patch))
+    driven = _driven(stage, plan)[before:]
+    console.print(show.pod(plan, pod, patch, driven))
     checks.check_pod(done, plan, written, pod)
+    programmed = tuple(each["afuId"] for each in driven if each["what"] == "programmed")
+    done.equal(f"{name}: programmed before it started", programmed, plan.programmed)
     done.equal(f"{name}: was patched", bool(patch), expected=True)
+
+
+def _driven(stage: Stage, plan: PodPlan) -> list[Json]:
+    """What the driver of a node's cards has done so far; nothing where it isn't needed."""
+    node = next(each for each in cluster.NODES if each.name == plan.node)
+    lines = [
+        line
+        for part in stage.parts
+        if part.name == driver_of(node)
+        for line in part.log.read_text().splitlines()
+    ]
+    every: list[Json] = [json.loads(line) for line in lines]
+    return [each for each in every if "port" in each]
 
 
 def _refused(_stage: Stage, suite: Suite, console: Console, done: Checks, plan: PodPlan) -> None:

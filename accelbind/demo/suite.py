@@ -10,7 +10,10 @@ from accelbind.demo.api import Api, Json
 from accelbind.demo.cluster import NodePlan
 from accelbind.demo.stage import Stage
 from certs.folder import IssuedPaths, issue
+from services.hardware.bitstreams import BitstreamStorage
+from simulator.bitstreams import make_gbs
 from simulator.cards import lay_out
+from simulator.driver import raw_bitstream
 
 HOST = "127.0.0.1"
 SCAN_SECONDS = "1"
@@ -76,6 +79,9 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     """One node: its cards, its kubelet, its plugin; folders short, for the sockets in them."""
     home = stage.folder / plan.name
     lay_out(home / "root", plan.cards)
+    if plan.bitstreams:
+        _install(home, plan)
+        stage.start(driver_of(plan), "simulator.driver", "--root", home / "root")
     node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
     stage.start(
         f"kubelet-{plan.name}",
@@ -86,9 +92,24 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
         f"plugin-{plan.name}",
         "accelbind",
         *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
     )
+
+
+def driver_of(plan: NodePlan) -> str:
+    """Name of the stand-in for the driver of a node's cards."""
+    return f"driver-{plan.name}"
+
+
+def _install(home: Path, plan: NodePlan) -> None:
+    """Puts a node's bitstreams where its plugin looks for them."""
+    storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
+    for interface_id, afu_id in plan.bitstreams:
+        source.write_bytes(make_gbs(interface_id, afu_id, raw_bitstream(afu_id)))
+        storage.install(source)
+    source.unlink()
 
 
 def _register(api: Api, port: int, authority: Path) -> None:
