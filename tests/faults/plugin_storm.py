@@ -48,7 +48,7 @@ def stormy(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator
 
 @contextlib.contextmanager
 def calm(folder: Path, processes: Processes, mode: str, seed: int) -> Iterator[Storm]:
-    """A node on ordinary disks, whose reads answer."""
+    """A node on ordinary disks, to which only happens what a test does."""
     (folder / "cdi").mkdir()
     with _node(folder, processes, mode, seed, Powers()) as made:
         yield made
