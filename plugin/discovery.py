@@ -72,6 +72,8 @@ class Discovery:
         self._apply = apply
         self._scanned = scanned
         self._wake = asyncio.Event()
+        self._built: tuple[tuple[Inventory, Memory], Tree] | None = None
+        """The last tree and what it was built from: most looks see what the last one saw."""
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -107,7 +109,8 @@ class Discovery:
         self.trouble = ""
         tree, self._health = damp(tree, self._health, self._damping, now=time.monotonic())
         report_inventory(self.inventory, inventory)
-        report_tree(self.tree, tree)
+        if tree is not self.tree:
+            report_tree(self.tree, tree)
         self.inventory, self.tree = inventory, tree
         self._apply(tree)
 
@@ -129,8 +132,11 @@ class Discovery:
     def _look(self) -> tuple[Inventory, Tree]:
         """In the worker's thread; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()
-        tree = build_tree(inventory, self._mode, units=self._units, previous=self.tree.memory)
-        return inventory, tree
+        given = inventory, self.tree.memory
+        if self._built is None or self._built[0] != given:
+            tree = build_tree(inventory, self._mode, units=self._units, previous=self.tree.memory)
+            self._built = given, tree
+        return inventory, self._built[1]
 
     def _inventory(self) -> Inventory:
         if self._mode is PluginMode.UNITS:

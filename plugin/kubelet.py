@@ -9,6 +9,7 @@ folder being removed and made again.
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from services.kubelet.channel import KUBELET_SOCKET
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks: a restarted kubelet is seen within this, and registered with soon after."""
+
+SETTLED_NS: Final = 1_000_000_000
+"""A folder whose time is older than this says by it whether anything has come or gone since."""
 
 log = structlog.get_logger(room="plugin")
 
@@ -61,6 +65,8 @@ class KubeletWatch:
         self._changed = asyncio.Event()
         self._trouble = ""
         self._guarded: dict[str, tuple[int, asyncio.Event]] = {}
+        self._seen: tuple[int, ...] | None = None
+        """What the folder was when nothing had just changed in it; None if that can't be told."""
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -95,12 +101,15 @@ class KubeletWatch:
             gone.set()
         else:
             self._guarded[path.name] = (identity.inode, gone)
+            self._seen = None
         try:
             yield gone
         finally:
             self._guarded.pop(path.name, None)
 
     def _look(self) -> None:
+        if not self._is_new():
+            return
         inodes: dict[str, int] = {}
         try:
             with os.scandir(self.folder) as entries:
@@ -118,6 +127,22 @@ class KubeletWatch:
         self._say(before, now)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _is_new(self) -> bool:
+        """Whether something has come or gone since the last look, or may have.
+
+        Any name that comes or goes changes the folder's time, as fine as its file system's clock
+        ticks: what changed just now may change again within the same tick.
+        """
+        seen, self._seen = self._seen, None
+        try:
+            found = self.folder.stat()
+        except OSError:
+            return True
+        now = found.st_dev, found.st_ino, found.st_ctime_ns, found.st_nlink
+        if abs(time.time_ns() - found.st_ctime_ns) > SETTLED_NS:
+            self._seen = now
+        return now != seen
 
     def _say(self, before: Identity | None, now: Identity | None) -> None:
         if now is None:

@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from plugin.worker import Worker
 from services.domain.damping import Damping
 from services.domain.devices import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.domain.errors import HardwareError
-from services.domain.tree import Tree
+from services.domain.tree import Tree, build_tree
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
 
@@ -151,3 +152,29 @@ async def test_a_mistake_in_a_scan_is_not_hidden() -> None:
     setting.found = mistake
     with pytest.raises(ZeroDivisionError):
         await setting.discovery.run()
+
+
+async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[Inventory] = []
+
+    def noted(inventory: Inventory, mode: PluginMode, **named: Any) -> Tree:
+        built.append(inventory)
+        return build_tree(inventory, mode, **named)
+
+    monkeypatch.setattr(module, "build_tree", noted)
+    setting = Setting()
+    for _ in range(5):
+        await setting.discovery.run_once()
+    assert len(built) == 2  # without a memory, and with one
+    assert setting.trees[1] is setting.trees[4]
+    assert setting.trees[0] == setting.trees[4]
+    bad = card(NLB0, Problem("port-errors", "bad"))
+    setting.found = lambda: bad
+    await setting.discovery.run_once()
+    assert [device.healthy for device in setting.discovery.tree.devices()] == [False]
+    setting.found = card
+    for _ in range(3):
+        await setting.discovery.run_once()
+    assert [device.healthy for device in setting.discovery.tree.devices()] == [True]

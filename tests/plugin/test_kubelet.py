@@ -129,3 +129,40 @@ async def test_a_folder_that_can_not_be_listed_has_no_kubelet_and_says_why(
         assert not done
         waiting.cancel()
     assert capsys.readouterr().out.count("Permission denied") == 1
+
+
+async def test_a_folder_in_which_nothing_happens_is_not_listed_again(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[Path] = []
+    scandir = os.scandir
+
+    def noted(folder: Path) -> object:
+        listed.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr("plugin.kubelet.os.scandir", noted)
+    monkeypatch.setattr("plugin.kubelet.SETTLED_NS", 0)
+    watch = KubeletWatch(short_dir)
+    (short_dir / "kubelet.sock").touch()
+    watch._look()
+    watch._look()
+    watch._look()
+    assert len(listed) == 1
+    first = watch.current
+    (short_dir / "kubelet.sock").unlink()
+    watch._look()
+    assert watch.current is None
+    (short_dir / "kubelet.sock").touch()
+    watch._look()
+    assert watch.current not in {None, first}
+
+
+async def test_a_folder_that_has_just_changed_is_listed_each_time(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugin.kubelet.SETTLED_NS", 10**18)
+    watch = KubeletWatch(short_dir)
+    watch._look()
+    assert watch._seen is None
+    assert watch._is_new()
