@@ -12,6 +12,7 @@ import sys
 from typing import BinaryIO, Final, NoReturn
 
 from plugin.options import PluginOptions
+from services.domain.errors import WorldError
 
 _BEGIN: Final = """\
 import os, pickle, signal, sys
@@ -52,7 +53,11 @@ def become(options: PluginOptions, *, debug: bool) -> NoReturn:
     begin = _BEGIN.format(descriptor=descriptor)
     # What follows the code is for who looks at the list of processes.
     arguments = [sys.executable, "-P", "-c", begin, "accelbind", *sys.argv[1:]]
-    os.execve(sys.executable, arguments, ONE_HEAP | os.environ)  # noqa: S606 - ourselves
+    try:
+        os.execve(sys.executable, arguments, ONE_HEAP | os.environ)  # noqa: S606 - ourselves
+    except OSError as error:  # which names no file
+        text = f"{sys.executable} can't be run by user {os.geteuid()}: {error.strerror}"
+        raise WorldError(text) from error
 
 
 def main(file: BinaryIO) -> int:

@@ -142,6 +142,8 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
 
 
 def _of_cards(needs: Needs, inventory: Inventory, cards: Iterable[Card]) -> Iterator[Missing]:
+    if needs.mode is not PluginMode.UNITS:
+        yield from _lacks(needs.root / "sys", READ | SEARCH, "no card is found")
     dev = needs.root / "dev"
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")

@@ -264,6 +264,15 @@ def test_device_nodes_that_may_not_be_looked_at_are_missed(
     assert (found.path, found.permission) == (str(short_dir / "root/dev"), "search")
 
 
+def test_a_root_that_is_closed_is_named(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    forbid(rack.root / "sys", os.R_OK | os.X_OK)
+    (found,) = missing(needs(short_dir), Inventory())
+    assert (found.path, found.loss) == (str(rack.root / "sys"), "no card is found")
+    assert missing(needs(short_dir, PluginMode.UNITS), Inventory()) == ()
+
+
 def test_region_mode_loses_more_without_the_checkpoint(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -261,6 +262,23 @@ def test_the_settings_that_count_can_be_seen(processes: Processes, short_dir: Pa
     assert plugin.wait() == 0
     assert "units: 7" in plugin.stdout
     assert "# --units" in plugin.stdout
+
+
+def test_an_interpreter_that_may_not_be_run_again_is_named(
+    short_dir: Path, processes: Processes
+) -> None:
+    script = """
+import sys
+from accelbind.cli import main
+sys.executable = sys.argv[1]
+sys.exit(main(["plugin"]))
+"""
+    process = processes.start([sys.executable, "-c", script, short_dir / "python"])
+    assert process.wait() == 1
+    assert process.stderr == (
+        f"error: {short_dir}/python can't be run by user {os.geteuid()}:"
+        " No such file or directory\n"
+    )
 
 
 SNAPSHOTS = [
