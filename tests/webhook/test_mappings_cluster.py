@@ -178,17 +178,17 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
         return warned(await guarded.post(PODS, json=asking, params={"dryRun": "All"}))
 
     async def warned_of_both() -> bool:
-        (told,) = await pod_warnings("new")
-        return "fpga.intel.com/new is a duplicate: fpga.intel.com/old is the same" in told
+        same = "fpga.intel.com/new is a duplicate: fpga.intel.com/old is the same"
+        return any(same in told for told in await pod_warnings("new"))
 
     await eventually_async(warned_of_both)
-    note = {"metadata": {"annotations": {DEPRECATED: "use new"}}}
-    answer = await guarded.patch(f"{FUNCTIONS}/old", json=note, headers=MERGE)
+    deprecation = {"metadata": {"annotations": {DEPRECATED: "use new"}}}
+    answer = await guarded.patch(f"{FUNCTIONS}/old", json=deprecation, headers=MERGE)
     assert "deprecated, so pods that use it are warned: use new" in warned(answer)[0]
 
     async def warned_of_the_old_one() -> bool:
-        (told,) = await pod_warnings("old")
-        return "fpga.intel.com/old is deprecated: use new" in told
+        note = "fpga.intel.com/old is deprecated: use new"
+        return any(note in told for told in await pod_warnings("old"))
 
     await eventually_async(warned_of_the_old_one)
     assert await pod_warnings("new") == []
@@ -228,7 +228,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
         assert reason in answer.json()["message"]
     await created(http, PODS, made_pod("good", "fpga.intel.com/good"))
 
-    for round_ in range(3):  # each list anew tells nothing that was told before
+    for round_ in range(2):  # each list anew tells nothing that was told before
         before = lists(api)
         api.compact()
         api.end_watches()
@@ -240,7 +240,8 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
             answer = await http.post(PODS, json=asking, params={"dryRun": "All"})
             return answer.status_code == 201
 
-        await eventually_async(admitted, what="the list anew has come")
+        # watches that end early are begun again after pauses that grow
+        await eventually_async(admitted, timeout=40, what="the list anew has come")
         assert lists(api) > before
     told = [str(line["problem"]) for line in webhook.events("mapping left out")]
     assert len(told) == len(set(told))
