@@ -33,6 +33,8 @@ SEARCH: Final = os.X_OK
 _WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", "x"))
 _UNREADABLE: Final = re.compile(r"(?P<file>\S+) of (?P<part>\S+) can't be read: Permission denied")
 _CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
+_NO_PROGRAMMING: Final = "no region is programmed, containers start on what is there or not at all"
+
 _LISTED: Final = 3
 """Paths of one kind that are named; the others are counted."""
 
@@ -76,6 +78,8 @@ class Needs:
         cdi_dir: The folder of CDI files, if any is written.
         clear_errors: Whether errors of ports are cleared.
         serve: Whether the kubelet is served, or only looked at.
+        state_dir: Where locks, records and approvals are, if regions are programmed.
+        bitstreams: Where bitstreams are, if regions are programmed.
     """
 
     mode: PluginMode
@@ -85,6 +89,13 @@ class Needs:
     cdi_dir: Path | None = None
     clear_errors: bool = True
     serve: bool = True
+    state_dir: Path | None = None
+    bitstreams: Path | None = None
+
+    @property
+    def programs(self) -> bool:
+        """Whether regions are programmed, in this mode."""
+        return self.mode is PluginMode.REGION and self.state_dir is not None
 
 
 def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
@@ -137,6 +148,10 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
     if needs.cdi_dir is not None:
         folder = _nearest(needs.cdi_dir)
         wanted.append((folder, WRITE | SEARCH, f"no CDI file is written to {needs.cdi_dir}"))
+    if needs.programs and needs.state_dir is not None:
+        wanted.append((_nearest(needs.state_dir), READ | WRITE | SEARCH, _NO_PROGRAMMING))
+    if needs.programs and needs.bitstreams is not None:
+        wanted.append((needs.bitstreams, READ | SEARCH, _NO_PROGRAMMING))
     for path, mode, loss in wanted:
         yield from _lacks(path, mode, loss)
 
@@ -152,6 +167,11 @@ def _of_cards(needs: Needs, inventory: Inventory, cards: Iterable[Card]) -> Iter
             path = needs.root / folder.lstrip("/")
             yield from _lacks(path, READ | SEARCH, "its cards aren't found")
     yield from _unreadable(needs, cards)
+    if needs.programs:
+        nodes = [dev / name for card in cards for name in _nodes(card)]
+        yield from _few(
+            [each for node in nodes for each in _lacks(node, READ | WRITE, _NO_PROGRAMMING)]
+        )
     if needs.clear_errors and needs.serve:
         files = Sysfs(needs.root)
         firsts = [(card.driver, card.name, card.ports[0].name) for card in cards if card.ports]
@@ -172,6 +192,13 @@ def _unreadable(needs: Needs, cards: Iterable[Card]) -> Iterator[Missing]:
                 loss = f"{told['part']} can't be judged by it ({problem.reason})"
                 found.append(Missing(str(path), "read", loss, _remedy(path, "r")))
     yield from _few(found)
+
+
+def _nodes(card: Card) -> Iterator[str]:
+    """The device nodes that programming opens."""
+    if card.fme is not None:
+        yield card.fme.node
+    yield from (port.node for port in card.ports)
 
 
 def _problems(card: Card) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from plugin.discovery import Discovery
 from plugin.holders import HolderSource
 from plugin.holding import Holding
 from plugin.metrics import PluginMetrics
-from plugin.options import PluginOptions
+from plugin.options import PluginOptions, Programming
 from plugin.sensing import Sensing
 from plugin.view import DeviceView
 from plugin.worker import Worker
@@ -73,6 +73,7 @@ class Insight:
             cards=lambda: self._sensing.cards,
             sensors=lambda: self._sensing.found,
         )
+        programs = options.programming is not Programming.NONE
         self._access = AccessWatch(
             Needs(
                 mode=options.mode,
@@ -81,6 +82,8 @@ class Insight:
                 pod_logs_dir=options.pod_logs_dir,
                 cdi_dir=options.cdi_dir,
                 clear_errors=options.clear_errors,
+                state_dir=options.state_dir if programs else None,
+                bitstreams=options.bitstreams,
             ),
             worker=looks,
             inventory=lambda: discovery().inventory,

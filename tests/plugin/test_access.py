@@ -286,6 +286,28 @@ def test_region_mode_loses_more_without_the_checkpoint(
     assert "region" not in found.loss
 
 
+def test_what_programming_needs_is_missed_where_regions_are_programmed(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    rack.add_card(CardSpec())
+    (short_dir / "bitstreams").mkdir()
+    folders = {"state_dir": short_dir / "state/deep", "bitstreams": short_dir / "bitstreams"}
+    forbid(short_dir / "bitstreams", os.R_OK)
+    forbid(rack.root / "dev/dfl-fme.0", os.W_OK)
+    forbid(short_dir, os.W_OK)
+
+    def lacking(mode: PluginMode, **values: Any) -> set[tuple[str, str]]:
+        found = missing(needs(short_dir, mode, cdi_dir=None, **values), scan(rack.root))
+        return {(each.path, each.permission) for each in found}
+
+    assert lacking(PluginMode.REGION, **folders) == {
+        (str(short_dir), "write"),
+        (str(short_dir / "bitstreams"), "read"),
+        (str(rack.root / "dev/dfl-fme.0"), "write"),
+    }
+    assert lacking(PluginMode.REGION) == lacking(PluginMode.AF, **folders) == set()
+
+
 def test_a_socket_that_may_not_be_connected_to_is_missed(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
