@@ -5,14 +5,16 @@ in MHz. Cards differ in how they make them:
 
 - a PLL of the IOPLL kind (Stratix 10, Agilex) whose driver takes a whole setting: eight 32-bit
   words, `struct iopll_config` of the OPAE SDK;
-- an fPLL (Arria 10), whose registers are driven one by one, and a counter that measures what it
+- an fPLL (Arria 10), whose registers are written one by one, and a counter that measures what it
   makes: `userclk_freqcntrsts`, bits 0…16 in 10 kHz, bit 32 set if that is the fast clock.
 
-How the words of an IOPLL go together was found from the settings that the OPAE SDK has for every
-MHz: reference / N * M is the frequency of the oscillator, which the counters C0 and C1 divide; what
-its loop filter needs depends on M alone. `tests/services/domain/test_user_clock.py` holds samples.
+How a setting goes together was found from those that the OPAE SDK has for every MHz. In an IOPLL,
+reference / N * M is the frequency of the oscillator, which the counters C0 and C1 divide; what its
+loop filter needs depends on M alone. In an fPLL, half of reference * (M + K / 2^32) is divided by
+the counters. `tests/services/domain/test_user_clock.py` holds samples.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from typing import Final
 from services.domain.errors import InvalidBitstream
 
 REFERENCE: Final = 100
-"""MHz that go into an IOPLL."""
+"""MHz that go into a PLL."""
 
 TOLERANCE: Final = 0.02
 """Part by which a clock may be off: not every frequency can be made, and counters aren't exact."""
@@ -180,3 +182,50 @@ def _loop_filter(m: int) -> tuple[int, int, int]:
     if m < 65:
         return 0x140, 4, 2
     return 0x180, 4 if m < 125 else 6, 2
+
+
+FPLL_RANGE: Final = (25, 1200)
+"""MHz of an fPLL's fast clock; beyond `_FASTEST` it is muted, and the slow one is as it should."""
+
+_FASTEST: Final = 600
+_LEAST_M: Final = 30
+_OFF: Final = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class FpllWrite:
+    """Bits to put into a register of an fPLL."""
+
+    address: int
+    mask: int
+    value: int
+
+
+def fpll_setting(high: float) -> tuple[FpllWrite, ...]:
+    """What to write into the registers of an Arria 10's fPLL for a clock, in this order.
+
+    Args:
+        high: MHz of the fast clock.
+
+    Raises:
+        InvalidBitstream: It can't be made.
+    """
+    least, most = FPLL_RANGE
+    if not least <= high <= most:
+        text = f"a user clock of {high:g} MHz: this card makes {least} to {most} MHz"
+        raise InvalidBitstream(text)
+    muted = high > _FASTEST
+    wanted = high / 2 if muted else high
+    divider = math.ceil(_LEAST_M * REFERENCE / 2 / wanted)
+    multiplier = wanted * divider * 2 / REFERENCE
+    m = int(multiplier)
+    k = int((multiplier - m) * (1 << 32)) or 1
+    fast, slow = (_OFF, divider) if muted else (divider, 2 * divider)
+    fraction = [(0x12D + n, 0xFF, k >> 8 * n & 0xFF) for n in range(4)]
+    registers = [
+        *((0x10F, 0xFF, fast), (0x110, 0xFF, slow), (0x111, 0xFF, 0x10 if muted else 0x30)),
+        *((0x12A, 0xFC, 0xE4), (0x12B, 0xFF, m), (0x12C, 0xFF, 0x08)),
+        *fraction,
+        *((0x133, 0x7F, 0x0A), (0x134, 0x7C, 0x10), (0x135, 0xFF, 0x03), (0x142, 0x7F, 0x04)),
+    ]
+    return tuple(FpllWrite(*each) for each in registers)

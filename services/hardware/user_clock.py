@@ -3,16 +3,15 @@
 - `<feature>/userclk/frequency` below the port: an IOPLL, whose driver takes a whole setting (see
   `services.domain.user_clock`) and says what it makes in kHz. The way is that of the OPAE SDK: by a
   middle frequency first, since a jump from one extreme to the other may not lock.
-- `userclk_freqcntrsts` in the port: an fPLL, which the drivers let one measure, and else drive
-  register by register from tables that are a program of their own (the SDK's `userclk`). It is
-  measured; a clock that is what the bitstream asks for, as it is from the factory for most, is
-  fine, and another one is said.
+- `userclk_freqcmd` and its like in the port: an fPLL, which is measured, left alone if it makes
+  what is asked for, and else driven register by register (`services.hardware.fpll`).
 - Neither: newer cards' ports of the in-tree driver have a clock that nobody can set.
 """
 
 import os
 import time
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +24,14 @@ from services.domain.user_clock import (
     measured_clock,
     read_frequency,
 )
+from services.hardware.fpll import Fpll
 from services.hardware.ports import DeviceFiles
 
 MEASURE_SECONDS: Final = 0.01
 """What the counter needs for a measurement, as in the OPAE SDK."""
 
-_FAST: Final = b"0x100000000\n"
+_SLOW: Final = b"0x0000000000000000\n"
+"""Bit 32 would ask for the fast clock, which may be muted."""
 
 
 class ClockPolicy(StrEnum):
@@ -64,11 +65,16 @@ def set_user_clock(port: DeviceFiles, asked: UserClock) -> None:
         raise DeviceRefused(
             f"the bitstream asks for a user clock of {asked}, and {port.name} has none to set"
         )
-    if not asked.agrees(found):
-        raise DeviceRefused(
-            f"the bitstream asks for a user clock of {asked}, and {port.name} has {found}: set it"
-            " with the userclk tool of the OPAE SDK"
-        )
+    if asked.agrees(found):
+        return
+    Fpll(port, partial(_write, port)).set(asked)
+    found = _measure(port)
+    if found is not None and not asked.agrees(found):
+        raise DeviceRefused(_other(port, asked, found))
+
+
+def _other(port: DeviceFiles, asked: UserClock, found: UserClock) -> str:
+    return f"the user clock of {port.name} was set to {asked} and is {found}"
 
 
 def read_user_clock(port: DeviceFiles) -> UserClock | None:
@@ -102,15 +108,14 @@ def _set_iopll(port: DeviceFiles, feature: str, asked: UserClock) -> None:
     _write(port, f"{feature}/userclk/frequency", setting)
     found = read_user_clock(port)
     if found is not None and not asked.agrees(found):
-        text = f"the user clock of {port.name} was set to {asked} and is {found}"
-        raise DeviceRefused(text)
+        raise DeviceRefused(_other(port, asked, found))
 
 
 def _measure(port: DeviceFiles) -> UserClock | None:
     if port.path("userclk_freqcntrsts") is None:
         return None
     if port.path("userclk_freqcntrcmd") is not None:
-        _write(port, "userclk_freqcntrcmd", _FAST)
+        _write(port, "userclk_freqcntrcmd", _SLOW)
         time.sleep(MEASURE_SECONDS)
     return read_user_clock(port)
 

@@ -339,7 +339,36 @@ def test_a_clock_that_a_port_has_already_is_fine(host: Host, driver: str) -> Non
     bitstream = host.gbs(NLB3, clock_frequency_high=312, clock_frequency_low=156)
     assert host.done("program", port, bitstream)["remarks"] == []
     asked = host.bed.file(card, f"{port}/userclk_freqcntrcmd").read_text()
-    assert int(asked, 16) == 1 << 32
+    assert asked == "0x0000000000000000\n"
+
+
+@pytest.mark.parametrize("high", [400, 100, 800])
+def test_another_clock_is_set_before_the_port_is_programmed(
+    host: Host, driver: str, high: int
+) -> None:
+    card = host.bed.add(driver=driver)
+    port = host.bed.file(card, card["ports"][0])
+    host.bed.ask("pll", folder=str(port))
+    bitstream = host.gbs(NLB3, clock_frequency_high=high, clock_frequency_low=high // 2)
+    assert host.done("program", card["ports"][0], bitstream)["remarks"] == []
+    assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 1
+    told = host.done("info", card["ports"][0])
+    assert told["userClock"] == f"{high}/{high // 2} MHz"
+
+
+@pytest.mark.parametrize(
+    ("kind", "locks", "why"),
+    [(7, True, "is of kind 7, without a reference of 100 MHz"), (5, False, "its PLL doesn't lock")],
+)
+def test_a_clock_that_can_not_be_made_is_refused(
+    host: Host, driver: str, kind: int, *, locks: bool, why: str
+) -> None:
+    card = host.bed.add(driver=driver)
+    port = host.bed.file(card, card["ports"][0])
+    host.bed.ask("pll", folder=str(port), kind=kind, locks=locks)
+    code, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3, clock_frequency_high=400))
+    assert (code, why in err) == (1, True)
+    assert host.bed.calls(BASE[driver] + PROGRAM) == []
 
 
 def test_a_clock_that_can_not_be_had_is_refused_unless_that_is_wanted(
@@ -349,12 +378,24 @@ def test_a_clock_that_can_not_be_had_is_refused_unless_that_is_wanted(
     port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
     code, _, err = host.fpga("program", port, bitstream)
     assert code == 1
-    assert f"asks for a user clock of 400/200 MHz, and {port} has 311.74/155.87 MHz" in err
+    assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
     assert host.bed.calls(BASE[driver] + PROGRAM) == []
     code, out, err = host.fpga("program", port, bitstream, "--user-clock", "try")
-    assert (code, "warning: the bitstream asks for a user clock" in err) == (0, True)
+    assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
     assert f"{port} has AFU {NLB3} now" in out
     assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
+
+
+def test_a_port_without_a_clock_to_set_is_programmed_only_with_what_asks_for_none(
+    host: Host, driver: str
+) -> None:
+    card = host.bed.add(driver=driver)
+    for file in host.bed.file(card, card["ports"][0]).glob("userclk_*"):
+        file.unlink()
+    bitstream = host.gbs(NLB3, clock_frequency_high=312)
+    code, _, err = host.fpga("program", card["ports"][0], bitstream)
+    assert (code, "312/156 MHz, and" in err, "has none to set" in err) == (1, True, True)
+    assert host.done("program", card["ports"][0], host.gbs(NLB3))["outcome"] == "programmed"
 
 
 @pytest.mark.parametrize("revision", [0, 1])

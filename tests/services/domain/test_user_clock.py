@@ -10,6 +10,7 @@ from services.domain.user_clock import (
     IopllKind,
     UserClock,
     asked_clock,
+    fpll_setting,
     iopll_setting,
     measured_clock,
     read_frequency,
@@ -138,3 +139,44 @@ def test_the_loop_filter_follows_the_multiplier() -> None:
 def test_the_frequency_on_the_way_can_be_made(kind: IopllKind) -> None:
     made, *_ = struct.unpack("<8I", iopll_setting(kind, kind.middle))
     assert made == 1000 * kind.middle
+
+
+FIXED = {0x12A: 0xE4, 0x12C: 8, 0x133: 0x0A, 0x134: 0x10, 0x135: 3, 0x142: 4}
+
+
+@pytest.mark.parametrize(
+    ("high", "fast", "slow", "m", "k"),
+    [
+        # What the OPAE SDK has for the same frequencies.
+        (25, 0x3C, 0x78, 30, 1),
+        (99, 0x10, 0x20, 31, 0xAE147AE1),
+        (100, 0x0F, 0x1E, 30, 1),
+        (156, 0x0A, 0x14, 31, 0x33333333),
+        (312, 5, 10, 31, 0x33333333),
+        (400, 4, 8, 32, 1),
+        (600, 3, 6, 36, 1),
+        (601, 0xFF, 5, 30, 0x0CCCCCCC),
+        (1200, 0xFF, 3, 36, 1),
+    ],
+)
+def test_the_setting_of_an_arria_10(high: int, fast: int, slow: int, m: int, k: int) -> None:
+    setting = {each.address: each.value for each in fpll_setting(high)}
+    fraction = {0x12D + n: k >> 8 * n & 0xFF for n in range(4)}
+    both = 0x10 if high > 600 else 0x30
+    assert setting == FIXED | fraction | {0x10F: fast, 0x110: slow, 0x111: both, 0x12B: m}
+
+
+@pytest.mark.parametrize("high", [0, 24.9, 1201])
+def test_a_clock_that_an_arria_10_does_not_make_is_the_bitstreams_fault(high: float) -> None:
+    with pytest.raises(InvalidBitstream, match="this card makes 25 to 1200 MHz"):
+        fpll_setting(high)
+
+
+@given(st.floats(25, 1200))
+def test_an_arria_10_makes_what_is_asked_for(high: float) -> None:
+    setting = {each.address: each.value for each in fpll_setting(high)}
+    k = sum(setting[0x12D + n] << 8 * n for n in range(4))
+    low = 100 * (setting[0x12B] + k / 2**32) / 2 / setting[0x110]
+    assert abs(2 * low - high) < 0.001
+    assert 30 <= setting[0x12B] < 61
+    assert all(0 <= each.value <= 0xFF >= each.mask for each in fpll_setting(high))
