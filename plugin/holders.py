@@ -55,7 +55,7 @@ class HolderSource:
         entries = await self._entries()
         folders = await self._folders()
         pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-        return find_holders(entries, folders, pods)
+        return find_holders(entries, folders, pods, cautious=True)
 
     async def look(self) -> Look:
         """Who has which device now, as far as can be told; raises nothing."""

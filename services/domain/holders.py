@@ -11,7 +11,8 @@ without a folder that it might be. In doubt a device is somebody's.
 
 A pod that was made anew under its old name (a StatefulSet's) has a new UID, and for a while two log
 folders. The entries of the old one say of a container that it has other devices than PodResources
-does; a container's devices never change, so what contradicts PodResources is of the old pod.
+does; a container's devices never change, so what contradicts PodResources is of the old pod. So it
+is where a kubelet lists pods that have ended: their containers have nothing any more.
 
 To be read in this order: checkpoint, folders, PodResources. A pod that comes meanwhile is then
 missed as a whole; read the other way round, one would have an entry and seem to be gone.
@@ -49,11 +50,13 @@ class ActivePod:
         namespace: Its namespace.
         name: Its name.
         held: What its containers have, plain init containers left out.
+        containers: The names of these containers, those that have nothing among them.
     """
 
     namespace: str
     name: str
     held: tuple[Held, ...] = ()
+    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,7 +79,11 @@ Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
 
 
 def find_holders(
-    entries: Iterable[Entry], folders: Iterable[str], active: Iterable[ActivePod] | None
+    entries: Iterable[Entry],
+    folders: Iterable[str],
+    active: Iterable[ActivePod] | None,
+    *,
+    cautious: bool = False,
 ) -> Holders:
     """Who has which device on this node.
 
@@ -85,6 +92,8 @@ def find_holders(
         folders: Names of the pods' log folders.
         active: The pods that PodResources lists; None if it can't be asked: then all that have an
             entry count, also those that have come to their end.
+        cautious: Whether a container that PodResources lists with nothing may have what the
+            checkpoint says all the same: a kubelet that has just started may not have read it yet.
 
     Returns:
         By resource and id: several containers where they take turns, as an init container and the
@@ -93,7 +102,7 @@ def find_holders(
     entries, pods = list(entries), list(active or ())
     names = {(pod.namespace, pod.name) for pod in pods}
     places = _places(folders)
-    past = _contradicted(entries, places, pods)
+    past = _contradicted(entries, places, pods, cautious=cautious)
     nameless_may_be_alive = active is None or not names <= set(places.values())
     found: dict[tuple[str, str], set[Holder]] = {}
     for entry in entries:
@@ -118,21 +127,28 @@ def _told(holders: set[Holder]) -> tuple[Holder, ...]:
 
 
 def _contradicted(
-    entries: Iterable[Entry], places: Mapping[str, tuple[str, str]], pods: Iterable[ActivePod]
+    entries: Iterable[Entry],
+    places: Mapping[str, tuple[str, str]],
+    pods: Iterable[ActivePod],
+    *,
+    cautious: bool,
 ) -> set[str]:
     """UIDs whose entries don't agree with what PodResources says of the pod of that name."""
     held: dict[tuple[str, str, str, str], set[str]] = {}
+    listed: set[tuple[str, str, str]] = set()
     for pod in pods:
+        names = () if cautious and not pod.held else pod.containers
+        listed.update((pod.namespace, pod.name, container) for container in names)
         for each in pod.held:
+            listed.add((pod.namespace, pod.name, each.container))
             key = (pod.namespace, pod.name, each.container, each.resource)
             held.setdefault(key, set()).update(each.device_ids)
-    return {
-        entry.pod_uid
-        for entry in entries
-        if entry.pod_uid in places
-        and entry.device_ids
-        != held.get((*places[entry.pod_uid], entry.container, entry.resource), entry.device_ids)
-    }
+    past: set[str] = set()
+    for entry in entries:
+        who = (*places.get(entry.pod_uid, ("", "")), entry.container)
+        if who in listed and held.get((*who, entry.resource), set()) != entry.device_ids:
+            past.add(entry.pod_uid)
+    return past
 
 
 def _places(folders: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -47,4 +47,5 @@ def _pod(told: pb.PodResources) -> ActivePod:
         for container in told.containers
         for devices in container.devices
     )
-    return ActivePod(told.namespace, told.name, held)
+    names = tuple(container.name for container in told.containers)
+    return ActivePod(told.namespace, told.name, held, names)

@@ -116,6 +116,17 @@ def test_the_entries_of_a_pod_made_anew_under_its_name_are_not_its_own() -> None
     assert find_holders(entries, folders, [RUNNING]) == {(AF, "p0"): (Holder("ns", "a", "c"),)}
 
 
+def test_a_pod_that_has_ended_and_is_listed_all_the_same_has_nothing() -> None:
+    ended = ActivePod("ns", "a", (), ("c",))
+    entries = [entry("1", "c", "p0"), entry("1", "init", "p0")]
+    assert find_holders(entries, ["ns_a_1"], [ended]) == {}
+    cautious = find_holders(entries, ["ns_a_1"], [ended], cautious=True)
+    assert [each.container for each in cautious[AF, "p0"]] == ["c", "init"]
+    assert find_holders(entries[1:], ["ns_a_1"], [ended]) == {
+        (AF, "p0"): (Holder("ns", "a", "init"),)
+    }
+
+
 def test_devices_that_podresources_tells_in_parts_are_one_set() -> None:
     both = active("a", Held("c", AF, ("p0",)), Held("c", AF, ("p1",)))
     found = find_holders([entry("1", "c", "p0", "p1")], ["ns_a_1"], [both])

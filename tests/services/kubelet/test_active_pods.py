@@ -52,7 +52,12 @@ async def test_pods_are_listed_with_devices_and_without(short_dir: Path) -> None
     try:
         assert await active_pods(short_dir / "k.sock") == (
             ActivePod("ns", "idle"),
-            ActivePod("ns", "p", (Held("c", "d/n", ("x", "y")), Held("c", "d/n", ("z",)))),
+            ActivePod(
+                "ns",
+                "p",
+                (Held("c", "d/n", ("x", "y")), Held("c", "d/n", ("z",))),
+                ("bare", "c"),
+            ),
         )
     finally:
         await server.stop(0)

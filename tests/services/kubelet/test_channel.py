@@ -98,7 +98,7 @@ async def test_a_socket_that_grpc_does_not_make_is_named(
             return 0
 
     server = cast("grpc.aio.Server", Refusing())
-    with pytest.raises(KubeletError, match="can't make a socket in .*: gRPC refused it"):
+    with pytest.raises(KubeletError, match=r"can't make a socket in .*: gRPC refused it"):
         channel.listen(server, short_dir / "k.sock")
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     with pytest.raises(KubeletError, match="may not write there"):
