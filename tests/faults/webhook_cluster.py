@@ -53,7 +53,7 @@ class Mappings:
         due = time.monotonic()
         while True:
             due += 1 / rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.sleep(max(0.0, due - time.monotonic()))  # in step
             self.change()
 
     def change(self) -> None:
@@ -93,10 +93,10 @@ class Mappings:
     async def restart(self, interval: float) -> None:
         """Ends and starts the API server again and again."""
         while True:
-            await asyncio.sleep(interval * (0.8 + 0.4 * self.chance.random()))
+            await asyncio.sleep(interval * (0.8 + 0.4 * self.chance.random()))  # till the next end
             self.history.went(time.monotonic())
             async with self.api.away():
-                await asyncio.sleep(self.chance.uniform(0.05, 1.0))
+                await asyncio.sleep(self.chance.uniform(0.05, 1.0))  # the outage
                 if self.chance.random() < 0.5:
                     self.api.store.advance(self.api.store.revision + self.chance.randrange(10_000))
                 if self.chance.random() < 0.5:
@@ -127,7 +127,7 @@ class Secret:
         if self.number and self.chance.random() < 0.3:
             shutil.copy(self.path / "..data" / "tls.key", fresh)
             self._swap(fresh)
-            time.sleep(1.2)  # in a thread: longer than the webhook takes to notice
+            time.sleep(1.2)  # longer than the webhook takes to notice
         shutil.copy(ca / "tls.key", fresh)
         certificate = ssl.PEM_cert_to_DER_cert((fresh / "tls.crt").read_text())
         self.shown_from[hashlib.sha256(certificate).hexdigest()] = time.monotonic()
@@ -148,5 +148,5 @@ class Secret:
     async def rotate(self, interval: float) -> None:
         """Renews it again and again."""
         while True:
-            await asyncio.sleep(interval)
+            await asyncio.sleep(interval)  # till the next one
             await asyncio.to_thread(self.renew)

@@ -109,14 +109,14 @@ class Load:
                 await self._use(reader, writer)
             except (OSError, EOFError, AssertionError, LookupError, ValueError) as error:
                 self._note(Failure(begun, f"{time.monotonic():.3f}: {error!r}"))
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # no busy loop
 
     async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests = self.chance.randint(REQUESTS // 2, REQUESTS * 3 // 2)
         due = time.monotonic()
         for _ in range(requests):
             due = max(due + self.interval, time.monotonic() - self.interval)
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.sleep(max(0.0, due - time.monotonic()))  # in step
             asked = self._question()
             self.number += 1
             uid = f"uid-{self.number}"
@@ -144,7 +144,7 @@ class Load:
     async def write(self) -> None:
         """Passes on what was written down, until the reader is gone."""
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1)  # no busy loop
             lines, self.lines = self.lines, []
             if lines:
                 sys.stdout.buffer.write(b"\n".join([*lines, b""]))
@@ -218,7 +218,7 @@ async def run(given: argparse.Namespace) -> None:
     clients = [asyncio.create_task(load.client()) for _ in range(CONNECTIONS)]
     clients.append(asyncio.create_task(load.write()))
     begun = time.monotonic()
-    await asyncio.sleep(given.measure)
+    await asyncio.sleep(given.measure)  # at full rate
     rate = load.number / (time.monotonic() - begun)
     load.interval = CONNECTIONS / (rate * given.share)
     sys.stderr.write(f"{rate:.0f}\n")

@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("HANGING_SECONDS", "20"))
 
 def block() -> None:
     """Holds up the event loop."""
-    time.sleep(SECONDS)
+    time.sleep(SECONDS)  # the fault
 
 
 def broken(*_given: object) -> NoReturn:
