@@ -4,7 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import pty
 import struct
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,13 @@ import pytest
 from services.domain.user_clock import IOPLL_KINDS, iopll_setting
 from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3
-from tests.support import Process, Processes, eventually
+from tests.support import (
+    Process,
+    Processes,
+    accelbind_command,
+    clean_environment,
+    eventually,
+)
 from tests.umockdev.beds import TestBed, described
 
 DRIVERS = ("opae", "dfl")
@@ -500,3 +508,23 @@ def test_nodes_in_umockdevs_own_words_are_programmed(host: Host) -> None:
     assert host.done("program", "dfl-port.0", host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE["dfl"] + PROGRAM)
     assert call["sha256"] == hashlib.sha256(raw(NLB3)).hexdigest()
+
+
+def test_on_a_terminal_it_is_shown_what_is_being_done(host: Host) -> None:
+    card = host.bed.add()
+    host.bed.ask("behave", address=card["address"], what="hang")
+    ours, theirs = pty.openpty()
+    state = ("--state-dir", str(host.folder / "state"))
+    command = accelbind_command("fpga", "program", card["ports"][0], host.gbs(NLB3), *state)
+    environment = clean_environment() | host.bed.environment | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environment) as shown:
+        os.close(theirs)
+        seen = b""
+        while b"programming 150017 bytes" not in seen and shown.poll() is None:
+            seen += os.read(ours, 4096)
+        host.bed.ask("let_go")
+        out, _ = shown.communicate(timeout=60)
+    os.close(ours)
+    assert shown.returncode == 0
+    assert b"dfl-port.0: programming 150017 bytes" in seen
+    assert f"dfl-port.0 has AFU {NLB3} now".encode() in out

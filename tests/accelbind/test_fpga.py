@@ -1,0 +1,144 @@
+"""`accelbind fpga` where no driver is needed; see tests/umockdev for what asks one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accelbind import fpga_run
+from accelbind.cli import main
+from services.domain.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRefused
+from simulator.bitstreams import make_gbs
+from simulator.card_faults import Fault
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
+
+DRIVERS = ("opae", "dfl")
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Rack:
+    return Rack(tmp_path / "root")
+
+
+def run(capsys: pytest.CaptureFixture[str], rack: Rack, *arguments: object) -> tuple[int, str, str]:
+    code = main(["fpga", *map(str, arguments), "--root", str(rack.root)])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_a_node_without_cards_has_an_empty_list_and_a_reason(
+    capsys: pytest.CaptureFixture[str], rack: Rack
+) -> None:
+    code, out, err = run(capsys, rack, "list")
+    assert (code, out) == (0, "")
+    assert err.startswith("warning: neither /sys/class/fpga nor")
+    assert run(capsys, rack, "list", "-o", "json")[1] == "[]\n"
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_list_has_the_ports_of_virtual_functions_with_their_engine(
+    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str
+) -> None:
+    address = rack.add_card(CardSpec(driver, ports=2))
+    virtual = rack.move_to_vf(address, 1)
+    engine, first, second = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    assert (first["pciAddress"], second["pciAddress"]) == (address, virtual)
+    assert first["fme"] == second["fme"] == engine["device"]
+    assert first["interfaceId"] == second["interfaceId"] == A10_INTERFACE
+    assert (second["number"], second["afuId"], second["healthy"]) == (1, NLB0, True)
+
+
+def test_a_card_that_can_not_be_read_is_listed_with_the_reason(
+    capsys: pytest.CaptureFixture[str], rack: Rack
+) -> None:
+    rack.add_card(CardSpec(faults=(Fault.ENTRY_DANGLING,)))
+    code, out, _ = run(capsys, rack, "list")
+    assert (code, out.splitlines()[1].split()[:3]) == (0, ["-", "card", "region0"])
+    assert "leads nowhere" in out
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_a_dry_run_finds_is_told_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver))
+    port = json.loads(run(capsys, rack, "list", "-o", "json")[1])[1]["device"]
+    told = {}
+    for name, interface, afu in (
+        ("fits", A10_INTERFACE, NLB3),
+        ("there", A10_INTERFACE, NLB0),
+        ("other", D5005_INTERFACE, NLB3),
+    ):
+        file = tmp_path / name
+        file.write_bytes(make_gbs(interface, afu))
+        told[name] = run(capsys, rack, "program", port, file, "--dry-run")
+    assert told["fits"] == (
+        0,
+        f"AFU {NLB3} fits {port} and would be programmed; it shows {NLB0} now\n",
+        "",
+    )
+    assert told["there"][1].endswith("is there already; the port would be reset\n")
+    assert told["other"][0] == 2
+    assert "take one made for it" in told["other"][2]
+
+
+def test_a_file_that_is_no_bitstream_is_the_askers_fault(
+    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
+) -> None:
+    rack.add_card(CardSpec())
+    file = tmp_path / "file"
+    file.write_bytes(b"no bitstream")
+    code, out, err = run(capsys, rack, "program", "dfl-port.0", file)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("kind", ["fme", "port"])
+def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
+    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str, kind: str
+) -> None:
+    address = rack.add_card(CardSpec(driver, numa_node=1))
+    rows = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    device = next(each["device"] for each in rows if each["kind"] == kind)
+    code, out, _ = run(capsys, rack, "info", device, "-o", "json")
+    told = json.loads(out)
+    assert (code, told["kind"], told["driver"]) == (0, kind, driver)
+    assert told["pci"]["address"] == address
+    assert told["pci"]["numaNode"] == 1
+    assert told["interfaceId"] == A10_INTERFACE
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_errors_of_an_engine_are_cleared_register_by_register(
+    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver, faults=(Fault.FME_ERRORS,)))
+    rows = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    assert not rows[0]["healthy"]
+    code, out, err = run(capsys, rack, "clear-errors", rows[0]["device"])
+    assert (code, "cleared" in out) == (0, True)
+    assert err.startswith("warning: errors/fme")  # a synthetic card keeps what it reads
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(DeviceBusy("x"), 3), (DeviceGone("x"), 4), (DeviceHung("x"), 5), (DeviceRefused("x"), 1)],
+)
+def test_scripts_can_tell_troubles_apart(
+    capsys: pytest.CaptureFixture[str],
+    rack: Rack,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(fpga_run, "in_time", fail)
+    assert run(capsys, rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
+
+
+def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fpga", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert [word for word in ("3 somebody", "4 there", "5 it gives") if word not in shown] == []
