@@ -22,6 +22,11 @@ class PluginMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self._count_kubelet(registry)
+        self._measure_cards(registry)
+        self._count_starts(registry)
+
+    def _count_kubelet(self, registry: CollectorRegistry) -> None:
         self._allocations = Counter(
             "accelbind_allocations",
             "Containers given devices, by resource and outcome (given, refused).",
@@ -34,6 +39,8 @@ class PluginMetrics:
             ("resource", "outcome"),
             registry=registry,
         )
+
+    def _measure_cards(self, registry: CollectorRegistry) -> None:
         self._scan = Histogram(
             "accelbind_scan_seconds",
             "Seconds that reading all cards takes.",
@@ -50,15 +57,6 @@ class PluginMetrics:
             "Cards whose sensors hang now.",
             registry=registry,
         )
-        self._prestart = Counter(
-            "accelbind_prestart",
-            "Containers about to start whose function was verified, by outcome (allowed, refused,"
-            " unverifiable, failed).",
-            ("outcome",),
-            registry=registry,
-        )
-        for outcome in ("allowed", "refused", "unverifiable", "failed"):
-            self._prestart.labels(outcome)
         self._cleared = Counter(
             "accelbind_errors_cleared",
             "Error registers of ports that nobody has and that were to be cleared, by outcome"
@@ -69,6 +67,16 @@ class PluginMetrics:
         for outcome in (*Outcome, HUNG):
             self._cleared.labels(outcome)
 
+    def _count_starts(self, registry: CollectorRegistry) -> None:
+        self._prestart = Counter(
+            "accelbind_prestart",
+            "Containers about to start whose function was verified, by outcome (allowed, refused,"
+            " unverifiable, failed).",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in ("allowed", "refused", "unverifiable", "failed"):
+            self._prestart.labels(outcome)
         self._programming = Histogram(
             "accelbind_programming_seconds",
             "Seconds that programming a function into a region takes, until it is verified.",
@@ -80,6 +88,12 @@ class PluginMetrics:
             "accelbind_programmings",
             "Regions made ready for a container, by outcome: programmed, kept (the function was"
             " there), failed.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._hooks = Counter(
+            "accelbind_hook_calls",
+            "Calls of the OCI hook, by outcome (allowed, refused, failed).",
             ("outcome",),
             registry=registry,
         )
@@ -122,6 +136,10 @@ class PluginMetrics:
     def programmed(self, interface_id: str, function: str, seconds: float) -> None:
         """A function was programmed into a region."""
         self._programming.labels(interface_id, function).observe(seconds)
+
+    def hooked(self, outcome: str) -> None:
+        """A call of the OCI hook was answered."""
+        self._hooks.labels(outcome).inc()
 
     def programming_ended(self, outcome: str) -> None:
         """A region was made ready for a container, or couldn't be."""
