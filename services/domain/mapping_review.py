@@ -46,7 +46,7 @@ INVALID_MAPPING = "invalid-mapping"
 NAME_CLASH = "name-clash"
 UNREADABLE_MAPPING = "unreadable-mapping"
 
-COMPARED = 4096
+COMPARED = 1024
 """How many mappings to the same resource are looked at for one that stands for the same."""
 
 _OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
