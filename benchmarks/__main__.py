@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import admission, scan, serving, sync, webhook
+from benchmarks import admission, plugin, scan, serving, sync, webhook
 from benchmarks.measure import machine
 
 BENCHES = {
@@ -18,6 +18,7 @@ BENCHES = {
     "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
     "sync": ("Mappings: an API server's, in one namespace and in many", sync),
     "webhook": ("Webhook: the process, following an API server", webhook),
+    "plugin": ("Plugin: the process, against a kubelet", plugin),
     "scan": ("Scan: sysfs to cards; tree: cards to resources", scan),
 }
 """By name: a title, and a module with `HEADINGS` and `rows`."""

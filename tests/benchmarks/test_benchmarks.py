@@ -3,7 +3,7 @@ import time
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import admission, measure, scan, serving, sync
+from benchmarks import admission, measure, plugin, scan, serving, sync
 from benchmarks.reviews import SIZES, different, index, review
 from services.domain.mutation import Policy
 from services.domain.review import Outcome, answer
@@ -21,6 +21,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REQUESTS", 3)
     monkeypatch.setattr(sync, "NUMBER", 2000)
     monkeypatch.setattr(sync, "CHANGES", 10)
+    for name, value in (("CARDS", 2), ("STARTS", 1), ("EVENTS", 2), ("CALLS", 10), ("RESTARTS", 1)):
+        monkeypatch.setattr(plugin, name, value)
+    monkeypatch.setattr(plugin, "IDLE_SECONDS", 0.2)
 
 
 def test_every_bench_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +47,35 @@ def test_a_bench_can_be_run_by_itself(capsys: pytest.CaptureFixture[str]) -> Non
 def test_rows_have_as_many_cells_as_headings() -> None:
     assert {len(row) for row in admission.rows()} == {len(admission.HEADINGS)}
     assert {len(row) for row in scan.rows()} == {len(scan.HEADINGS)}
+
+
+def test_a_figure_is_told_with_what_it_should_keep_to() -> None:
+    values = [number / 1000 for number in range(100)]
+    assert plugin.row("calls", values, 1e3, "ms", "3 ms") == (
+        "calls",
+        "49.50 ms",
+        "99.00 ms",
+        "99.00 ms",
+        "3 ms",
+    )
+
+
+def test_a_plugin_is_measured_with_all_its_cards() -> None:
+    rows = list(plugin.rows())
+    assert {len(row) for row in rows} == {len(plugin.HEADINGS)}
+    assert [row[0].partition(",")[0] for row in rows] == [
+        "start to registered",
+        "resident then",
+        "start to registered",
+        "resident then",
+        "Allocate",
+        "a call that does nothing",
+        "a card goes",
+        "a card comes",
+        "registered again after the kubelet",
+        "CPU while idle",
+        "resident after all that",
+    ]
 
 
 def test_reviews_grow() -> None:

@@ -1,0 +1,173 @@
+"""A plugin on a node of many cards: start, memory, idling, news of cards, `Allocate`, restarts.
+
+Times are seen from outside: from the start of the process, or from the moment at which a card's
+class entry comes or goes or the kubelet begins to serve, until the kubelet has what it should have.
+What the kubelet stand-in itself takes is in them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+
+from benchmarks.plugin_process import SCAN_SECONDS, Node, PluginProcess, a_node
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet.channel import CHANNEL_OPTIONS, address
+from simulator.cards import CardSpec
+
+Row = tuple[str, ...]
+HEADINGS = ("what", "median", "p99", "most", "limit")
+CARDS = 64
+STARTS = 5
+IDLE_SECONDS = 60.0
+EVENTS = 100
+CALLS = 10_000
+RESTARTS = 50
+WAIT_SECONDS = 60.0
+
+
+def rows() -> Iterator[Row]:
+    """A row a figure."""
+    with _quiet():
+        yield from asyncio.run(_gather(_starts()))
+        yield from asyncio.run(_gather(_life()))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Only errors of the kubelet stand-in are told, which says a line for each registration."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+async def _gather(rows: AsyncIterator[Row]) -> list[Row]:
+    return [row async for row in rows]
+
+
+def cards(count: int, *, alike: bool) -> list[CardSpec]:
+    """Cards under either driver by turns, of one function or of one each."""
+    return [
+        CardSpec(driver, numa_node=number % 2)
+        if alike
+        else CardSpec(driver, numa_node=number % 2, afu_ids=(f"{number:032x}",))
+        for number, driver in zip(range(count), ("opae", "dfl") * count, strict=False)
+    ]
+
+
+def offers(node: Node, count: int) -> Callable[[], bool]:
+    """Whether so many devices may be allocated."""
+    return lambda: sum(node.kubelet.allocatable.values()) == count
+
+
+async def _starts() -> AsyncIterator[Row]:
+    for alike, what in ((True, "one resource"), (False, "a resource each")):
+        async with a_node(cards(CARDS, alike=alike)) as node:
+            took, resident = [], []
+            for _ in range(STARTS):
+                with node.plugin() as plugin:
+                    await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+                    took.append(time.perf_counter() - plugin.began)
+                    resident.append(plugin.resident_mib)
+                await node.kubelet.until(offers(node, 0), WAIT_SECONDS)
+        yield row(f"start to registered, {CARDS} cards, {what}", took, 1e3, "ms", "1000 ms")
+        yield row(f"resident then, {what}", resident, 1, "MiB", "60 MiB")
+
+
+async def _life() -> AsyncIterator[Row]:
+    async with a_node(cards(CARDS, alike=True)) as node:
+        with node.plugin() as plugin:
+            await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+            for each in await asyncio.to_thread(_allocations, node):
+                yield each
+            yield row("a card goes, on the stream", await _news(node, comes=False), *_NEWS)
+            yield row("a card comes, on the stream", await _news(node, comes=True), *_NEWS)
+            again = [await _again(node) for _ in range(RESTARTS)]
+            yield row("registered again after the kubelet", again, 1e3, "ms", "500 ms")
+            yield await _idle(plugin)
+            yield row("resident after all that", [plugin.resident_mib], 1, "MiB", "60 MiB")
+
+
+_NEWS = (1e3, "ms", "50 ms")
+
+
+def _allocations(node: Node) -> Iterator[Row]:
+    """`Allocate`, by turns with a call that does nothing, which tells what client and gRPC take."""
+    socket = _socket_of(node)
+    times: dict[str, list[float]] = {"Allocate": [], "nothing": []}
+    names = [port for card in node.rack.addresses for port in node.rack.ports(card)]
+    with grpc.insecure_channel(address(socket), options=CHANNEL_OPTIONS) as channel:
+        stub = rpc.DevicePluginStub(channel)  # type: ignore[arg-type]  # its types know grpc.aio only
+        for number in range(CALLS):
+            ask = pb.ContainerAllocateRequest(devices_ids=[names[number % len(names)]])
+            began = time.perf_counter()
+            stub.Allocate(pb.AllocateRequest(container_requests=[ask]))
+            middle = time.perf_counter()
+            stub.GetDevicePluginOptions(pb.Empty())
+            times["Allocate"].append(middle - began)
+            times["nothing"].append(time.perf_counter() - middle)
+    yield row(f"Allocate, {CALLS} calls", times["Allocate"], 1e3, "ms", "3 ms (p99)")
+    yield row("a call that does nothing, by turns", times["nothing"], 1e3, "ms", "")
+
+
+def _socket_of(node: Node) -> Path:
+    folder = node.folder / "device-plugins"
+    (found,) = folder.glob("accelbind-*.sock")
+    return found
+
+
+async def _news(node: Node, *, comes: bool) -> list[float]:
+    """Takes the class entry of a card away, or puts it back; the last thing that a driver does."""
+    took = []
+    entries = sorted(node.rack.root.glob("sys/class/fpga/intel-fpga-dev.*"))
+    for number in range(EVENTS):
+        entry = entries[number % len(entries)]
+        target = entry.readlink()
+        if comes:
+            entry.unlink()
+            await node.kubelet.until(offers(node, CARDS - 1), WAIT_SECONDS)
+        began = time.perf_counter()
+        if comes:
+            entry.symlink_to(target)
+        else:
+            entry.unlink()
+        await node.kubelet.until(offers(node, CARDS if comes else CARDS - 1), WAIT_SECONDS)
+        took.append(time.perf_counter() - began)
+        if not comes:
+            entry.symlink_to(target)
+            await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+    return took
+
+
+async def _again(node: Node) -> float:
+    await node.kubelet.stop()
+    began = time.perf_counter()
+    await node.kubelet.start()
+    await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
+    return time.perf_counter() - began
+
+
+async def _idle(plugin: PluginProcess) -> Row:
+    spent, began = plugin.cpu_seconds, time.perf_counter()
+    await asyncio.sleep(IDLE_SECONDS)
+    share = (plugin.cpu_seconds - spent) / (time.perf_counter() - began)
+    what = f"CPU while idle, a scan every {SCAN_SECONDS:g} s"
+    return (what, f"{share * 100:.2f} %", "", "", "0.4 %")
+
+
+def row(what: str, values: Sequence[float], scale: float, unit: str, limit: str) -> Row:
+    """A figure: what it is, its median, 99th percentile and most, and what it should keep to."""
+    ordered = sorted(values)
+    median, most = statistics.median(ordered), ordered[-1]
+    late = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return (what, *(f"{each * scale:.2f} {unit}" for each in (median, late, most)), limit)
