@@ -185,8 +185,8 @@ def plugin(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="How functions get into regions: prestart (before a container starts), none (they"
-            " are only verified).",
+            help="How functions get into regions: prestart (before a container starts), oci-hook"
+            " (from the runtime's hook; needs --cdi-dir), none (they are only verified).",
             show_default="prestart",
             rich_help_panel=PROGRAMMING,
         ),
@@ -199,6 +199,16 @@ def plugin(
             " (in modes region and regiondevel), always (in mode af too), never.",
             show_default="auto",
             rich_help_panel=PROGRAMMING,
+        ),
+    ] = None,
+    hook_path: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the host has the OCI hook.",
+            show_default="/opt/accelbind/hook/accelbind-hook",
+            rich_help_panel=PROGRAMMING,
+            readable=False,
         ),
     ] = None,
     bitstreams: Annotated[

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from plugin.worker import Worker
-from services.domain.cdi import FILE_NAME, CdiFile, describe
+from services.domain.cdi import FILE_NAME, CdiFile, Hook, describe
 from services.domain.devices import Device, DeviceNode
 from services.domain.errors import HardwareError
 from services.domain.tree import Tree
@@ -32,14 +32,18 @@ class CdiPublisher:
         folder: The folder of CDI files.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         worker: Where to write; not one that others wait for.
+        hook: What runtimes start for each device, if anything.
     """
 
-    def __init__(self, folder: Path, *, host_root: str, worker: Worker) -> None:
+    def __init__(
+        self, folder: Path, *, host_root: str, worker: Worker, hook: Hook | None = None
+    ) -> None:
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""
         self._folder = CdiFolder(folder)
         self._where = str(folder)
         self._host_root = host_root
+        self._hook = hook
         self._worker = worker
         self._devices: tuple[Device, ...] = ()
         self._due = asyncio.Event()
@@ -87,7 +91,8 @@ class CdiPublisher:
         """The file for the devices as they are now; made anew only if they differ."""
         content = tuple((device.id, device.nodes) for device in self._devices)
         if content != self._described[0]:
-            self._described = content, describe(self._devices, host_root=self._host_root)
+            file = describe(self._devices, host_root=self._host_root, hook=self._hook)
+            self._described = content, file
         return self._described[1]
 
     def _say(self, troubles: frozenset[str]) -> None:

@@ -88,13 +88,21 @@ class Claims:
         self._approvals = approvals
         self._worker = worker
 
-    async def wish(self, resource: str, ids: Sequence[str], interface_id: str) -> Wish:
+    async def wish(
+        self,
+        resource: str,
+        ids: Sequence[str],
+        interface_id: str,
+        *,
+        only: Candidate | None = None,
+    ) -> Wish:
         """What the container that was given regions wants in them.
 
         Args:
             resource: Full name of the regions' resource.
             ids: The regions that it was given.
             interface_id: Canonical interface id of that resource.
+            only: Which container it is, where that is known.
 
         Raises:
             NotAllowed: It may not have that, or nobody can tell who it is.
@@ -110,7 +118,7 @@ class Claims:
                 check_functions(wish, await pods.mappings(place.namespace), interface_id)
             return wish
 
-        return startup.agree(await self._allowed(resource, ids, ask))
+        return startup.agree(await self._allowed(resource, ids, ask, only))
 
     async def permit(self, resource: str, ids: Sequence[str], mode: PluginMode) -> str:
         """Return who is starting, if its namespace maps what it was given.
@@ -130,9 +138,11 @@ class Claims:
             check_resource(who, resource, await pods.mappings(place.namespace), mode)
             return Wish(who, ())
 
-        return (await self._allowed(resource, ids, ask))[0].who
+        return (await self._allowed(resource, ids, ask, None))[0].who
 
-    async def _allowed(self, resource: str, ids: Sequence[str], ask: "_Ask") -> list[Wish]:
+    async def _allowed(
+        self, resource: str, ids: Sequence[str], ask: "_Ask", only: Candidate | None
+    ) -> list[Wish]:
         """What each container that may be starting wants and may have."""
         if self._pods is None:
             raise NotAllowed(
@@ -140,7 +150,7 @@ class Claims:
                 " the API server: run it with a service account that may get pods and list"
                 " mappings, or set --kubeconfig or KUBECONFIG"
             )
-        who = await self._who(resource, ids)
+        who = await self._who(resource, ids, only)
         try:
             wishes = [await ask(self._pods, *each) for each in who.found]
         except ClusterError as error:
@@ -174,10 +184,10 @@ class Claims:
         )
         return wishes
 
-    async def _who(self, resource: str, ids: Sequence[str]) -> _Who:
+    async def _who(self, resource: str, ids: Sequence[str], only: Candidate | None) -> _Who:
         def read() -> _Who:
             entries = read_checkpoint(self._checkpoint)
-            found = startup.candidates(entries, resource, ids)
+            found = startup.candidates(entries, resource, ids) if only is None else (only,)
             folders = pod_folders(self._pod_logs_dir)
             placed = tuple((each, startup.find_place(folders, each.pod_uid)) for each in found)
             return _Who(placed, frozenset(entry.pod_uid for entry in entries))

@@ -5,14 +5,14 @@ modes regiondevel and af where mappings are enforced; `auto` leaves that where n
 reach an API server, since then there is nobody to ask at all.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.approval_file import ApprovalFile
 from plugin.claims import Claims, PodSource
 from plugin.discovery import Discovery
 from plugin.options import PluginOptions, Programming
-from plugin.prestart import FunctionGate, MappingGate, RegionGate, StartGate
+from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
 from plugin.worker import Worker
 from services.domain.devices import Inventory, PluginMode
 from services.domain.enforcement import Enforce, is_enforced
@@ -20,7 +20,30 @@ from services.hardware.card_threads import CardThreads
 from services.kubelet.channel import checkpoint_file
 
 if TYPE_CHECKING:
-    from plugin.region_work import Counts, RegionWork
+    from plugin.hook_server import HookServer
+    from plugin.region_work import RegionWork
+
+
+HOOK_SOCKET: Final = "hook.sock"
+"""Where the OCI hook asks, in `--state-dir`."""
+
+
+class Counts(Protocol):
+    """What is counted of starts."""
+
+    def programmed(self, interface_id: str, function: str, seconds: float) -> None:
+        """A function was programmed into a region."""
+
+    def programming_ended(self, outcome: str) -> None:
+        """A region was made ready for a container, or couldn't be."""
+
+    def hooked(self, outcome: str) -> None:
+        """A call of the OCI hook was answered."""
+
+
+def is_hooked(options: PluginOptions, mode: PluginMode) -> bool:
+    """Tell whether an OCI hook has the functions programmed in a mode."""
+    return mode is PluginMode.REGION and options.programming is Programming.OCI_HOOK
 
 
 class Gates:
@@ -42,7 +65,7 @@ class Gates:
         *,
         pods: PodSource | None,
         scan: Callable[[], Inventory],
-        counts: "Counts",
+        counts: Counts,
         files: Worker,
         bitstreams: Worker,
         cards: CardThreads,
@@ -69,10 +92,39 @@ class Gates:
         claims = self._claims(enforced=enforced)
         if self._options.programming is Programming.PRESTART:
             return RegionGate(claims, self._work(discovery))
+        if self._options.programming is Programming.OCI_HOOK:
+            return ClaimGate(claims)
         return FunctionGate(
             claims,
             node=self._options.node_name,
             fresh_tree=lambda seconds: discovery.fresh_tree(seconds=seconds),
+        )
+
+    def hook_server(self, mode: PluginMode, discovery: Discovery) -> "HookServer | None":
+        """What answers the OCI hook in a mode; None if it isn't announced.
+
+        Args:
+            mode: The mode.
+            discovery: What looks at the cards in it.
+        """
+        options = self._options
+        if not is_hooked(options, mode):
+            return None
+        # Only who has a hook pays for it.
+        from plugin.hook_server import HookServer  # noqa: PLC0415
+        from services.domain.regions import Region, regions_of  # noqa: PLC0415
+
+        def regions() -> tuple[dict[str, Region], Sequence[str]]:
+            return regions_of(discovery.inventory or Inventory()), tuple(discovery.tree.resources)
+
+        claims = self._claims(enforced=self._is_enforced(mode))
+        return HookServer(
+            options.state_dir / HOOK_SOCKET,
+            checkpoint=checkpoint_file(options.kubelet_dir),
+            regions=regions,
+            gate=RegionGate(claims, self._work(discovery)),
+            worker=self._files,
+            counted=self._counts.hooked,
         )
 
     def _is_enforced(self, mode: PluginMode) -> bool:

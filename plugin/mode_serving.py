@@ -26,7 +26,7 @@ from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
-from plugin.gates import Gates
+from plugin.gates import HOOK_SOCKET, Gates, is_hooked
 from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
@@ -34,6 +34,7 @@ from plugin.options import PluginOptions
 from plugin.recall import Recall
 from plugin.server import ResourceServer
 from plugin.worker import Worker
+from services.domain.cdi import Hook
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
 from services.domain.tree import Tree
@@ -124,6 +125,7 @@ class ModeServing:
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
         self._gate = lasting.gates.of(mode, self.discovery)
+        self._hook_server = lasting.gates.hook_server(mode, self.discovery)
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -163,6 +165,8 @@ class ModeServing:
         yield from self._lasting.beside(self.mode)
         if self.cdi is not None:
             yield "cdi", self.cdi.run()
+        if self._hook_server is not None:
+            yield "hook", self._hook_server.run()
         if self._clearing is not None:
             yield "clearing", self._clearing.run()
         if self.mode is not PluginMode.UNITS:
@@ -190,7 +194,12 @@ class ModeServing:
         if options.cdi_dir is None:
             return None
         worker = self._lasting.workers.cdi
-        return CdiPublisher(options.cdi_dir, host_root=str(options.host_root), worker=worker)
+        hook = None
+        if is_hooked(options, self.mode):
+            hook = Hook(str(options.hook_path), ("--socket", str(options.state_dir / HOOK_SOCKET)))
+        return CdiPublisher(
+            options.cdi_dir, host_root=str(options.host_root), worker=worker, hook=hook
+        )
 
     def _error_clearing(self) -> ErrorClearing | None:
         options, workers = self._lasting.options, self._lasting.workers
@@ -218,6 +227,7 @@ class ModeServing:
                 gate=self._gate,
                 counters=self._lasting.metrics,
                 cdi=self._named_by_cdi,
+                hooked=is_hooked(self._lasting.options, self.mode),
             )
 
         def registered(_resource: str, outcome: str) -> None:
@@ -236,4 +246,6 @@ class ModeServing:
         return endpoint
 
     def _named_by_cdi(self) -> frozenset[str]:
-        return self.cdi.published if self.cdi and self._lasting.options.cdi else frozenset()
+        options = self._lasting.options
+        named = options.cdi or is_hooked(options, self.mode)
+        return self.cdi.published if self.cdi and named else frozenset()

@@ -17,6 +17,8 @@ class Programming(StrEnum):
 
     PRESTART = "prestart"
     """Before a container starts, when the kubelet asks."""
+    OCI_HOOK = "oci-hook"
+    """When the container runtime has started its OCI hook, which asks."""
     NONE = "none"
     """Not at all: a container starts only on what is there."""
 
@@ -48,6 +50,7 @@ class PluginOptions:
         pod_logs_dir: Where the host's `/var/log/pods` is.
         programming: How functions get into regions.
         enforce_mappings: When namespaces' mappings are asked before a container starts.
+        hook_path: Where the host has the OCI hook.
         bitstreams: Where this node keeps its bitstreams.
         state_dir: Where locks, records and approvals are.
         log_level: The least severe level logged.
@@ -76,6 +79,7 @@ class PluginOptions:
     pod_logs_dir: Path
     programming: Programming
     enforce_mappings: Enforce
+    hook_path: Path
     bitstreams: Path
     state_dir: Path
     log_level: str

@@ -4,6 +4,7 @@
 
 - `RegionGate`, mode region: its functions are seen to be in its regions, programmed if need be;
 - `FunctionGate`, mode region where nothing is programmed: they are compared with what is there;
+- `ClaimGate`, mode region where an OCI hook has the functions programmed: they are only allowed;
 - `MappingGate`, modes regiondevel and af: its namespace has to map what it was given.
 
 All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the pod's events.
@@ -20,6 +21,7 @@ from services.domain import startup
 from services.domain.devices import PluginMode
 from services.domain.errors import InvalidName, TooSlow
 from services.domain.names import RegionName, decode
+from services.domain.startup import Candidate
 from services.domain.tree import Tree
 
 if TYPE_CHECKING:  # what programs is for the nodes that do
@@ -63,13 +65,15 @@ class RegionGate:
         self._claims = claims
         self._work = work
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
-        await _within(self._check(resource, ids), "making ready", ids)
+    async def check(
+        self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+    ) -> None:
+        """As `StartGate` says; `only` is the container that starts, where that is known."""
+        await _within(self._check(resource, ids, only), "making ready", ids)
 
-    async def _check(self, resource: str, ids: Sequence[str]) -> None:
+    async def _check(self, resource: str, ids: Sequence[str], only: Candidate | None) -> None:
         interface_id = _interface_of(resource)
-        wish = await self._claims.wish(resource, ids, interface_id)
+        wish = await self._claims.wish(resource, ids, interface_id, only=only)
         done = await self._work.fulfil(wish, ids, interface_id)
         log.info(
             "container may start",
@@ -114,6 +118,24 @@ class FunctionGate:
             container=wish.who,
             functions=list(wish.functions),
         )
+
+
+class ClaimGate:
+    """Lets a container start if it may have the functions that it wants, whatever is there.
+
+    Whether they are ready is seen to when its OCI hook is started, after this.
+
+    Args:
+        claims: What containers may have.
+    """
+
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+
+    async def check(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartGate` says."""
+        asked = self._claims.wish(resource, ids, _interface_of(resource))
+        await _within(asked, "finding out who may have", ids)
 
 
 class MappingGate:

@@ -71,6 +71,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         gate: Asked before a container starts; without one, the kubelet doesn't ask.
         counters: What to count with.
         cdi: Ids of the devices to name by CDI, as of now.
+        hooked: Whether an OCI hook programs them.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         gate: StartGate | None,
         counters: Counters,
         cdi: Callable[[], Collection[str]] = frozenset,
+        hooked: bool = False,
     ) -> None:
         self.resource = resource
         self.path: Path | None = None
@@ -97,6 +99,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._gate = gate
         self._counters = counters
         self._cdi = cdi
+        self._hooked = hooked
         self._server: grpc.aio.Server | None = None
         self._streams: set[asyncio.Event] = set()
         self._behind: set[asyncio.Event] = set()
@@ -262,7 +265,12 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     def _allocate(self, ids: Sequence[str]) -> ContainerAllocation:
         return allocate(
-            self._devices, ids, mode=self._mode, host_root=self._device_root, cdi=self._cdi()
+            self._devices,
+            ids,
+            mode=self._mode,
+            host_root=self._device_root,
+            cdi=self._cdi(),
+            hooked=self._hooked,
         )
 
     async def PreStartContainer(  # noqa: N802

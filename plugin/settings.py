@@ -74,6 +74,8 @@ class PluginSettings(ProcessSettings):
     """How functions get into regions, in mode region."""
     enforce_mappings: Enforce = Enforce.AUTO
     """When a namespace's mappings are asked on the node, before a container starts."""
+    hook_path: AbsolutePath = Path("/opt/accelbind/hook/accelbind-hook")
+    """Where the host has the OCI hook; a container runtime starts it from there."""
     bitstreams: AbsolutePath = Path("/srv/intel.com/fpga")
     """Where this node keeps its bitstreams."""
     state_dir: AbsolutePath = Path("/run/accelbind")
@@ -90,6 +92,10 @@ class PluginSettings(ProcessSettings):
     def _complete(self) -> Self:
         if self.cdi and self.cdi_dir is None:
             raise ValueError("--cdi names devices that a file in --cdi-dir describes: set that too")
+        if self.programming is Programming.OCI_HOOK and self.cdi_dir is None:
+            raise ValueError(
+                "--programming=oci-hook announces the hook in a file in --cdi-dir: set that too"
+            )
         return self
 
     def options(self) -> PluginOptions:

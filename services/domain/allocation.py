@@ -8,6 +8,9 @@ from services.domain.cdi import qualified_name
 from services.domain.devices import Device, PluginMode
 from services.domain.errors import NotAllowed
 
+HOOK_ANNOTATION: Mapping[str, str] = {"com.intel.fpga.mode": "fpga.intel.com/region"}
+"""What the hook configuration of the public suite looks for."""
+
 _NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
 
 _UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
@@ -53,6 +56,7 @@ def allocate(
     mode: PluginMode,
     host_root: str = "/",
     cdi: Collection[str] = (),
+    hooked: bool = False,
 ) -> ContainerAllocation:
     """What a container gets for the devices it was allocated.
 
@@ -65,6 +69,8 @@ def allocate(
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
             the same: a runtime that is told both makes them once, and one without CDI makes them.
+        hooked: Whether an OCI hook programs what the devices need; CRI-O's configuration of old
+            starts that for containers with `HOOK_ANNOTATION`.
 
     Raises:
         NotAllowed: An id is not one of the resource's.
@@ -82,6 +88,7 @@ def allocate(
             NodeMount(f"/dev/{name}", f"{before}/dev/{name}", permissions)
             for name, permissions in names.items()
         ),
+        annotations=HOOK_ANNOTATION if hooked else {},
         cdi_devices=tuple(qualified_name(device.id) for device in chosen if device.id in cdi),
     )
 

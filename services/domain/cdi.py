@@ -69,7 +69,22 @@ def qualified_name(device_id: str, *, kind: str = KIND) -> str:
     return f"{kind}={device_id}"
 
 
-def describe(devices: Iterable[Device], *, host_root: str = "/", kind: str = KIND) -> CdiFile:
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A program that runtimes start, on the host, before a container with one of the devices.
+
+    Args:
+        path: Where the host has it.
+        arguments: Its command line, without its name.
+    """
+
+    path: str
+    arguments: tuple[str, ...] = ()
+
+
+def describe(
+    devices: Iterable[Device], *, host_root: str = "/", kind: str = KIND, hook: Hook | None = None
+) -> CdiFile:
     """The file about a node's devices.
 
     Health plays no part: a container that has a device restarts with it. Devices without nodes are
@@ -79,6 +94,8 @@ def describe(devices: Iterable[Device], *, host_root: str = "/", kind: str = KIN
         devices: All that the node offers.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         kind: Vendor and class.
+        hook: What runtimes start for each of them, once the container's namespaces are there
+            (`createRuntime`).
 
     Returns:
         The same bytes for the same devices, in whatever order they come.
@@ -97,7 +114,10 @@ def describe(devices: Iterable[Device], *, host_root: str = "/", kind: str = KIN
             problems.append(problem)
             continue
         nodes = [_node(node, host_root.rstrip("/")) for node in device.nodes]
-        entries[device.id] = {"name": device.id, "containerEdits": {"deviceNodes": nodes}}
+        edits: dict[str, Any] = {"deviceNodes": nodes}
+        if hook is not None:
+            edits["hooks"] = [_hook(hook)]
+        entries[device.id] = {"name": device.id, "containerEdits": edits}
     names = tuple(sorted(entries))
     if not names:
         return CdiFile(problems=tuple(problems))
@@ -119,6 +139,15 @@ def _problem(device: Device, known: Iterable[str]) -> Problem | None:
             text = f"{device.id} has a node that no container can have: {node.name!r:.200}"
             return Problem("cdi-node", f"{text}, {node.permissions!r:.20}")
     return None
+
+
+def _hook(hook: Hook) -> dict[str, Any]:
+    name = hook.path.rpartition("/")[2]
+    return {
+        "hookName": "createRuntime",
+        "path": hook.path,
+        "args": [name, *hook.arguments],
+    }
 
 
 def _node(node: DeviceNode, before: str) -> dict[str, str]:

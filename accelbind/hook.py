@@ -1,0 +1,126 @@
+"""The OCI hook: hands a container that is about to start to the plugin, which decides.
+
+A runtime starts it on the host, with the container's state on stdin, and holds the container until
+it has ended; an exit code that isn't 0 keeps the container from starting, with what stands on
+stderr as the reason. It knows nothing by itself: the plugin on this node is asked over a socket
+that only root can open. If that is away, the container doesn't start.
+
+    accelbind-hook [--socket /run/accelbind/hook.sock] < state.json
+
+It uses Python's standard library alone, and little of it, since it runs before each container with
+a region; and it runs on hosts, so it is shipped as a folder with a Python of its own.
+"""
+
+import json
+import socket
+import sys
+from typing import Any
+
+SOCKET = "/run/accelbind/hook.sock"
+SECONDS = 28.0
+"""Longer than the plugin takes at most, shorter than runtimes wait."""
+
+MAX_STATE = 1024 * 1024
+MAX_CONFIG = 16 * 1024 * 1024
+
+
+class Refused(Exception):
+    """The container may not start, and why."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Asks, and gives the exit code: 0 if the container may start."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        ask(_socket_of(given), sys.stdin.buffer.read(MAX_STATE + 1))
+    except Refused as refused:
+        print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
+        return 1
+    return 0
+
+
+def _socket_of(arguments: list[str]) -> str:
+    if len(arguments) == 2 and arguments[0] == "--socket":
+        return arguments[1]
+    if arguments:
+        raise Refused("usage: accelbind-hook [--socket PATH], the container's state on stdin")
+    return SOCKET
+
+
+def ask(path: str, state: bytes) -> None:
+    """Returns if the container may start.
+
+    Args:
+        path: The plugin's socket.
+        state: The container's state, as JSON.
+
+    Raises:
+        Refused: It may not, or nobody can tell.
+    """
+    answer = _exchange(path, json.dumps(_message(state)).encode())
+    try:
+        found = json.loads(answer)
+        allowed, message = found["allowed"], str(found.get("message", ""))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise Refused(
+            f"the accelbind plugin has ended, or broken off, before it decided ({path}); look at"
+            " its log"
+        ) from None
+    if allowed is not True:
+        raise Refused(message or "refused, without a reason")
+
+
+def _message(state: bytes) -> dict[str, Any]:
+    """The state, with the annotations and devices of the container's configuration."""
+    if len(state) > MAX_STATE:
+        raise Refused(f"the container's state is longer than {MAX_STATE} bytes")
+    try:
+        found = json.loads(state)
+        bundle = found["bundle"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise Refused("stdin holds no state of a container: a runtime has to start this") from None
+    config = _config(f"{bundle}/config.json")
+    return {
+        "state": {"annotations": found.get("annotations")},
+        "annotations": config.get("annotations"),
+        "devices": [
+            {"path": str(each.get("path", ""))}
+            for each in (config.get("linux") or {}).get("devices") or ()
+        ],
+    }
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib would take longer than all of it
+            found = json.loads(file.read(MAX_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Refused(f"the container's configuration {path} can't be read: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(f"{path} is no container's configuration")
+    return found
+
+
+def _exchange(path: str, message: bytes) -> bytes:
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(SECONDS)
+            connection.connect(path)
+            connection.sendall(message)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while piece := connection.recv(65536):
+                answer += piece
+            return answer
+    except TimeoutError:
+        raise Refused(f"the accelbind plugin gave no answer within {SECONDS:g} s") from None
+    except OSError as error:
+        raise Refused(
+            f"the accelbind plugin on this node can't be asked ({path}: {error.strerror}): is its"
+            " pod running here, with --programming=oci-hook? Until it is, no container with a"
+            " region starts"
+        ) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

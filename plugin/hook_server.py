@@ -1,0 +1,176 @@
+"""The OCI hook's other end: decides, before a container starts, as `PreStartContainer` would.
+
+The socket is in `--state-dir`, for root alone. A hook sends what its runtime told it and closes its
+side; it gets one line of JSON, `allowed` and, if it isn't, `message`. Which regions the container
+has, the kubelet's checkpoint says; then each resource's gate is asked with who is starting.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from plugin.worker import Worker
+from services.domain.errors import AccelbindError, KubeletError
+from services.domain.hook import MAX_MESSAGE, HookCall, held_regions, parse
+from services.domain.regions import Region
+from services.domain.startup import Candidate
+from services.domain.text import clip
+from services.kubelet.checkpoint import read_checkpoint
+
+READ_SECONDS: Final = 5.0
+"""For a hook to say what it has to."""
+
+FILES_SECONDS: Final = 10.0
+
+MAX_REASON: Final = 4000
+"""Characters of a reason; runtimes put it into the pod's events."""
+
+_CREDENTIALS: Final = struct.Struct("3i")
+
+log = structlog.get_logger(room="plugin")
+
+
+class HookGate(Protocol):
+    """Makes a resource's regions ready for a container that is known."""
+
+    async def check(
+        self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+    ) -> None:
+        """Returns if it may start with them."""
+
+
+class HookServer:
+    """Answers hooks.
+
+    Args:
+        path: Where the socket is made.
+        checkpoint: The kubelet's checkpoint.
+        regions: Gives the node's regions, and the resources they are offered as.
+        gate: Asked for each resource.
+        worker: Where to read the kubelet's files.
+        counted: Told the outcome of each: allowed, refused, failed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        checkpoint: Path,
+        regions: Callable[[], tuple[Mapping[str, Region], Sequence[str]]],
+        gate: HookGate,
+        worker: Worker,
+        counted: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._checkpoint = checkpoint
+        self._regions = regions
+        self._gate = gate
+        self._worker = worker
+        self._counted = counted
+
+    async def run(self) -> None:
+        """Answers until cancelled.
+
+        Raises:
+            KubeletError: The socket can't be made.
+        """
+        server = await self._listen()
+        log.info("the OCI hook is awaited", socket=str(self._path))
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    async def _listen(self) -> asyncio.Server:
+        try:
+            self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            before = os.umask(0o177)
+            try:
+                listener = socket.socket(socket.AF_UNIX)
+                listener.bind(str(self._path))
+            finally:
+                os.umask(before)
+            return await asyncio.start_unix_server(self._serve, sock=listener)
+        except OSError as error:
+            raise KubeletError(
+                f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
+                " --state-dir to a folder that this process may write to"
+            ) from error
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(reader, writer)
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except (OSError, TimeoutError) as error:
+            log.warning("a hook has gone before it was answered", reason=str(error) or "too slow")
+        finally:
+            writer.close()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> dict[str, object]:
+        if not _is_trusted(writer):
+            self._counted("refused")
+            return _refused("only root may ask")
+        async with asyncio.timeout(READ_SECONDS):
+            message = await _whole(reader)
+        try:
+            await self._decide(parse(message))
+        except AccelbindError as error:
+            self._counted("refused")
+            log.warning("refused", call="hook", reason=str(error))
+            return _refused(str(error))
+        except Exception as error:
+            self._counted("failed")
+            log.exception("mistake of ours", call="hook")
+            return _refused(f"accelbind has made a mistake: {type(error).__name__}: {error}")
+        self._counted("allowed")
+        return {"allowed": True}
+
+    async def _decide(self, call: HookCall) -> None:
+        """Returns if a container may start.
+
+        Raises:
+            AccelbindError: It may not.
+        """
+        entries = await self._worker.run(
+            lambda: read_checkpoint(self._checkpoint),
+            seconds=FILES_SECONDS,
+            what=f"reading {self._checkpoint}",
+        )
+        regions, resources = self._regions()
+        for resource, ids in held_regions(call, entries, regions, resources).items():
+            await self._gate.check(resource, ids, only=call.who)
+
+
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    found = bytearray()
+    while piece := await reader.read(65536):
+        found += piece
+        if len(found) > MAX_MESSAGE:
+            raise OSError(f"it sends more than {MAX_MESSAGE} bytes")
+    return bytes(found)
+
+
+def _is_trusted(writer: asyncio.StreamWriter) -> bool:
+    """Whether root asks, or who this process runs as."""
+    connection = writer.get_extra_info("socket")
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(packed)
+    return user in (0, os.geteuid())
+
+
+def _refused(reason: str) -> dict[str, object]:
+    return {"allowed": False, "message": clip(reason, MAX_REASON)}

@@ -1,0 +1,260 @@
+"""The OCI hook, as runtimes start it, and the plugin at its other end."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelbind import hook
+from plugin.options import PluginOptions
+from services.domain.devices import PluginMode
+from services.domain.errors import ClusterError
+from services.domain.mappings import EMPTY_INDEX
+from services.hardware.bitstreams import BitstreamStorage
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, CardSpec, Rack
+from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import (
+    NLB0,
+    NLB3,
+    REGION,
+    Pods,
+    container,
+    functions,
+    pod,
+    running,
+    settings,
+)
+from tests.support import REPOSITORY, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def driver(rack: Rack) -> Iterator[DriverStandIn]:
+    with DriverStandIn(rack.root) as driver:
+        yield driver
+
+
+def hooked(folder: Path) -> PluginOptions:
+    cdi = folder / "cdi"
+    return settings(
+        folder, PluginMode.REGION, programming="oci-hook", cdi_dir=cdi, hook_path=folder / "hook"
+    )
+
+
+def install(folder: Path, *afus: str) -> None:
+    for afu in afus:
+        source = folder / "new.gbs"
+        source.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
+        BitstreamStorage(folder / "bitstreams").install(source)
+
+
+class Runtime:
+    """Starts the hook as a runtime does, with what its CDI file says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bundle = folder / "bundle"
+        self.bundle.mkdir()
+
+    def arguments(self, device: str = "dfl-fme.0") -> list[str]:
+        file = json.loads((self.folder / "cdi" / "accelbind-fpga.json").read_text())
+        edits = {each["name"]: each["containerEdits"] for each in file["devices"]}
+        (described,) = edits[device]["hooks"]
+        assert described["hookName"] == "createRuntime"
+        assert described["path"] == str(self.folder / "hook")
+        arguments: list[str] = described["args"][1:]
+        return arguments
+
+    def state(self, uid: str, name: str = "c", **values: Any) -> str:
+        annotations = {
+            "io.kubernetes.cri.container-type": "container",
+            "io.kubernetes.cri.sandbox-uid": uid,
+            "io.kubernetes.cri.container-name": name,
+        }
+        state = {"ociVersion": "1.0.2", "id": "x", "pid": 1, "bundle": str(self.bundle)}
+        return json.dumps(state | {"annotations": annotations} | values)
+
+    async def start(
+        self, uid: str, *, nodes: tuple[str, ...] = ("dfl-port.0",), env: tuple[str, ...] = ()
+    ) -> tuple[int, str]:
+        devices = [{"path": f"/dev/{node}", "type": "c", "major": 10, "minor": 1} for node in nodes]
+        config = {"process": {"env": list(env)}, "linux": {"devices": devices}}
+        (self.bundle / "config.json").write_text(json.dumps(config))
+        return await asyncio.to_thread(self.run, self.state(uid), *self.arguments())
+
+    def run(self, state: str, *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py"), *arguments],
+            input=state,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+
+@pytest.fixture
+def runtime(short_dir: Path) -> Runtime:
+    return Runtime(short_dir)
+
+
+async def admitted(
+    kubelet: KubeletStandIn, pods: Pods, *afus: str, name: str = "p", count: int = 1
+) -> str:
+    spec = pods.add(pod(name, container("c", REGION, count, functions(*afus))))
+    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= count)
+    await kubelet.settled(await kubelet.admit(spec))
+    return str(spec["metadata"]["uid"])
+
+
+async def test_a_container_is_let_on_once_its_function_was_programmed(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    install(short_dir, NLB3)
+    pods, runtime = Pods(), Runtime(short_dir)
+    async with running(hooked(short_dir), pods) as plugin:
+        uid = await admitted(kubelet, pods, NLB3)
+        assert driver.done == []  # PreStartContainer leaves that to the hook
+        assert await runtime.start(uid) == (0, "")
+        assert [each.what for each in driver.done] == ["programmed", "reset"]
+        assert await runtime.start(uid) == (0, "")
+        assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
+        assert plugin._metrics._hooks.labels("allowed")._value.get() == 2
+        path = short_dir / "state" / "hook.sock"
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.exists()
+
+
+async def test_what_the_container_says_of_itself_counts_for_nothing(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    install(short_dir, NLB3)
+    pods = Pods()
+    async with running(hooked(short_dir), pods):
+        uid = await admitted(kubelet, pods, NLB0)
+        env = (f"FPGA_REGION_1={A10_INTERFACE}", f"FPGA_AFU_1={NLB3}")
+        assert await runtime.start(uid, env=env) == (0, "")
+        assert driver.programmed == []
+
+
+async def test_the_allocation_names_the_device_by_cdi_and_has_the_old_annotation(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(hooked(short_dir), pods) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await eventually_async(lambda: bool(plugin._cdi and plugin._cdi.published))
+        spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
+        state = await kubelet.settled(await kubelet.admit(spec))
+        granted = state["c"].granted
+        assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
+        assert dict(granted.annotations) == {"com.intel.fpga.mode": "fpga.intel.com/region"}
+
+
+async def test_a_refusal_is_on_stderr(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(hooked(short_dir), pods):
+        uid = await admitted(kubelet, pods, NLB3)
+        code, reason = await runtime.start(uid)
+        assert code == 1
+        assert f"accelbind-hook: no bitstream for AFU {NLB3}" in reason
+        pods.mapped = EMPTY_INDEX
+        code, reason = await runtime.start(uid)
+        assert code == 1
+        assert "no AcceleratorFunction of mode region in namespace ns maps that" in reason
+        code, reason = await runtime.start("uid-of-another", nodes=("dfl-port.0",))
+        assert code == 1
+        assert "dfl-fme.0, which the kubelet has not allocated to it" in reason
+        assert driver.done == []
+
+
+async def test_while_the_api_server_is_away_only_what_was_allowed_goes_on(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(hooked(short_dir), pods):
+        uid = await admitted(kubelet, pods, NLB0)
+        pods.error = ClusterError("the API server https://k can't be reached")
+        assert await runtime.start(uid) == (0, "")
+
+
+async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(hooked(short_dir), pods):
+        uid = await admitted(kubelet, pods, NLB0)
+        path = str(short_dir / "state" / "hook.sock")
+        with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as flood:
+            silent.connect(path)
+            flood.connect(path)
+            await asyncio.to_thread(flood_until_cut, flood)
+            assert await runtime.start(uid) == (0, "")
+
+
+def flood_until_cut(connection: socket.socket) -> None:
+    connection.settimeout(10)
+    sent = 0
+    try:
+        while sent < 64 * 1024 * 1024:
+            sent += connection.send(b" " * 65536)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    raise AssertionError("nobody cuts it off")
+
+
+def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> None:
+    (runtime.bundle / "config.json").write_text("{}")
+    code, reason = runtime.run(runtime.state("uid"), "--socket", str(runtime.folder / "none.sock"))
+    assert code == 1
+    assert "the accelbind plugin on this node can't be asked" in reason
+    assert "No such file" in reason
+    assert reason.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("", "no state of a container"),
+        ("{}", "no state"),
+        ('{"bundle": "/nowhere"}', "can't be read"),
+    ],
+)
+def test_a_state_that_is_none_is_refused(runtime: Runtime, state: str, said: str) -> None:
+    code, reason = runtime.run(state)
+    assert code == 1
+    assert said in reason
+
+
+def test_unknown_arguments_are_refused(runtime: Runtime) -> None:
+    assert runtime.run("{}", "--what")[0] == 1
+
+
+def test_the_hook_needs_the_standard_library_alone() -> None:
+    code = "import sys; import accelbind.hook; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    ours = {name for name in done.stdout.split() if name.split(".")[0] in {"services", "typer"}}
+    assert ours == set()
+    assert os.path.basename(hook.__file__) == "hook.py"  # noqa: PTH119 - a name
