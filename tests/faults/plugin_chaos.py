@@ -408,6 +408,7 @@ class Storm:
 
     def await_truth(self) -> None:
         """Waits until the kubelet's view is what the model says."""
+        assert self.plugin is None or self.plugin.process.running, "the plugin has ended"
         began = time.monotonic()
         eventually(self._as_it_is, timeout=QUIET_SECONDS, interval=0.05, what="the truth")
         self.say(f"quiet after {time.monotonic() - began:.2f} s")
@@ -436,6 +437,31 @@ class Storm:
             elif self.powers.hang and self.chance.random() < 0.3:
                 self.say(self.model.hang(address, self.chance.choice(SURE_HANGS)))
         self.await_truth()
+
+    def last_word(self) -> None:
+        """One thing more goes wrong, after which nothing happens that would put it right."""
+        assert self.plugin is not None
+        words: dict[str, Callable[[], object]] = {
+            "streams are cut": self._cut_all,
+            "the plugins' sockets are deleted": lambda: self.kubelet.ask("delete_sockets"),
+            "the kubelet restarts": lambda: self.kubelet.ask("restart"),
+            "the folder is made anew": lambda: (self._remove_folder(), self._restart()),
+        }
+        plugin, before = self.plugin, {*self.plugin.sockets()}
+        word = self.chance.choice(sorted(words))
+        words[word]()
+        self.say(f"last of all, {word}")
+        if before:
+            eventually(
+                lambda: plugin.sockets() and not before & {*plugin.sockets()},
+                timeout=QUIET_SECONDS,
+                what=f"another registration after {word}",
+            )
+        self.await_truth()
+
+    def _cut_all(self) -> None:
+        for resource in sorted(self.kubelet.view().offered):
+            self.kubelet.ask("cut_stream", resource=resource)
 
     def check(self) -> Held:
         """What the plugin holds at a quiet point: no more than its resources need."""

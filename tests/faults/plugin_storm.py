@@ -4,6 +4,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from simulator.cards import Rack
 from simulator.hanging import Held
@@ -12,6 +13,9 @@ from tests.faults.plugin_disks import mounted
 from tests.faults.plugin_kubelet import Kubelet
 from tests.faults.plugin_model import Model
 from tests.support import Processes
+
+LAST_WORDS: Final = 80
+"""Lines of the plugin's log that a failure shows."""
 
 
 def may_hang(folder: Path) -> bool:
@@ -65,7 +69,7 @@ def _node(
     try:
         yield made
     except BaseException:
-        print(f"seed {seed}, mode {mode}, {powers}", *made.log, sep="\n")  # noqa: T201 - for who looks into the failure
+        print(f"seed {seed}, mode {mode}, {powers}", *made.log, *_last_words(made), sep="\n")  # noqa: T201 - for who looks into the failure
         raise
     finally:
         model.mend_all()  # or the folder could not be removed
@@ -74,3 +78,12 @@ def _node(
             made.api.kill()
         if made.plugin is not None:
             made.plugin.process.kill()
+
+
+def _last_words(made: Storm) -> list[str]:
+    """The end of what the plugin said, and whether it has ended."""
+    if made.plugin is None:
+        return []
+    process = made.plugin.process
+    ended = "runs" if process.running else f"ended with {process.popen.returncode}"
+    return ["", f"the plugin {ended}; its last words:", *process.stderr.splitlines()[-LAST_WORDS:]]

@@ -39,6 +39,7 @@ def weather(made: Storm, processes: Processes, seconds: float) -> list[Held]:
     while time.monotonic() < until:
         made.rage(min(ROUND_SECONDS, max(1.0, seconds / 4)))
         made.settle()
+        made.last_word()
         held.append(made.check())
         if made.mode != "units":
             made.stand()
