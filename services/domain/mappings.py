@@ -174,7 +174,7 @@ class NamespaceMappings:
         return _AF_ONLY if resource in self.by_resource else frozenset()
 
     def twin_of(self, mapping: Mapping, *, limit: int | None = LOOKED_AT) -> Mapping | None:
-        """Return a mapping that gives another name to the same thing, None if there is none.
+        """Return any mapping that gives another name to the same thing, None if there is none.
 
         One that is deprecated doesn't count: that is how a name gives way to another.
 
@@ -188,12 +188,10 @@ class NamespaceMappings:
             counted = known is mapping or (known is not None and known.pair == pair)
             if self.sharers.get(pair, 0) <= counted:
                 return None
-        twins = [
-            other
-            for other in islice(self.by_resource.get(mapping.resource, ()), limit)
-            if other.deprecated is None and other.is_twin_of(mapping)
-        ]
-        return min(twins, key=lambda twin: twin.name, default=None)
+        for other in islice(self.by_resource.get(mapping.resource, ()), limit):
+            if other.deprecated is None and other.is_twin_of(mapping):
+                return other
+        return None
 
 
 class MappingIndex:

@@ -635,7 +635,7 @@ def test_of_a_deprecated_name_without_more_to_say_another_one_is_told() -> None:
 
 
 def test_a_name_beside_another_one_for_the_same_function_is_a_duplicate() -> None:
-    objects = [function("x", "region"), function("z", "region"), function("y", "region")]
+    objects = [function("x", "region"), function("y", "region"), function("z", "region")]
     told = ("fpga.intel.com/x is a duplicate: fpga.intel.com/y is the same",)
     assert warned(*objects) == told
     assert warned(*[region(obj["metadata"]["name"]) for obj in objects]) == told
