@@ -6,6 +6,7 @@ needs; it stays the same process to whoever started it.
 """
 
 import asyncio
+import gc
 import os
 import pickle
 import sys
@@ -82,10 +83,13 @@ def main(file: BinaryIO) -> int:
 def _serve(options: PluginOptions) -> None:
     # Its own log has another format and says nothing that ours doesn't.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    gc.disable()  # nothing of what is imported is garbage
     _import_structlog()
     from plugin.app import run  # noqa: PLC0415 - takes its time, and may say why it can't
     from services.runtime import logging  # noqa: PLC0415
 
+    gc.freeze()  # nor will it be: a search for garbage would stop a call for all of it
+    gc.enable()
     logging.configure(options.log_level, options.log_format)
     asyncio.run(run(options))
 
