@@ -70,6 +70,9 @@ def test_a_refused_mapping_is_logged_as_one() -> None:
 def test_what_is_no_review_or_too_large_is_rejected(path: str) -> None:
     bench = Bench(max_body=1000)
     assert bench.ask(path, b"{}")[0] == 400
+    older = body(mapping()).replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1")
+    status, _, answer = Bench().ask(path, older)
+    assert (status, "set admissionReviewVersions to v1" in answer.decode()) == (400, True)
     assert bench.ask(path, b" " * 600, b" " * 600)[0] == 413
     assert bench.ask(path, b"{}", headers=[(b"content-type", b"text/plain")])[0] == 415
     assert bench.ask(path, method="GET")[0] == 405
