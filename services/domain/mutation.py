@@ -38,6 +38,9 @@ MAX_WARNING = 120
 """How many characters a warning has at most: Kubernetes asks for that."""
 
 
+_OPERATIONS = msgspec.json.Decoder(list[Operation])
+
+
 @dataclass(frozen=True)
 class Policy:
     """What the cluster's administrator decides.
@@ -93,11 +96,22 @@ class Unchanged(msgspec.Struct, frozen=True):
 
 
 class Patched(msgspec.Struct, frozen=True):
-    """The pod is fine once these operations are applied to it, in order."""
+    """The pod is fine once the patch is applied to it.
 
-    operations: list[Operation]
+    Attributes:
+        patch: the operations, in order, as JSON.
+        rewrites: what becomes of logical names.
+        warnings: what is odd about the pod all the same.
+    """
+
+    patch: bytes
     rewrites: tuple[Rewrite, ...]
     warnings: tuple[str, ...] = ()
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The patch as values."""
+        return _OPERATIONS.decode(self.patch)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -137,11 +151,7 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
     changed = [plan for plan in plans if plan.mapped]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    operations: list[Operation] = []
-    for plan in changed:
-        operations += patch.container_operations(plan)
-    operations.append(patch.annotation_operation(pod, changed))
-    return Patched(operations, _rewrites(changed), warnings)
+    return Patched(patch.document(pod, changed), _rewrites(changed), warnings)
 
 
 def _plans(
@@ -213,9 +223,8 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
                 if not modes & plan.modes:
                     warnings.append(_mixed(other, modes, plan.place, plan.modes))
             seen[plan.modes] = plan.place
-        for ask in plan.mapped:
-            if ask.mapping is not None:
-                warnings += _of_name(ask.key, ask.mapping, mappings)
+        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
+            warnings += _of_name(key, mapping, mappings)
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS] if warnings else ()
 
 

@@ -4,20 +4,51 @@ Every write is an ``add``, which sets a member of an object whether it is there 
 list's last element; so what other webhooks wrote beside it stays. RFC 6902.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
 
-from services.domain.env_rules import new_variables
-from services.domain.plan import Plan
+from services.domain.env_rules import Function, new_variables
+from services.domain.plan import Ask, Plan
 from services.domain.pod import REQUESTED_ANNOTATION, Pod
 
 Operation: TypeAlias = dict[str, object]
 """One operation: ``op``, ``path``, and for ``add`` a ``value``."""
 
+REMEMBERED = 256
+"""How many containers' operations are remembered, as JSON."""
+
+_FEW_UNITS = 64  # with more, operations are too long to be kept
 _REQUESTED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _NOTE = msgspec.json.Encoder(order="sorted")
+_ENCODER = msgspec.json.Encoder()
+
+
+def document(pod: Pod, plans: Sequence[Plan]) -> bytes:
+    """Return the JSON Patch that turns a pod into what is planned for it.
+
+    Args:
+        pod: as it came.
+        plans: of the containers that ask by logical name, at least one.
+    """
+    parts = [_spelled(plan) for plan in plans]
+    parts.append(_ENCODER.encode(_annotation_operation(pod, plans)))
+    return b"[%b]" % b",".join(parts)
+
+
+def _spelled(plan: Plan) -> bytes:
+    """Return the operations on a container as JSON, without the brackets around them."""
+    few = sum(plan.units.values()) <= _FEW_UNITS
+    spell = _operations_as_json if few else _operations_as_json.__wrapped__
+    spelled: bytes = spell(
+        plan.place.path,
+        tuple(plan.mapped),
+        tuple(plan.direct),
+        None if plan.env_is_empty else tuple(plan.written),
+    )
+    return spelled
 
 
 def escaped(member: str) -> str:
@@ -28,31 +59,48 @@ def escaped(member: str) -> str:
 _NOTE_PATH = f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}"
 
 
-def container_operations(plan: Plan) -> list[Operation]:
-    """Return what turns a container that asks by logical name into what is planned for it."""
+@lru_cache(maxsize=REMEMBERED)  # pods differ in most things, but not in what they ask for
+def _operations_as_json(
+    path: str,
+    mapped: tuple[Ask, ...],
+    direct: tuple[Ask, ...],
+    written: tuple[int, ...] | None,
+) -> bytes:
+    """Return the operations on a container.
+
+    Args:
+        path: the JSON pointer to it.
+        mapped: what it asks for by logical name.
+        direct: what it asks for by physical name.
+        written: the numbers of the functions that its env spells already; None if its env has no
+            variable at all.
+    """
+    operations = _resource_operations(path, mapped, direct)
+    functions = [function for ask in mapped for function in ask.functions()]
+    operations += _env_operations(path, functions, written)
+    return _ENCODER.encode(operations)[1:-1]
+
+
+def _resource_operations(
+    path: str, mapped: tuple[Ask, ...], direct: tuple[Ask, ...]
+) -> list[Operation]:
     operations: list[Operation] = []
-    path = plan.place.path
     limits, requests = f"{path}/resources/limits/", f"{path}/resources/requests/"
-    in_requests = {ask.resource: ask.in_requests for ask in plan.mapped}
-    for ask in plan.direct:
-        if ask.in_requests and ask.resource in in_requests:
-            in_requests[ask.resource] = True
-    for ask in plan.mapped:
+    for ask in mapped:
         member = escaped(ask.key)
         operations.append({"op": "remove", "path": limits + member})
         if ask.in_requests:
             operations.append({"op": "remove", "path": requests + member})
-            in_requests[ask.resource] = True
-    for resource, requested in in_requests.items():
-        member, units = escaped(resource), str(plan.units[resource])
-        operations.append({"op": "add", "path": limits + member, "value": units})
-        if requested:
-            operations.append({"op": "add", "path": requests + member, "value": units})
-    _add_variables(plan, operations)
+    for resource in dict.fromkeys([ask.resource for ask in mapped]):
+        asks = [ask for ask in mapped + direct if ask.resource == resource]
+        member, units = escaped(resource), str(sum([ask.units for ask in asks]))
+        operations.append(_add(limits + member, units))
+        if any(ask.in_requests for ask in asks):
+            operations.append(_add(requests + member, units))
     return operations
 
 
-def annotation_operation(pod: Pod, plans: Iterable[Plan]) -> Operation:
+def _annotation_operation(pod: Pod, plans: Sequence[Plan]) -> Operation:
     """Return what notes in the pod's metadata what was asked for by logical name.
 
     Args:
@@ -76,17 +124,13 @@ def _add(path: str, value: object) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
-def _add_variables(plan: Plan, operations: list[Operation]) -> None:
-    functions = plan.new_functions()
-    if not functions:
-        return
-    variables = new_variables(functions, plan.written)
-    path = f"{plan.place.path}/env"
-    if plan.env_is_empty:
-        operations.append(_add(path, variables))
-        return
-    path += "/-"
-    operations += [{"op": "add", "path": path, "value": variable} for variable in variables]
+def _env_operations(
+    path: str, functions: list[Function], written: tuple[int, ...] | None
+) -> list[Operation]:
+    variables = new_variables(functions, written or ())
+    if written is None:
+        return [_add(f"{path}/env", variables)] if variables else []
+    return [_add(f"{path}/env/-", variable) for variable in variables]
 
 
 def _noted(text: str | None) -> dict[str, dict[str, int]]:

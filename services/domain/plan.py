@@ -41,6 +41,11 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         """What is to be programmed for a logical name, None where the suite has nothing to do."""
         return self.mapping.pair if self.mapping else None
 
+    def functions(self) -> list[Function]:
+        """Return the function of each unit that is to be programmed."""
+        function = self.function
+        return [function] * self.units if function else []
+
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
     """What is to be done to one container.
@@ -62,14 +67,6 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     modes: frozenset[Mode] | None
     written: dict[int, Function]
     env_is_empty: bool
-
-    def new_functions(self) -> list[Function]:
-        """Return the function of each unit that is to be programmed and that env lacks."""
-        functions: list[Function] = []
-        for ask in self.mapped:
-            if function := ask.function:
-                functions += [function] * ask.units
-        return functions
 
     def wanted(self) -> dict[str, Counter[Function]]:
         """Return which functions must be in the units of each physical name, with domain."""

@@ -366,7 +366,7 @@ def _admit(
 
 def _patch(review: Review, result: Patched, verdict: Verdict) -> Answer:
     return Answer(
-        patched(review.uid, verdict.patch, result.warnings, verdict.audit),
+        patched(review.uid, result.patch, result.warnings, verdict.audit),
         review.uid,
         _PATCHED,
         "",

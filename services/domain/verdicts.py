@@ -1,4 +1,4 @@
-"""Verdicts on pods: what is to be done to one, spelled for the API server and the audit log."""
+"""Verdicts on pods: what is to be done to one, and what the audit log is told of it."""
 
 from typing import Final
 
@@ -23,20 +23,16 @@ MAX_AUDIT: Final = 8000
 REWRITTEN: Final = "rewritten"
 """What the audit log has for a reason where a pod is patched."""
 
-_ENCODER = msgspec.json.Encoder()
-
 
 class Verdict(msgspec.Struct, frozen=True):
     """What is to be done to a pod, and how it is spelled.
 
     Attributes:
         result: what `mutate` found.
-        patch: the operations as JSON, empty if there are none.
         audit: for the audit log, without a prefix; None if there is nothing to note.
     """
 
     result: Unchanged | Patched | Refused
-    patch: bytes = b""
     audit: dict[str, str] | None = None
 
 
@@ -55,7 +51,7 @@ def judge(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Verdict:
         return Verdict(result, audit={"reason": ",".join(codes)})
     rewrites = "; ".join([_spelled(rewrite) for rewrite in result.rewrites])
     audit = {"reason": REWRITTEN, "rewrites": clip(rewrites, MAX_AUDIT)}
-    return Verdict(result, _ENCODER.encode(result.operations), audit)
+    return Verdict(result, audit)
 
 
 def _spelled(rewrite: Rewrite) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from services.domain.mutation import Unchanged, UnchangedReason
+from services.domain import patch
+from services.domain.mutation import Patched, Policy, Unchanged, UnchangedReason
 from services.domain.patch import escaped
 from tests.services.domain.building import (
     NLB3,
@@ -103,3 +104,35 @@ def test_nothing_is_noted_where_nothing_is_rewritten() -> None:
 
 def test_paths_are_escaped_as_json_pointers_are() -> None:
     assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
+
+
+def test_what_is_remembered_of_a_container_is_told_apart() -> None:
+    """Pods that differ in one thing only, one after the other and twice."""
+    ask = {LOGICAL + "nlb0": "1"}
+    pods = [
+        pod(container("a", ask)),
+        pod(container("b", ask)),
+        pod(container("a", {LOGICAL + "nlb0": "2"})),
+        pod(container("a", {LOGICAL + "nlb3": "1"})),
+        pod(container("a", ask, requests={})),
+        pod(container("a", ask, env=[{"name": "A", "value": "a"}])),
+        pod(container("a", ask | {REGION: "1"}, env=pair(1))),
+        pod(container("first"), container("a", ask)),
+        pod(container("a", ask), init=[container("setup", ask)]),
+    ]
+    fresh = []
+    for each in pods:
+        patch._operations_as_json.cache_clear()
+        fresh.append(judge(each))
+    again = [judge(each) for each in pods + pods]
+    assert again == fresh + fresh
+    assert len({str(each) for each in fresh}) == len(pods)
+
+
+def test_big_patches_are_not_remembered() -> None:
+    patch._operations_as_json.cache_clear()
+    policy = Policy(max_units=1000)
+    assert isinstance(judge(pod(container("a", {LOGICAL + "nlb0": "65"})), policy=policy), Patched)
+    assert patch._operations_as_json.cache_info().currsize == 0
+    assert isinstance(judge(pod(container("a", {LOGICAL + "nlb0": "64"})), policy=policy), Patched)
+    assert patch._operations_as_json.cache_info().currsize == 1
