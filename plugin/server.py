@@ -8,6 +8,7 @@ last: one that is slow skips to the newest list instead of queueing all of them.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -92,6 +93,8 @@ class ResourceServer(rpc.DevicePluginServicer):
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
         """Set once the kubelet has ended its stream."""
+        self.called = 0.0
+        """When it last answered a call of our own, by the monotonic clock; 0 if it never did."""
         self._devices = devices
         self._listing = listing(devices)
         self._mode = mode
@@ -181,6 +184,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 raise KubeletError(
                     f"{self.resource} doesn't answer on {self.path}: {error.code().name}"
                 ) from error
+        self.called = time.monotonic()
 
     # The kubelet's calls; their names are the protocol's.
 

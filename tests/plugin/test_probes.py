@@ -27,9 +27,13 @@ ONE = {"p0": Device("p0", "d/r", healthy=True)}
 @dataclass
 class FakeServer:
     error: str = ""
+    called: float = 0.0
+    calls: int = 0
 
     async def alive(self, seconds: float) -> None:
         assert seconds == probes.CALL_SECONDS
+        self.calls += 1
+        self.called = float(self.calls)
         if self.error:
             raise KubeletError(self.error)
 
@@ -70,6 +74,19 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
     assert await health(FakeEndpoint(server=server())) == (200, "ok: 1 sockets answer\n")
     good, bad = FakeEndpoint(server=server()), FakeEndpoint(server=server("d/r is deaf"))
     assert await health(good, bad) == (503, "d/r is deaf\n")
+
+
+async def test_many_sockets_are_called_in_turn() -> None:
+    fakes = [FakeServer() for _ in range(2 * probes.MOST_CALLS + 1)]
+    endpoints = [FakeEndpoint(server=cast("ResourceServer", each)) for each in fakes]
+    assert await health(*endpoints) == (200, "ok: 8 of 17 sockets answer\n")
+    await health(*endpoints)
+    assert sum(each.calls for each in fakes) == 16
+    assert {each.calls for each in fakes} == {0, 1}
+    await health(*endpoints)
+    assert {each.calls for each in fakes} == {1, 2}
+    fakes[-1].error, fakes[-1].called = "the last is deaf", 0.5
+    assert await health(*endpoints) == (503, "the last is deaf\n")
 
 
 async def test_an_endpoint_between_two_registrations_is_not_dead() -> None:
