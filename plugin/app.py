@@ -29,6 +29,7 @@ from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.mode import KNOWN_SECONDS, NodeMode
+from plugin.mode_memory import last_mode
 from plugin.mode_metrics import ModeMetrics
 from plugin.mode_serving import Lasting, ModeServing, Workers
 from plugin.options import PluginOptions
@@ -39,6 +40,7 @@ from plugin.worker import DaemonExecutor, Worker
 from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
+from services.domain.errors import HardwareError
 from services.domain.tree import Tree
 from services.hardware.card_threads import CardThreads
 from services.hardware.scan import Scanner
@@ -136,6 +138,7 @@ class Plugin:
         self._kubelet = KubeletWatch(folder)
         self._workers: list[Worker] = []
         workers = Workers(*(self._own_worker(name) for name in ("files", "cdi", "errors")))
+        self._last_mode_in = workers.files
         self._events = NodeEvents(options.node_name, self._tell)
         self._precedence = Precedence(folder, workers.files, waiting=self._events.waits)
         self._mode = NodeMode(options.mode, told=self._events.mode)
@@ -247,8 +250,14 @@ class Plugin:
 
     async def _may_serve(self) -> None:
         await self._precedence.first()
-        if self._cluster is not None:
-            await self._mode.known(KNOWN_SECONDS)
+        if self._cluster is None or await self._mode.known(KNOWN_SECONDS):
+            return
+        folder = self._kubelet.folder
+        with contextlib.suppress(HardwareError):
+            last = await self._last_mode_in.run(
+                lambda: last_mode(folder), seconds=KNOWN_SECONDS, what=f"reading in {folder}"
+            )
+            self._mode.resume(last)
 
     async def _healthz(self) -> probes.Answer:
         return await probes.healthz(self._serving.endpoints)

@@ -8,7 +8,7 @@
 
 The annotation overrides `--mode` whatever that is, `units` and `bdf` too; those two are no values
 of it. Until the API server has said what the annotation is, nothing is served, but not for longer
-than a moment: then `--mode` counts until more is known.
+than a moment: then the mode counts that was served last, or else `--mode`, until more is known.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Choice:
 
     Args:
         mode: The mode.
-        source: Who says so: `annotation` or `flag`.
+        source: Who says so: `annotation`, `flag`, or `last` while nobody has said.
         trouble: Why the annotation doesn't count although there is one; empty if it does.
     """
 
@@ -103,7 +103,7 @@ class NodeMode:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def known(self, seconds: float) -> None:
+    async def known(self, seconds: float) -> bool:
         """Waits until the annotations have been told once, but not for long.
 
         Args:
@@ -112,13 +112,24 @@ class NodeMode:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._known.wait()
-        if not self._known.is_set():
-            log.warning(
-                "the API server hasn't told this node's annotations yet: --mode counts until it"
-                " does",
-                mode=self.choice.mode.value,
-                waited_seconds=seconds,
-            )
+        return self._known.is_set()
+
+    def resume(self, last: PluginMode | None) -> None:
+        """Goes on in the mode that was served last, until the annotations are told.
+
+        Args:
+            last: That mode; None where nobody knows, and then `--mode` counts.
+        """
+        if self._known.is_set():
+            return
+        if last in ANNOTATED:
+            self.choice = Choice(last, "last")
+        log.warning(
+            "the API server hasn't told this node's annotations yet: until it does, the mode counts"
+            " that was served last, or else --mode",
+            mode=self.choice.mode.value,
+            source=self.choice.source,
+        )
 
     async def differs(self, mode: PluginMode) -> None:
         """Waits until another mode counts.

@@ -46,7 +46,8 @@ class _Mode(Collector):
         choice = self._choice()
         mode = GaugeMetricFamily(
             "accelbind_node_mode",
-            "The node's mode, and who says so: annotation or flag; always 1.",
+            "The node's mode, and who says so (annotation, flag, or last: what was served last"
+            " counts until the API server answers); always 1.",
             labels=("mode", "source"),
         )
         mode.add_metric((choice.mode.value, choice.source), 1)

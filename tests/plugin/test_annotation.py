@@ -25,6 +25,9 @@ from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
 
+PATIENCE = 30.0
+"""Seconds for a process to start and register, on a machine that is busy with others."""
+
 UNITS = "b-com.com/accelerator"
 
 
@@ -68,7 +71,7 @@ async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
         offered = {name: count for name, count in kubelet.capacity.items() if count}
         return offered == wanted and kubelet.allocatable.items() >= wanted.items()
 
-    await kubelet.until(as_wanted)
+    await kubelet.until(as_wanted, timeout=PATIENCE)
 
 
 def registrations(kubelet: KubeletStandIn) -> int:
@@ -82,6 +85,7 @@ def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
 async def told(api: ApiServerStandIn, reason: str, text: str) -> dict[str, Any]:
     return await eventually_async(
         lambda: next((each for each in events(api, reason) if text in each["message"]), None),
+        timeout=PATIENCE,
         what=f"an Event {reason} that says {text!r}",
     )
 
@@ -184,6 +188,29 @@ async def test_an_api_server_that_is_away_delays_and_never_stops(
         await offers(kubelet, **offered)
 
 
+async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_it(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    api: ApiServerStandIn,
+    processes: Processes,
+) -> None:
+    rack.add_card(CardSpec())
+    annotate(api, "region")
+    first = begin(processes, short_dir, api)
+    await offers(kubelet, region=1)
+    await eventually_async((short_dir / "k/device-plugins/accelbind.json").exists)
+    async with api.away():
+        await asyncio.to_thread(first.kill)
+        begin(processes, short_dir, api)
+        await kubelet.until(lambda: kubelet.allocatable == {REGION: 0})
+        await offers(kubelet, region=1)
+        assert set(kubelet.capacity) == {REGION}, "its ports were not offered under another name"
+        assert 'mode="region",source="last"' in await metrics(short_dir)
+    annotate(api, None)
+    await offers(kubelet, af=1)
+
+
 async def test_the_annotation_changes_under_load_and_nothing_lingers(
     short_dir: Path,
     rack: Rack,
@@ -195,7 +222,7 @@ async def test_the_annotation_changes_under_load_and_nothing_lingers(
         rack.add_card(CardSpec(afu_ids=(afu,)))
     annotate(api, None)
     plugin = begin(processes, short_dir, api)
-    await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 3)
+    await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 3, timeout=PATIENCE)
     held = await kubelet.settled(await kubelet.admit(pod("held", container("c", AF))))
     for number in range(12):
         annotate(api, ("region", "regiondevel", "nonsense", None)[number % 4])
@@ -232,7 +259,9 @@ async def test_with_the_rights_to_get_alone_the_annotation_is_followed_too(
             plugin = begin(processes, short_dir, api)
             await offers(kubelet, af=1)
             annotate(api, "region")
-            await eventually_async(lambda: "the node's mode changes" in plugin.stderr, timeout=20)
+            await eventually_async(
+                lambda: "the node's mode changes" in plugin.stderr, timeout=PATIENCE
+            )
         await offers(kubelet, region=1)
     assert plugin.stderr.count("watching the node is forbidden") == 1
 

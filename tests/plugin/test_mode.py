@@ -1,11 +1,17 @@
 """Which mode counts."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
 from plugin.mode import ANNOTATION, Choice, NodeMode, choose
+from plugin.mode_memory import last_mode
+from plugin.recall import FILE
 from services.domain.devices import PluginMode
+from services.domain.recall import encode
+from services.domain.tree import Memory
 
 pytestmark = pytest.mark.anyio
 
@@ -63,14 +69,44 @@ async def test_what_is_the_case_at_the_start_is_no_change_unless_it_is_wrong() -
     assert "nonsense" in told[0]
 
 
-async def test_a_start_waits_for_the_annotation_but_not_for_long(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_start_waits_for_the_annotation_but_not_for_long() -> None:
     mode = NodeMode(AF)
-    await mode.known(0.01)
-    assert "hasn't told this node's annotations yet" in capsys.readouterr().out
+    assert not await mode.known(0.01)
     waiting = asyncio.create_task(mode.known(60))
     mode.take(None)  # there is an API server, and it doesn't say
     async with asyncio.timeout(5):
-        await waiting
+        assert await waiting
     assert mode.choice == FLAG
+
+
+@pytest.mark.parametrize(("last", "counts"), [(REGION, REGION), (PluginMode.BDF, AF), (None, AF)])
+async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last(
+    last: PluginMode | None, counts: PluginMode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mode = NodeMode(AF)
+    mode.resume(last)
+    assert mode.choice.mode is counts
+    assert "hasn't told this node's annotations yet" in capsys.readouterr().out
+    mode.take({})
+    assert mode.choice == FLAG
+    mode.resume(REGION)
+    assert mode.choice == FLAG
+
+
+def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
+    tmp_path: Path,
+) -> None:
+    assert last_mode(tmp_path) is None
+    (tmp_path / FILE).write_bytes(encode(Memory(REGION)))
+    assert last_mode(tmp_path) is REGION
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"mode": 7}', b"\xff", b"[" * 100_000])
+def test_a_memory_that_is_none_tells_no_mode(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    assert last_mode(tmp_path) is None
+
+
+def test_what_is_no_file_tells_no_mode(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    assert last_mode(tmp_path) is None

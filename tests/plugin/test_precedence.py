@@ -190,7 +190,7 @@ async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_h
     rack.add_card(CardSpec())
     plugins = [start(processes, short_dir) for _ in range(3)]
     await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=30)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=30)
     admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
     assert len(sockets(short_dir)) == 1
     assert [call.method for call in kubelet.calls].count("Registered") == 1
