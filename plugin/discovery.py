@@ -133,10 +133,12 @@ class Discovery:
         """In the worker's thread; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()
         given = inventory, self.tree.memory
-        if self._built is None or self._built[0] != given:
+        if self._built is not None and self._built[0] == given:
+            tree = self._built[1]
+        else:
             tree = build_tree(inventory, self._mode, units=self._units, previous=self.tree.memory)
-            self._built = given, tree
-        return inventory, self._built[1]
+        self._built = given, tree  # what is the same object compares fast the next time
+        return inventory, tree
 
     def _inventory(self) -> Inventory:
         if self._mode is PluginMode.UNITS:

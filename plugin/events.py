@@ -49,6 +49,8 @@ class NodeEvents:
         """
         now = inventory or Inventory()
         before = self._tree
+        if tree is before and now == self._inventory:
+            return
         if before is not None and before.memory.mode is not tree.memory.mode:
             before = None  # devices of another mode, which have not vanished
         self._say_all(_of_node(self._inventory, now))
