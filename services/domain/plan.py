@@ -169,6 +169,9 @@ def _suggestion(domain: str, name: str, mappings: NamespaceMappings) -> str:
     if not mappings.by_name:
         return "; nothing is mapped there: create an AcceleratorFunction or FpgaRegion for it"
     near = hints.nearest(name, mappings.by_name)
+    if near is not None and mappings.by_name[near].deprecated is not None:
+        twin = mappings.twin_of(mappings.by_name[near])  # better than a name that is on its way out
+        near = near if twin is None else plain(twin.name)
     question = f"; did you mean {domain}/{near}?" if near else "."
     return f"{question} Mapped there: {hints.known_names(mappings.by_name)}"
 

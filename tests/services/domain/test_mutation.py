@@ -634,6 +634,17 @@ def test_of_a_deprecated_name_without_more_to_say_another_one_is_told() -> None:
     assert warned(old, function("y", "af")) == ("fpga.intel.com/x is deprecated",)
 
 
+@pytest.mark.parametrize(
+    ("other", "meant"), [(function("new", "af"), "new"), (region("r"), "nlb0")]
+)
+def test_a_deprecated_name_is_not_suggested_where_there_is_another(
+    other: Object, meant: str
+) -> None:
+    known = index(deprecated(function("nlb0", "af")), other).namespace("default")
+    result = refused(pod(container("app", {LOGICAL + "nlb1": "1"})), known)
+    assert f"did you mean fpga.intel.com/{meant}?" in result.message
+
+
 def test_a_name_beside_another_one_for_the_same_function_is_a_duplicate() -> None:
     objects = [function("x", "region"), function("y", "region"), function("z", "region")]
     told = ("fpga.intel.com/x is a duplicate: fpga.intel.com/y is the same",)
