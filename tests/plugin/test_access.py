@@ -19,6 +19,7 @@ from services.domain.devices import Inventory, PluginMode
 from services.hardware.scan import scan
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.promlint import lint
 from tests.plugin.support import AF, container, pod
 from tests.plugin.test_process import get, proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
@@ -149,6 +150,7 @@ async def test_what_it_may_not_is_named_once_each_and_nothing_is_said_again(
         assert f"no permission to {permission} (user " in problem
     _, text = await asyncio.to_thread(get, node / "ports", "/metrics")
     assert text.count("accelbind_permission_missing{") == len(wanted)
+    assert lint(text) == []
     lines = len(plugin.stderr.splitlines())
     scans = f"accelbind_scan_seconds_count {20 + scanned(text)}"
     await eventually_async(lambda: has_scanned(node, 20 + scanned(text)), what=scans)

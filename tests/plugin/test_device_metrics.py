@@ -1,6 +1,5 @@
 """What a scrape finds of devices, their holders and their cards."""
 
-import re
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -13,6 +12,7 @@ from services.domain.holders import Holder, Holders
 from services.domain.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from services.domain.tree import Memory, Tree, empty_tree
 from services.runtime.metrics import build_info, new_registry
+from tests.plugin.promlint import lint
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
 BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
@@ -138,33 +138,27 @@ def test_a_card_that_tells_nothing_has_no_series(node: Node) -> None:
     ]
 
 
-UNITS = ("_celsius", "_watts", "_seconds", "_bytes", "_total", "_info", "_ratio")
-COUNTED = {
-    "accelbind_devices",
-    "accelbind_device_healthy",
-    "accelbind_device_reason",
-    "accelbind_device_holder",
-    "accelbind_card_errors",
-    "accelbind_hanging_reads",
-    "accelbind_hanging_sensors",
-}
-"""Gauges that count or are 0 or 1: without a unit."""
-
-
 def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
     node.offer(OK, BAD)
     node.cards, node.sensors = (CARD,), (SENSORS,)
     build_info(node.registry, "plugin")
-    text = node.text()
-    kinds = dict(re.findall(r"^# TYPE (accelbind_\S+) (\w+)$", text, re.MULTILINE))
-    helps = dict(re.findall(r"^# HELP (accelbind_\S+) (.+)$", text, re.MULTILINE))
-    kinds = {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
-    assert len(kinds) >= 14
-    for name, kind in kinds.items():
-        assert re.fullmatch(r"accelbind(_[a-z]+)+", name), name
-        assert (kind == "counter") == name.endswith("_total"), name
-        assert name in COUNTED or name.endswith(UNITS), name
-        assert helps[name].endswith("."), name
-        assert helps[name][0].isupper(), name
-    samples = re.findall(r"^(accelbind_[a-z_]+(?:\{.*\})?) ", text, re.MULTILINE)
-    assert len(samples) == len(set(samples))
+    assert lint(node.text()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("# HELP accelbind_x_total X.\n# TYPE accelbind_x_total gauge\n", "_total"),
+        ("# HELP accelbind_x X.\n# TYPE accelbind_x gauge\n", "no unit"),
+        ("# HELP accelbind_x_info x\n# TYPE accelbind_x_info gauge\n", "no sentence"),
+        ("# HELP accelbind_X_info X.\n# TYPE accelbind_X_info gauge\n", "small letters"),
+        (
+            "# HELP accelbind_x_info X.\n# TYPE accelbind_x_info gauge\n"
+            + 'accelbind_x_info{a="b"} 1\n' * 2,
+            "twice",
+        ),
+        ("", "nothing of ours"),
+    ],
+)
+def test_the_rules_find_what_is_wrong(text: str, wrong: str) -> None:
+    assert wrong in " ".join(lint(text))
