@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+HOOK_DIR ?= dist
+NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
 COVERAGE := $(if $(PYTEST_ARGS),,--cov --cov-branch --cov-fail-under=100)
 SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
@@ -12,7 +14,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test lint format bench soak lock proto clean
+.PHONY: help setup demo test lint format bench soak hook lock proto clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -42,6 +44,13 @@ bench: setup ## Measure, and print medians and ratios
 
 soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
 	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)
+
+hook: setup ## Build the OCI hook as a folder with its own Python: dist/accelbind-hook (HOOK_DIR=...)
+	@.venv/bin/pyinstaller --noconfirm --log-level WARN --onedir --name accelbind-hook \
+		--distpath $(HOOK_DIR) --workpath $(HOOK_DIR)/.work --specpath $(HOOK_DIR)/.work \
+		$(addprefix --exclude-module ,$(NOT_IN_THE_HOOK)) accelbind/hook.py
+	@rm -rf $(HOOK_DIR)/.work
+	@echo "· $(HOOK_DIR)/accelbind-hook: copy the folder to the node as /opt/accelbind/hook"
 
 lock: ## Resolve the dependencies of pyproject.toml anew (needs a package index)
 	@[[ -x .venv-lock/bin/uv ]] || { python3 -m venv .venv-lock && \
