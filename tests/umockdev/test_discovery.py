@@ -38,7 +38,7 @@ class Host:
             self.processes,
             *("plugin", "--kubelet-dir", self.folder / "k", "--node-name", "n1"),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-            *("--ports-file", self.folder / "ports"),
+            *("--ports-file", self.folder / "ports", "--state-dir", self.folder / "state"),
             *("--scan-interval", SLOW, "--log-format", "json", *flags),
         )
 
