@@ -6,7 +6,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from services.domain.mappings import Mapping, MappingIndex, build_index, parse
+from services.domain.mapping_table import MappingTable
+from services.domain.mappings import Mapping, MappingIndex, parse
 
 NAMESPACE = "default"
 FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
@@ -115,14 +116,15 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 
 
 def index(count: int, namespaces: int = 1) -> MappingIndex:
-    """Mappings, of which the first is the one that the reviews ask for."""
-    made = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
+    """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
+    table = MappingTable()
+    table.put(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
-        made.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
-    return build_index(made)
+        table.put(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+    return table.snapshot()
 
 
 def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:
