@@ -146,8 +146,8 @@ def _judge(review: Review, change: _Change, index: MappingIndex) -> Answer:
         other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
         message = (
             f"{mapping.label}: {other} has that name, and nobody could tell which of them a pod "
-            "means, so neither could be used: choose another name, or delete the other one first (and "
-            "try again in a moment, if you just did)"
+            "means, so neither could be used: choose another name, or delete the other one first "
+            "(and try again in a moment, if you just did)"
         )
         return _object_to(review, change, NAME_CLASH, message)
     warnings = tuple(clip(text, MAX_WARNING) for text in _oddities(mapping, mappings))
