@@ -24,6 +24,9 @@ ASK_SECONDS: Final = 30.0
 SOON_SECONDS: Final = 0.5
 """After a change of the checkpoint: several containers of a pod are one question."""
 
+SPACING_SECONDS: Final = 3.0
+"""Between two questions that nobody waits for: a card that flaps changes the checkpoint too."""
+
 FRESH_SECONDS: Final = 1.0
 """What is younger needn't be asked again, however many want to know."""
 
@@ -87,6 +90,7 @@ class Holding:
                         await asyncio.sleep(SOON_SECONDS)
                 self._due.clear()
                 await self._ask()
+                await asyncio.sleep(min(SPACING_SECONDS, self._ask_seconds))
         finally:
             if self._asking is not None:
                 self._asking.cancel()

@@ -25,6 +25,9 @@ from services.hardware.sensors import HUNG, SensorReader
 READ_SECONDS: Final = 20.0
 """For all cards; 64 take some ten milliseconds, and as many that hang about six seconds."""
 
+START_SECONDS: Final = 1.0
+"""Before the first read, where no limit depends on it: registering comes first."""
+
 SPACING_SECONDS: Final = 2.0
 """Between two reads at least, however often cards come and go."""
 
@@ -102,6 +105,8 @@ class Sensing:
 
     async def run(self) -> None:
         """Reads until cancelled."""
+        if not self._limits.measure:
+            await asyncio.sleep(min(START_SECONDS, self._interval))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):

@@ -74,6 +74,7 @@ async def test_a_new_checkpoint_is_a_reason_to_ask(
     short_dir: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holding, "SOON_SECONDS", 0.01)
+    monkeypatch.setattr(holding, "SPACING_SECONDS", 0.01)
     kept = Holding(source, short_dir)
     task = asyncio.create_task(kept.run())
     await eventually_async(lambda: source.asked == 1)

@@ -86,6 +86,7 @@ async def test_a_card_that_goes_takes_its_values_along_at_once(rack: Rack) -> No
 
 
 async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensing, "START_SECONDS", 0.01)
     monkeypatch.setattr(sensing, "SPACING_SECONDS", 0.01)
     bench = Bench(rack)
     task = asyncio.create_task(bench.sensing.run())
