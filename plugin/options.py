@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from services.domain.devices import PluginMode
-from services.domain.enforcement import Enforce
+from services.domain.enforce import Enforce
 
 
 class Programming(StrEnum):

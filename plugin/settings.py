@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from plugin.options import PluginOptions, Programming
 from services.domain.devices import PluginMode
-from services.domain.enforcement import Enforce
+from services.domain.enforce import Enforce
 from services.domain.errors import InvalidSettings
 from services.domain.limits import parse_ignored
 from services.domain.tree import DEFAULT_UNITS

@@ -5,32 +5,14 @@ here. `auto` asks where a mode hands out the power to programme: functions in mo
 in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have no mappings.
 """
 
-from enum import StrEnum
-
 from services.domain.devices import PluginMode
+from services.domain.enforce import Enforce as Enforce
+from services.domain.enforce import is_enforced as is_enforced
 from services.domain.errors import NotMapped
 from services.domain.mappings import ACCELERATOR_FUNCTION, FPGA_REGION, Mode, NamespaceMappings
 from services.domain.names import DOMAIN
 from services.domain.startup import Wish
 from services.domain.text import plain
-
-_PROGRAMMING = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
-_MAPPED = _PROGRAMMING | {PluginMode.AF}
-
-
-class Enforce(StrEnum):
-    """When mappings are asked on the node, as `--enforce-mappings` has it."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
-
-
-def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
-    """Tell whether a node of this mode asks."""
-    if enforce is Enforce.NEVER:
-        return False
-    return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)
 
 
 def check_functions(wish: Wish, mappings: NamespaceMappings, interface_id: str) -> None:
