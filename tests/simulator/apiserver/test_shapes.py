@@ -184,7 +184,7 @@ SCHEMA: dict[str, Any] = {
         ({"list": ["a", "b", "c"]}, ["must have at most 2 items"]),
         ({"list": [1]}, ['list[0] in body must be of type string: "integer"']),
         ({"map": {"x": "y"}}, ['map.x in body must be of type integer: "string"']),
-        ({"text": None}, ['must be of type string: "null"']),
+        ({"text": None}, ['must be of type string: "null"', "Unsupported value: null"]),
         ({"either": 1.5}, ["must be of type string"]),
     ],
 )
