@@ -15,7 +15,7 @@ from plugin.options import PluginOptions, Programming
 from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
 from plugin.worker import Worker
 from services.domain.devices import Inventory, PluginMode
-from services.domain.enforcement import Enforce, is_enforced
+from services.domain.enforce import Enforce, is_enforced
 from services.hardware.card_threads import CardThreads
 from services.kubelet.channel import checkpoint_file
 

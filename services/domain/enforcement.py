@@ -6,8 +6,6 @@ in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have n
 """
 
 from services.domain.devices import PluginMode
-from services.domain.enforce import Enforce as Enforce
-from services.domain.enforce import is_enforced as is_enforced
 from services.domain.errors import NotMapped
 from services.domain.mappings import ACCELERATOR_FUNCTION, FPGA_REGION, Mode, NamespaceMappings
 from services.domain.names import DOMAIN

@@ -1,7 +1,8 @@
 import pytest
 
 from services.domain.devices import PluginMode
-from services.domain.enforcement import Enforce, check_functions, check_resource, is_enforced
+from services.domain.enforce import Enforce, is_enforced
+from services.domain.enforcement import check_functions, check_resource
 from services.domain.errors import NotMapped
 from services.domain.mappings import NamespaceMappings
 from services.domain.startup import Wish
