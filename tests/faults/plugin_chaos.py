@@ -86,6 +86,7 @@ class Storm:
     log: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, object]] = field(default_factory=dict)
     ledger: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
     steps: int = 0
     restarts: int = 0
     named: int = 0
@@ -448,7 +449,9 @@ class Storm:
             "the folder is made anew": lambda: (self._remove_folder(), self._restart()),
         }
         plugin, before = self.plugin, {*self.plugin.sockets()}
-        word = self.chance.choice(sorted(words))
+        if not self.words:
+            self.words = self.chance.sample(sorted(words), len(words))
+        word = self.words.pop()
         words[word]()
         self.say(f"last of all, {word}")
         if before:
