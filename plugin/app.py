@@ -169,6 +169,7 @@ class Plugin:
                 files=workers.files,
                 bitstreams=self._own_worker("bitstreams"),
                 cards=self._cards,
+                tell=self._tell,
             ),
             events=self._events,
             beside=self._insight.tasks,

@@ -7,7 +7,7 @@ while the API server is away, a container that was allowed to start may start ag
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -174,7 +174,7 @@ class Claims:
                     f"{error}; {startup.called(candidate.container, place)} has not been allowed to"
                     " start here before, so it has to wait"
                 ) from error
-            wishes.append(approval.wish)
+            wishes.append(replace(approval.wish, pod=place))
         log.warning(
             "starts as it was allowed to before, since nobody can be asked",
             resource=resource,

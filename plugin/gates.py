@@ -14,6 +14,7 @@ from plugin.discovery import Discovery
 from plugin.options import PluginOptions, Programming
 from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
 from plugin.worker import Worker
+from services.cluster.event_queue import Happening
 from services.domain.devices import Inventory, PluginMode
 from services.domain.enforce import Enforce, is_enforced
 from services.hardware.card_threads import CardThreads
@@ -57,6 +58,7 @@ class Gates:
         files: Where to read the kubelet's files.
         bitstreams: Where to read bitstreams, and cards for who programs them.
         cards: Where cards are worked on.
+        tell: Takes what is to be written as Events.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Gates:
         files: Worker,
         bitstreams: Worker,
         cards: CardThreads,
+        tell: Callable[[Happening], None],
     ) -> None:
         self._options = options
         self._pods = pods
@@ -77,6 +80,7 @@ class Gates:
         self._files = files
         self._bitstreams = bitstreams
         self._cards = cards
+        self._tell = tell
         self._approvals = ApprovalFile(options.state_dir / "approvals.json", files)
 
     def of(self, mode: PluginMode, discovery: Discovery) -> StartGate | None:
@@ -91,7 +95,7 @@ class Gates:
             return MappingGate(self._claims(enforced=True), mode) if enforced else None
         claims = self._claims(enforced=enforced)
         if self._options.programming is Programming.PRESTART:
-            return RegionGate(claims, self._work(discovery))
+            return RegionGate(claims, self._work(discovery), tell=self._tell)
         if self._options.programming is Programming.OCI_HOOK:
             return ClaimGate(claims)
         return FunctionGate(
@@ -122,7 +126,7 @@ class Gates:
             options.state_dir / HOOK_SOCKET,
             checkpoint=checkpoint_file(options.kubelet_dir),
             regions=regions,
-            gate=RegionGate(claims, self._work(discovery)),
+            gate=RegionGate(claims, self._work(discovery), tell=self._tell),
             worker=self._files,
             counted=self._counts.hooked,
         )

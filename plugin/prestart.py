@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import structlog
 
 from plugin.claims import Claims
+from services.cluster.event_queue import Happening, Involved
 from services.domain import startup
 from services.domain.devices import PluginMode
-from services.domain.errors import InvalidName, TooSlow
+from services.domain.errors import AccelbindError, InvalidName, TooSlow
 from services.domain.names import RegionName, decode
-from services.domain.startup import Candidate
+from services.domain.startup import Candidate, Wish
+from services.domain.text import plain
 from services.domain.tree import Tree
 
 if TYPE_CHECKING:  # what programs is for the nodes that do
@@ -31,6 +33,9 @@ T = TypeVar("T")
 
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s and says nothing useful then."""
+
+MAX_MESSAGE: Final = 900
+"""Characters of an Event's message."""
 
 FILES_SECONDS: Final = 10.0
 """For reading the cards."""
@@ -59,11 +64,15 @@ class RegionGate:
     Args:
         claims: What containers may have.
         work: Makes regions ready.
+        tell: Takes what people who look at a pod should know.
     """
 
-    def __init__(self, claims: Claims, work: "RegionWork") -> None:
+    def __init__(
+        self, claims: Claims, work: "RegionWork", *, tell: Callable[[Happening], None]
+    ) -> None:
         self._claims = claims
         self._work = work
+        self._tell = tell
 
     async def check(
         self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
@@ -74,7 +83,14 @@ class RegionGate:
     async def _check(self, resource: str, ids: Sequence[str], only: Candidate | None) -> None:
         interface_id = _interface_of(resource)
         wish = await self._claims.wish(resource, ids, interface_id, only=only)
-        done = await self._work.fulfil(wish, ids, interface_id)
+        try:
+            done = await self._work.fulfil(wish, ids, interface_id)
+        except AccelbindError as error:
+            self._say(wish, "ProgrammingFailed", f"{wish.who}: {error}", warning=True)
+            raise
+        for each in done.programmed:
+            text = f"{wish.who}: AFU {each.function} programmed into {each.region} ({each.port})"
+            self._say(wish, "Programmed", text, warning=False)
         log.info(
             "container may start",
             resource=resource,
@@ -83,6 +99,11 @@ class RegionGate:
             functions=list(wish.functions),
             programmed=len(done.programmed),
         )
+
+    def _say(self, wish: Wish, reason: str, message: str, *, warning: bool) -> None:
+        if wish.pod is not None:
+            about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
+            self._tell(Happening(about, message, reason, plain(message, MAX_MESSAGE), warning))
 
 
 class FunctionGate:

@@ -19,7 +19,7 @@ whose text goes into the pod's events, so it names the pod, the device and what 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -78,10 +78,12 @@ class Wish:
     Args:
         who: The container and its pod, for messages.
         functions: AFU ids in the order of their variables, one a region.
+        pod: Its pod, where known.
     """
 
     who: str
     functions: tuple[str, ...]
+    pod: Place | None = field(default=None, compare=False)
 
 
 def candidates(
@@ -203,7 +205,7 @@ def read_wish(
             " it: ask for a function by its logical name, then the webhook adds FPGA_REGION_1 and"
             " FPGA_AFU_1"
         )
-    return Wish(who, functions)
+    return Wish(who, functions, place)
 
 
 def _decode(body: bytes | None, place: Place) -> _Pod:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from plugin import region_work
+from plugin.app import Plugin
+from services.cluster.event_queue import Happening
 from services.domain.devices import PluginMode
 from services.domain.errors import ClusterError
 from services.domain.mappings import EMPTY_INDEX
@@ -324,3 +326,27 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await starting
         assert admitted["c"].running
         assert kubelet.allocatable.get(REGION) == 1
+
+
+async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Happening] = []
+    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: told.append(happening))
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
+        await kubelet.until(lambda: admitted["c"].running)
+    mine = [each for each in told if each.about.kind == "Pod"]
+    assert {(each.about.namespace, each.about.name, each.about.uid) for each in mine} == {
+        ("ns", "p", "uid-of-p")
+    }
+    failed, programmed = mine[0], mine[-1]
+    assert (failed.reason, failed.warning) == ("ProgrammingFailed", True)
+    assert "no bitstream for AFU" in failed.message
+    assert (programmed.reason, programmed.warning) == ("Programmed", False)
+    assert programmed.message == (
+        f'container "c" of pod ns/p: AFU {NLB0} programmed into dfl-fme.0 (dfl-port.0)'
+    )
