@@ -4,11 +4,17 @@ Found by the interpreter at its start, in a folder on PYTHONPATH. What is told i
 file that PLUGIN_PROBE names: the tasks of the running loop, the threads, the objects.
 """
 
+import contextlib
 import os
 import signal
 
 
-def _tell(_number: int, _frame: object) -> None:
+def _asked(_number: int, _frame: object) -> None:
+    with contextlib.suppress(Exception):  # an error here must not be one of the process
+        _tell()
+
+
+def _tell() -> None:
     import asyncio  # noqa: PLC0415 - nothing of this is there unless it is asked for
     import ctypes  # noqa: PLC0415 - as above
     import gc  # noqa: PLC0415 - as above
@@ -56,4 +62,4 @@ def _tell(_number: int, _frame: object) -> None:
 
 
 if os.environ.get("PLUGIN_PROBE"):
-    signal.signal(signal.SIGUSR1, _tell)
+    signal.signal(signal.SIGUSR1, _asked)
