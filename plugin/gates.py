@@ -154,10 +154,13 @@ class Gates:
         from plugin.region_work import RegionWork  # noqa: PLC0415 - see above
         from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - see above
         from services.hardware.programming import Programmer  # noqa: PLC0415 - see above
+        from services.hardware.user_clock import ClockPolicy  # noqa: PLC0415 - see above
 
         options = self._options
         return RegionWork(
-            programs=Programmer(options.root, options.state_dir, look=self._scan),
+            programs=Programmer(
+                options.root, options.state_dir, look=self._scan, clock=ClockPolicy.TRY
+            ),
             storage=BitstreamStorage(options.bitstreams),
             cards=self._cards,
             scan=self._scan,

@@ -43,6 +43,9 @@ class Programs(Protocol):
     def ensure(self, port: str, image: Image) -> Programmed:
         """Sees that a function is in a port, freshly reset; may take long, or hang."""
 
+    def reset(self, port: str) -> None:
+        """Resets a port and the function in it, if nobody has it."""
+
     def recorded(self, inventory: Inventory) -> Mapping[str, str]:
         """The OpenCL program in each port that has one, by the port's name."""
 
@@ -145,11 +148,19 @@ class RegionWork:
             raise
         await self._ensure(region, what, Image.of(bitstream))
 
+    def _do(self, region: Region, port: str, image: Image) -> Programmed:
+        """In the card's thread: the container gets all ports of its region, so all are reset."""
+        done = self._programs.ensure(port, image)
+        for other in region.ports:
+            if other.name != port:
+                self._programs.reset(other.name)
+        return done
+
     async def _ensure(self, region: Region, what: Assignment, image: Image) -> None:
         try:
             found = await self._cards.run_async(
                 region.address or region.card,
-                lambda: self._programs.ensure(what.port, image),
+                lambda: self._do(region, what.port, image),
                 seconds=WORK_SECONDS,
                 what=f"programming {what.port}",
             )
@@ -159,7 +170,8 @@ class RegionWork:
         if found.programmed:
             self._counts.programmed(region.interface_id, what.function, found.seconds)
         self._counts.programming_ended("programmed" if found.programmed else "kept")
-        log.info(
+        say = log.warning if found.remarks else log.info
+        say(
             "region programmed" if found.programmed else "region has its function",
             region=region.name,
             port=what.port,

@@ -350,3 +350,17 @@ async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
     assert programmed.message == (
         f'container "c" of pod ns/p: AFU {NLB0} programmed into dfl-fme.0 (dfl-port.0)'
     )
+
+
+async def test_every_port_of_a_region_is_reset_since_the_container_gets_all(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        admitted = await start(kubelet, pods, wants("p", NLB0))
+        assert admitted["c"].running
+        assert [(each.what, each.port) for each in driver.done] == [
+            ("reset", "dfl-port.1"),
+            ("reset", "dfl-port.0"),
+        ]
