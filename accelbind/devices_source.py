@@ -19,6 +19,7 @@ import msgspec
 from plugin.access import Needs, missing
 from plugin.holders import HolderSource
 from plugin.options import PluginOptions
+from plugin.recall import FILE
 from plugin.view import told
 from plugin.worker import Worker
 from services.domain.device_names import with_names
@@ -27,10 +28,12 @@ from services.domain.devices import Inventory, PluginMode
 from services.domain.errors import WorldError
 from services.domain.limits import Limits, judged, over_limits, parse_ignored
 from services.domain.mappings import Mapping
+from services.domain.recall import MAX_BYTES, decode
 from services.domain.text import plain
 from services.domain.tree import Memory, build_tree
 from services.hardware.scan import Scanner
 from services.hardware.sensors import SensorReader
+from services.kubelet.channel import plugins_folder
 
 ANSWER_SECONDS: Final = 4.0
 """For the plugin, which itself asks the kubelet for at most two."""
@@ -98,8 +101,7 @@ class Devices:
             return self._from_plugin()
         except NoPlugin as error:
             return self._from_files(
-                f"{error}; so this was read from the files: health is not damped, and what devices"
-                " were before they broke is not known"
+                f"{error}; so this was read from the files, and health is as it is at this moment"
             )
 
     def _from_plugin(self) -> Table:
@@ -130,7 +132,7 @@ class Devices:
     def _from_files(self, note: str) -> Table:
         options = self._options
         inventory = self._inventory()
-        previous = self._memory
+        previous = self._memory or self._recalled()
         tree = build_tree(inventory, options.mode, units=options.units, previous=previous)
         self._memory = tree.memory
         source = HolderSource(
@@ -156,6 +158,13 @@ class Devices:
             devices=rows(tree, look.holders),
             problems=told((*filter(None, [note]), *node, *denied), look.problems),
         )
+
+    def _recalled(self) -> Memory | None:
+        """What the last plugin offered, so that what is broken is shown under what it was."""
+        path = plugins_folder(self._options.kubelet_dir) / FILE
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            return decode(file.read(MAX_BYTES + 1), self._options.mode)
+        return None
 
     def _inventory(self) -> Inventory:
         options = self._options
