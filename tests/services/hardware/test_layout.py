@@ -29,9 +29,9 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("listdir", "scandir"):
         call = getattr(os, name)
 
-        def noted(path: str, call: Callable[[str], object] = call) -> object:
-            if "/devices/" in path:
-                seen.append(path)
+        def noted(path: str | int, call: Callable[[str | int], object] = call) -> object:
+            if "/devices/" in str(path):
+                seen.append(str(path))
             return call(path)
 
         monkeypatch.setattr(f"services.hardware.sysfs.os.{name}", noted)
@@ -68,9 +68,9 @@ def test_folders_are_listed_once_and_files_read_each_time(
     rack = lay_out(tmp_path, [CardSpec(driver, ports=2)])
     scanner = settled(rack)
     assert listed
-    listed.clear()
     rack.set_afu(rack.addresses[0], NLB3, 1)
     settle(tmp_path)
+    listed.clear()
     assert [port.afu_id for port in the_card(scanner).ports] == [NLB0, NLB3]
     assert listed == []
 
