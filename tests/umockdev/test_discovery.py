@@ -44,7 +44,7 @@ class Host:
 
     async def offers(self, resources: dict[str, int]) -> None:
         """Waits until the kubelet has just these."""
-        await self.kubelet.until(lambda: self.kubelet.allocatable == resources, timeout=30)
+        await self.kubelet.until(lambda: self.kubelet.allocatable == resources, timeout=60)
 
     async def gives(self, resource: str) -> list[str]:
         """What a container that asks for one gets: the nodes' paths on the host."""
