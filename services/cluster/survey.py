@@ -5,9 +5,11 @@ and at what pods and workloads ask for. What we may not list is said, with the p
 missing; what a cluster doesn't serve isn't missed.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -50,7 +52,7 @@ class _Kind:
 
     def path(self, namespace: str | None) -> str:
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        within = f"/namespaces/{namespace}" if namespace else ""
+        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"{root}{within}/{self.plural}"
 
     @property
@@ -112,11 +114,13 @@ async def survey(
         ClusterError: there is no answer, or the mappings can't be read.
     """
     found = Survey(await _index(client, namespace))
-    totals: dict[str, int] = {}
-    nodes = await _listed(client, _NODES, None, lambda node: node.get("status"), found.missing)
+    nodes = await _listed(
+        client, _NODES, None, lambda node: add_advertised({}, node, prefixes), found.missing
+    )
     if nodes is not None:
-        for status in nodes:
-            add_advertised(totals, {"status": status}, prefixes)
+        totals: Counter[str] = Counter()
+        for offered in nodes:
+            totals.update(offered)
         found.advertised = totals
     for kind in _ASKING:
         asked = await _listed(
