@@ -31,7 +31,7 @@ import grpc.aio
 import structlog
 
 from plugin.backoff import Backoff
-from plugin.kubelet import Identity, KubeletWatch
+from plugin.kubelet import Identity, KubeletWatch, identify
 from plugin.server import ResourceServer
 from services.domain.devices import Device
 from services.domain.errors import KubeletError
@@ -139,7 +139,7 @@ class Endpoint:
             try:
                 async with self._serving() as (server, path):
                     await self._register(server, path, seen)
-                    self._counting = seen
+                    self._counting = identify(self._kubelet.socket)  # not always `seen`
                     why = await self._until_lost(server, path, seen)
                 self.state = State.WAITING
                 self._log.info("registration lost, will register again", reason=why)
@@ -152,7 +152,7 @@ class Endpoint:
     @property
     def _counted(self) -> bool:
         """Whether the kubelet that is there took a registration of ours."""
-        return self._counting is not None and self._counting == self._kubelet.current
+        return self._counting is not None and self._counting == identify(self._kubelet.socket)
 
     async def _something_to_tell(self) -> None:
         if self.devices or self._counted:
@@ -205,6 +205,8 @@ class Endpoint:
             except grpc.aio.AioRpcError as error:
                 raise KubeletError(explain(error, self._kubelet.socket)) from error
         if first == "restarted":
+            if server.opened.is_set():  # it is the new one that has taken it
+                self._counting = identify(self._kubelet.socket)
             raise KubeletError("the kubelet restarted during the registration")
 
     async def _until_lost(self, server: ResourceServer, path: Path, seen: Identity) -> str:
