@@ -58,7 +58,7 @@ class Sysfs:
         # Not realpath alone: what it makes of /proc/1/root is the wrong root.
         absolute = os.path.abspath(root)  # noqa: PTH100 - no link may be resolved
         self._root = "" if absolute == "/" else absolute
-        self._real = "" if self.is_host else os.path.realpath(root)
+        self._real = "" if self.is_host else _real_path(absolute)
         self._folders: set[str] = {""}
         self._within = ""
         self._descriptor = -1
@@ -330,6 +330,14 @@ class Sysfs:
         if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not self.is_host):
             return NodeState.PRESENT
         return NodeState.NOT_A_DEVICE
+
+
+def _real_path(root: str) -> str:
+    """A root without links, or as it is if it may not be looked at: then nothing in it may."""
+    try:
+        return os.path.realpath(root)
+    except OSError:
+        return root
 
 
 def _path_of(descriptor: int) -> str:
