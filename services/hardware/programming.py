@@ -55,8 +55,9 @@ STATE_DIR: Final = Path("/run/accelbind")
 VERIFY_SECONDS: Final = 2.0
 """Within which a port shows what has been programmed; the drivers read it from the hardware."""
 
-LOCK_SECONDS: Final = 20.0
-"""How long to wait while somebody else works on a card; reconfiguring one takes seconds."""
+LOCK_SECONDS: Final = 10.0
+"""How long to wait while somebody else works on a card, which takes seconds; whoever waits for us
+waits longer than that and the work itself."""
 
 _LOOK_EVERY: Final = 0.01
 
@@ -244,8 +245,14 @@ class Programmer:
         say("verifying")
         self._verify(session, image)
         if image.record is not None:
-            self._records.write(key, session.files.inode, image.record)
+            remarks += self._record(key, session, image.record)
         return tuple(remarks)
+
+    def _record(self, key: str, session: PortSession, program: str) -> Iterator[str]:
+        try:
+            self._records.write(key, session.files.inode, program)
+        except HardwareError as error:
+            yield f"{error}; it will be programmed again although it is there"
 
     def _set_clock(self, session: PortSession, clock: UserClock) -> Iterator[str]:
         try:
