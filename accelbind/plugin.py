@@ -26,7 +26,8 @@ def plugin(
         typer.Option(
             metavar="MODE",
             help="What a device is: af (a port with its function), region (programmed before a"
-            " container starts), regiondevel (with the engine's node), units, bdf.",
+            " container starts), regiondevel (with the engine's node), units, bdf. The node's"
+            " annotation fpga.intel.com/device-plugin-mode overrides it.",
             show_default="af",
             autocompletion=_modes,
             rich_help_panel=CARDS,
@@ -165,7 +166,7 @@ def plugin(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="How to reach the API server; needed in mode region.",
+            help="How to reach the API server, for mode region, the node's annotation and Events.",
             show_default="$KUBECONFIG, or the pod's service account",
             rich_help_panel=KUBELET,
             readable=False,
