@@ -38,7 +38,7 @@ FLAGGED: Final = "af"
 FDS_A_SERVER: Final = 2
 """Descriptors of a registered resource: its socket, and the connection from the kubelet."""
 
-TASKS: Final = 20
+TASKS: Final = 40
 TASKS_A_SERVER: Final = 20
 """Tasks of the process, and of a registered resource; gRPC has one for each of its methods."""
 
