@@ -20,7 +20,7 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, NLB3, REGION, container, functions, pod
-from tests.plugin.test_process import get, sockets, start
+from tests.plugin.test_process import get, resident_mib, sockets, start
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -303,3 +303,27 @@ async def test_what_is_wrong_on_a_node_is_told_as_events_on_it(
     counted = await metrics(short_dir)
     assert 'accelbind_events_total{outcome="created"}' in counted
     assert 'accelbind_events_total{outcome="refused"} 0.0' in counted
+
+
+async def test_memory_is_bounded_with_an_api_server_64_cards_and_changing_modes(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    api: ApiServerStandIn,
+    processes: Processes,
+    *,
+    figure: Callable[[str], None],
+) -> None:
+    for number in range(64):
+        rack.add_card(CardSpec(driver="dfl" if number % 2 else "opae"))
+    annotate(api, None)
+    plugin = begin(processes, short_dir, api)
+    await offers(kubelet, af=64)
+    for _ in range(3):
+        annotate(api, "region")
+        await offers(kubelet, region=64)
+        annotate(api, None)
+        await offers(kubelet, af=64)
+    resident = resident_mib(plugin)
+    figure(f"resident with 64 cards and an API server {resident:.1f} MiB")
+    assert resident < 60
