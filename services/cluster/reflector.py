@@ -115,6 +115,7 @@ class Reflector:
         self._opened: float | None = None
         self._told = self._since = 0.0
         self._told_of = ""
+        self._expired = 0
 
     @property
     def watching(self) -> bool:
@@ -211,6 +212,7 @@ class Reflector:
         held = opened is not None and self._clock() - opened >= self._pace.steady
         if held:
             self._backoff.reset()
+            self._expired = 0
         return held
 
     async def _failed(self, client: ClusterClient, error: ClusterError) -> float:
@@ -218,9 +220,13 @@ class Reflector:
         self._held()
         if self._version and not _may_go_on(error):
             self._version = ""
-            if isinstance(error, Expired) and self._backoff.failures < _OFTEN:
-                log.info("mappings are listed anew", kind=self._kind, because=str(error))
-                return self._backoff.pause()
+            if isinstance(error, Expired):
+                self._expired += 1
+                if self._expired == 1:
+                    self._backoff.reset()  # the server is there: what failed before is over
+                if self._expired < _OFTEN:
+                    log.info("mappings are listed anew", kind=self._kind, because=str(error))
+                    return self._backoff.pause()
         pause = self._paused(error, self._backoff)
         if _may_be_ours(error):
             await self._connection.renew(client)

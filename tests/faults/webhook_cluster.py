@@ -24,6 +24,8 @@ NAMESPACES = 4
 FUNCTIONS = 8
 REGIONS = 4
 KINDS = {FUNCTION: ("AcceleratorFunction", FUNCTIONS), REGION: ("FpgaRegion", REGIONS)}
+STEADY = 0.2
+"""Seconds that watches must be open to count: one that begins too early is ended at once."""
 INTERFACES = ("ce48969398f05f33946d560708be108a", "bfac4d851ee856fe8c95865ce1bbaa2d")
 AFUS = ("d8424dc4a4a3c413f89e433683f9040b", "f7df405cbd7acf7222f144b0b93acd18", "1" * 32)
 
@@ -35,8 +37,13 @@ class Mappings:
     api: ApiServerStandIn
     history: History
     chance: random.Random
+    _back: float = 0.0
+    _watched: float = 0.0
     held: dict[tuple[str, str], dict[str, Spec]] = field(default_factory=dict)
     changes: int = 0
+    restarts: int = 0
+    recovered: list[float] = field(default_factory=list)
+    """Seconds from the API server's return until both kinds were watched again."""
 
     def begin(self) -> None:
         """Makes half of them."""
@@ -92,16 +99,31 @@ class Mappings:
 
     async def restart(self, interval: float) -> None:
         """Ends and starts the API server again and again."""
+        due = time.monotonic()
         while True:
-            await asyncio.sleep(interval * (0.8 + 0.4 * self.chance.random()))  # till the next end
+            due += interval * (0.8 + 0.4 * self.chance.random())
+            while time.monotonic() < due:
+                await asyncio.sleep(0.02)  # till the next end
+                self._look()
             self.history.went(time.monotonic())
+            self.restarts += 1
             async with self.api.away():
                 await asyncio.sleep(self.chance.uniform(0.05, 1.0))  # the outage
                 if self.chance.random() < 0.5:
                     self.api.store.advance(self.api.store.revision + self.chance.randrange(10_000))
                 if self.chance.random() < 0.5:
                     self.api.compact()
-            self.history.came(time.monotonic())
+            self._back = time.monotonic()
+
+    def _look(self) -> None:
+        """Notes when both kinds are watched again, and have been for a moment."""
+        now = time.monotonic()
+        if len(self.api.watches) < len(KINDS):
+            self._watched = now
+        elif self._back and now > self._watched + STEADY:
+            self.recovered.append(self._watched - self._back)
+            self.history.came(self._watched)
+            self._back = 0.0
 
 
 @dataclass

@@ -3,7 +3,7 @@
 The judge knows nothing of the product: names of resources are put together here.
 
 An answer is right if it follows from a state of its namespace that held at some time between a
-moment before the request (`LAG`; while the API server is away, and for a moment afterwards, since
+moment before the request (`LAG`; while the API server is away, and until it is watched again, since
 before it went) and the answer. And time never goes back: what follows from an old state is wrong
 once an answer was there that follows from a newer one only.
 """
@@ -18,8 +18,6 @@ from tests.faults.webhook_load import DOMAIN, FUNCTION, Asked
 
 LAG: Final = 1.5
 """Seconds that a change may take to the webhook, on a machine that is busy with all of this."""
-RECOVERY: Final = 3.0
-"""Seconds after an outage in which it may find the API server again."""
 KEPT: Final = 30.0
 """Seconds of states that are kept: no answer is later than that."""
 
@@ -65,16 +63,17 @@ class History:
 
     def went(self, at: float) -> None:
         """The API server goes away."""
-        self.outages.append((at, float("inf")))
+        if not self.outages or self.outages[-1][1] < at:
+            self.outages.append((at, float("inf")))
 
     def came(self, at: float) -> None:
-        """It is back."""
+        """It is watched again."""
         self.outages[-1] = (self.outages[-1][0], at)
 
     def oldest(self, sent: float) -> float:
         """How old a state may be that an answer to a request of this time follows from."""
         for begun, ended in reversed(self.outages[-8:]):
-            if begun <= sent <= ended + RECOVERY:
+            if begun <= sent <= ended + LAG:
                 sent = begun
         return sent - LAG
 
