@@ -165,15 +165,16 @@ class Run:
         assert len(seen.certificates) > self.secret.number / 3
         assert end < after + GROWTH, self.resident
         latencies = sorted(seen.latencies)
+        median = 1000 * statistics.median(latencies)
+        p99 = 1000 * latencies[len(latencies) * 99 // 100]
         return (
             f"{seen.asked} answers ({seen.refused} refusals), all right, {history.exact} of them"
             f" without an excuse; {self.sent:.0f}/s of at most {self.rate:.0f}/s;"
             f" {self.mappings.changes} changes of mappings, {self.mappings.restarts} outages, told"
             f" {told} times, watched again in {statistics.median(recovered):.2f} s"
             f" ({max(recovered):.2f} at worst); {self.secret.number} certificates,"
-            f" {len(seen.certificates)} of them seen; median"
-            f" {1000 * statistics.median(latencies):.2f}, p99 {1000 * latencies[len(latencies) * 99 // 100]:.2f} ms; {after:.1f} MiB resident"
-            f" after a quarter, {end:.1f} at the end"
+            f" {len(seen.certificates)} of them seen; median {median:.2f}, p99 {p99:.2f} ms;"
+            f" {after:.1f} MiB resident after a quarter, {end:.1f} at the end"
         )
 
 
