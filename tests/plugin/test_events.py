@@ -1,0 +1,147 @@
+"""What a node's Events say, and when."""
+
+from dataclasses import replace
+
+import pytest
+
+from plugin.events import ABSENCES, FAILURES, NodeEvents
+from plugin.mode import Choice
+from services.cluster.event_queue import Happening
+from services.domain.damping import RECOVERING
+from services.domain.devices import Card, Device, Inventory, PluginMode, Problem
+from services.domain.tree import Memory, Tree
+
+RESOURCE = "fpga.intel.com/af-x"
+BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
+NOTHING = Inventory()
+HUNG = Problem("card-hung", "reading region0 hangs")
+
+
+class Told:
+    """Events, and what was told."""
+
+    def __init__(self) -> None:
+        self.happenings: list[Happening] = []
+        self.events = NodeEvents("n1", self.happenings.append)
+
+    def look(
+        self, *devices: Device, inventory: Inventory = Inventory(), **mode: PluginMode
+    ) -> None:
+        offered: dict[str, dict[str, Device]] = {}
+        for each in devices:
+            if each.resource:
+                offered.setdefault(each.resource, {})[each.id] = each
+        unplaced = tuple(each for each in devices if not each.resource)
+        memory = Memory(mode)
+        self.events.seen(inventory, Tree(offered, unplaced, memory))
+
+    def take(self) -> list[tuple[str, str, bool]]:
+        found = [(each.subject, each.reason, each.warning) for each in self.happenings]
+        self.happenings.clear()
+        return found
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def device(*reasons: Problem, resource: str = RESOURCE) -> Device:
+    return Device("port.0", resource, healthy=not reasons, reasons=reasons, card="region0")
+
+
+def card(failure: Problem | None = None) -> Inventory:
+    return Inventory((Card("dfl", "region0", None, None, failure=failure),))
+
+
+def test_a_device_is_told_when_it_turns_bad_and_when_it_is_well_again(told: Told) -> None:
+    told.look(device())
+    assert told.take() == []
+    for _ in range(3):
+        told.look(device(BAD))
+    [happening] = told.happenings
+    assert happening.message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.message}"
+    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
+    told.look(device(Problem(RECOVERING, "soon")))
+    assert told.take() == []
+    told.look(device())
+    assert told.take() == [("port.0", "DeviceHealthy", False)]
+
+
+def test_another_reason_is_told_another_value_is_not(told: Told) -> None:
+    told.look(device(BAD))
+    told.take()
+    told.look(device(replace(BAD, message="it reads 0x2")))
+    assert told.take() == []
+    told.look(device(BAD, HUNG))
+    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
+
+
+def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None:
+    told.look(device(BAD, resource=""))
+    assert "is not offered" in told.happenings[0].message
+    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
+    told.look()
+    assert told.take() == [("port.0", "DeviceGone", True)]
+
+
+def test_devices_of_another_mode_have_not_vanished(told: Told) -> None:
+    told.look(device())
+    told.look(mode=PluginMode.REGION)
+    assert told.take() == []
+
+
+def test_a_card_that_hangs_speaks_for_its_devices(told: Told) -> None:
+    told.look(device(), inventory=card())
+    told.look(device(HUNG), inventory=card(HUNG))
+    assert told.take() == [("card region0", "CardHung", True)]
+    told.look(device(), inventory=card())
+    assert told.take() == [
+        ("card region0", "CardReadable", False),
+        ("port.0", "DeviceHealthy", False),
+    ]
+
+
+def test_a_node_without_a_driver_says_so_until_there_are_cards(told: Told) -> None:
+    none = Inventory(problems=(Problem("no-driver", "load the driver"),))
+    for _ in range(2):
+        told.look(inventory=none)
+    assert told.take() == [("node", "NoDriver", True)]
+    told.look(inventory=card())
+    assert told.take() == [("node", "CardsFound", False)]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "after"),
+    [("the kubelet refuses the registration: no", FAILURES), ("nobody answers on k", ABSENCES)],
+)
+def test_registrations_are_told_once_they_keep_failing(
+    told: Told, trouble: str, after: int
+) -> None:
+    for _ in range(after - 1):
+        told.events.registered(RESOURCE, trouble)
+    assert told.take() == []
+    for _ in range(5):
+        told.events.registered(RESOURCE, trouble)
+    assert told.take() == [(RESOURCE, "RegistrationFailed", True)]
+    told.events.registered(RESOURCE, "")
+    assert told.take() == [(RESOURCE, "Registered", False)]
+    told.events.registered(RESOURCE, "")
+    assert told.take() == []
+
+
+def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> None:
+    before = Choice(PluginMode.AF, "flag")
+    told.events.mode(before, Choice(PluginMode.REGION, "annotation"))
+    assert told.happenings[0].message == "mode region: its annotation says so; it was af"
+    told.events.mode(before, Choice(PluginMode.AF, "flag", "what is that"))
+    told.events.waits("another accelbind plugin serves on this node")
+    told.events.cleared("port.0", "")
+    told.events.cleared("port.0", "no permission")
+    assert told.take() == [
+        ("mode", "ModeChanged", False),
+        ("mode", "ModeAnnotationInvalid", True),
+        ("plugin", "SecondPlugin", True),
+        ("errors of port.0", "ErrorsCleared", False),
+        ("errors of port.0", "ErrorsNotCleared", True),
+    ]
