@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.cdi import CdiFile, describe, qualified_name
+from services.domain.cdi import CdiFile, Hook, describe, qualified_name
 from services.domain.devices import Device, DeviceNode, Inventory, PluginMode
 from services.domain.errors import InvalidName
 from services.domain.tree import build_tree
@@ -177,3 +177,15 @@ def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
     except InvalidName:
         accepted = False
     assert accepted == reference_name_is_valid(name)
+
+
+def test_a_hook_is_announced_for_each_device() -> None:
+    hook = Hook("/opt/accelbind/hook/accelbind-hook", ("--socket", "/run/accelbind/hook.sock"))
+    (described,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
+    assert described["containerEdits"]["hooks"] == [
+        {
+            "hookName": "createRuntime",
+            "path": "/opt/accelbind/hook/accelbind-hook",
+            "args": ["accelbind-hook", "--socket", "/run/accelbind/hook.sock"],
+        }
+    ]
