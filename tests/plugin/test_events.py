@@ -25,7 +25,10 @@ class Told:
         self.events = NodeEvents("n1", self.happenings.append)
 
     def look(
-        self, *devices: Device, inventory: Inventory = Inventory(), **mode: PluginMode
+        self,
+        *devices: Device,
+        inventory: Inventory = NOTHING,
+        mode: PluginMode = PluginMode.AF,
     ) -> None:
         offered: dict[str, dict[str, Device]] = {}
         for each in devices:
