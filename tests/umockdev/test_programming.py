@@ -505,6 +505,13 @@ def test_nodes_in_umockdevs_own_words_are_programmed(host: Host) -> None:
     host.bed.ask("describe", text=described(card))
     nodes = {"dfl-fme.0": None, "dfl-port.0": 0}
     host.bed.ask("drivers", driver="dfl", address=f"sys{card}/dfl-port.0", nodes=nodes)
+    holder = host.processes.start(
+        [sys.executable, "-c", HOLDING, "/dev/dfl-port.0"], env=host.bed.environment
+    )
+    holder.wait_for_output("open")
+    code, _, err = host.fpga("program", "dfl-port.0", host.gbs(NLB3))
+    assert (code, f"in use by process {holder.pid}" in err) == (BUSY, True)
+    holder.kill()
     assert host.done("program", "dfl-port.0", host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE["dfl"] + PROGRAM)
     assert call["sha256"] == hashlib.sha256(raw(NLB3)).hexdigest()
