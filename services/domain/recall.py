@@ -38,8 +38,12 @@ _PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 
 def encode(memory: Memory) -> bytes:
-    """A memory's bytes: the same for the same devices, whatever their health."""
-    devices = [_told(place, device) for (_, place), device in sorted(memory.devices.items())]
+    """A memory's bytes: the same for the same devices, whatever their health.
+
+    What has no place, such as a unit, is always there and need not be remembered.
+    """
+    known = sorted(memory.devices.items())
+    devices = [_told(place, device) for (_, place), device in known if place]
     return json.dumps({"mode": memory.mode.value, "devices": devices}, indent=0).encode() + b"\n"
 
 

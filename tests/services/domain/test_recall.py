@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.devices import Device, DeviceNode, PluginMode, Problem
+from services.domain.devices import Device, DeviceNode, Inventory, PluginMode, Problem
 from services.domain.recall import MAX_BYTES, decode, encode
-from services.domain.tree import Memory
+from services.domain.tree import Memory, build_tree
 
 PLACE = "0000:5e:00.0"
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
@@ -113,3 +113,10 @@ def test_no_bytes_are_an_error(content: bytes) -> None:
 def test_no_value_of_any_field_is_an_error(value: Any, field: str) -> None:
     found = decode(altered(**{field: value}), PluginMode.AF)
     assert found is None or isinstance(found, Memory)
+
+
+def test_units_are_always_there_and_are_not_remembered() -> None:
+    units = build_tree(Inventory(), PluginMode.UNITS, units=3).memory
+    assert units.devices
+    assert decode(encode(units), PluginMode.UNITS) == Memory(PluginMode.UNITS)
+    assert decode(encode(units), PluginMode.BDF) == Memory(PluginMode.BDF)
