@@ -109,7 +109,7 @@ def list_(*, storage: Storage = Path(STORAGE), output: Output = Format.TEXT) -> 
     if output is Format.JSON:
         print_json(stored)
     elif not stored:
-        typer.echo(f"no bitstreams in {storage}", err=True)
+        typer.echo(f"no bitstreams in {storage}")
     else:
         headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
         print_table(headings, map(_row, stored))
