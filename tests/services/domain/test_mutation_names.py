@@ -1,4 +1,4 @@
-"""Names that a pod should not use: there more than once, on their way out, one of two for a thing."""
+"""Names that a pod should not use: there more than once, on their way out, one of two for one."""
 
 import pytest
 
