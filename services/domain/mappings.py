@@ -129,7 +129,7 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
 class NamespaceMappings:
     """What one namespace maps.
 
