@@ -12,13 +12,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 import yaml
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams, verify_cluster
+from lightkube.config.client_adapter import (
+    AsyncClient,
+    ConnectionParams,
+    user_auth,
+    verify_cluster,
+)
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
@@ -139,7 +144,7 @@ class ClusterClient:
         timeout = httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
         self.server: str = config.cluster.server
         try:
-            self._http = AsyncClient(config, _connection_params(config, timeout))
+            self._http = _http_client(config, timeout)
         except (ConfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ClusterError(
                 f"the credentials for {self.server} can't be used: {error}"
@@ -329,14 +334,18 @@ class ClusterClient:
             raise ClusterError(f"{where} can't be asked ({what}): {text}") from error
 
 
-def _connection_params(config: SingleConfig, timeout: httpx2.Timeout) -> ConnectionParams:
+def _http_client(config: SingleConfig, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
     """With a transport of our own, unless a proxy is in between, which it can't speak to."""
     if any(os.environ.get(name) for name in _PROXIES):
-        return ConnectionParams(timeout=timeout)
+        return AsyncClient(config, ConnectionParams(timeout=timeout))
     user = config.user or User()
     context = verify_cluster(config.cluster, user, config.abs_file)
-    transport: Any = LeanTransport(context)  # lightkube's hint names blocking ones only
-    return ConnectionParams(timeout=timeout, transport=transport)
+    return httpx2.AsyncClient(
+        base_url=config.cluster.server,
+        auth=user_auth(user),
+        transport=LeanTransport(context),
+        timeout=timeout,
+    )
 
 
 class _Dropped(ClusterError):
