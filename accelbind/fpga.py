@@ -117,10 +117,10 @@ def program(
         str,
         typer.Option(
             metavar="POLICY",
-            help="Where the clock that the bitstream asks for can't be had: require (refuse), try"
-            " (program it all the same), or leave (don't look at clocks).",
+            help="Where the clock that the bitstream asks for can't be had: try (program it all the"
+            " same, and say so), require (refuse), or leave (don't look at clocks).",
         ),
-    ] = "require",
+    ] = "try",
     root: Root = ROOT,
     state_dir: State = STATE_DIR,
     timeout: Seconds = TIMEOUT,
@@ -256,7 +256,7 @@ def assign(
 
 
 def _programmer(
-    root: Path, state_dir: Path, timeout: float, user_clock: str = "require"
+    root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.domain.errors import InvalidSettings  # noqa: PLC0415 - as above

@@ -87,12 +87,13 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
         HardwareError: It can't be opened, or what is done with it fails.
     """
     files = DeviceFiles(root, place)
-    is_real = root == Path("/")
+    at_home = root == Path("/")
     try:
         node = files.node()
         with opened_node(
-            node, f"{place.name} can't be opened", place, alone=True, is_real=is_real
+            node, f"{place.name} can't be opened", place, alone=True, is_real=at_home
         ) as descriptor:
+            is_real = at_home or _has_driver(descriptor, place)
             others = holders_of(descriptor, node) if is_real else ()
             if others:
                 raise _busy(place, others)
@@ -104,6 +105,17 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
         if isinstance(error, OSError):
             raise translated(error, f"working on {place.name} failed") from error
         raise
+
+
+def _has_driver(descriptor: int, place: PortPlace) -> bool:
+    """Whether a node below another root is one of the kernel's all the same: a host's, say."""
+    if isinstance(descriptor, SimulatedNode):
+        return False
+    try:
+        api_version(descriptor, CALLS[place.card.driver])
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
