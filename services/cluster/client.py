@@ -105,11 +105,13 @@ class Answer:
         status: HTTP status code.
         body: The whole body.
         retry_after: Seconds that it asks us to wait before asking again; 0 if it doesn't.
+        date: What its clock says (RFC 9110, `Date`); empty if it doesn't tell.
     """
 
     status: int
     body: bytes
     retry_after: int = 0
+    date: str = ""
 
 
 class BadStatus(ClusterError):
@@ -395,4 +397,5 @@ async def _whole(response: httpx2.Response, what: str) -> Answer:
             raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
-    return Answer(response.status_code, bytes(body), retry_after)
+    date = response.headers.get("Date", "")[:40]
+    return Answer(response.status_code, bytes(body), retry_after, date)
