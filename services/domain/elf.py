@@ -4,14 +4,12 @@ pyelftools reads what the file says: its section objects follow links without en
 bound and search names to the end of the file. So only its structures are used here, the header of
 the file and of each section; names and contents are cut out of the bytes, each length checked
 against what is there (layout: the System V ABI, chapter 4).
+
+pyelftools is imported for the first ELF file: it takes 3 MiB, and a node without OpenCL has none.
 """
 
 import io
 from typing import Any, Final
-
-from elftools.common.exceptions import ELFError
-from elftools.common.utils import struct_parse
-from elftools.elf.elffile import ELFFile
 
 from services.domain.errors import InvalidBitstream
 from services.domain.text import quote
@@ -43,6 +41,8 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
         InvalidBitstream: It is no ELF file, one of these sections lies outside it or is there
             twice, or it has more sections than `MAX_SECTIONS`.
     """
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - as the module says
+
     try:
         headers, names_at = _headers(data)
     except (ELFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
@@ -64,6 +64,9 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
 
 def _headers(data: bytes | memoryview) -> tuple[list[Any], int]:
     """The headers of all sections, and the number of the one that holds their names."""
+    from elftools.common.utils import struct_parse  # noqa: PLC0415 - as the module says
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
+
     stream = io.BytesIO(data)  # of bytes, this copies nothing
     elf = ELFFile(stream)
     count, size, start = elf.num_sections(), elf.header["e_shentsize"], elf.header["e_shoff"]
