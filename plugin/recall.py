@@ -1,4 +1,4 @@
-"""Remembering across restarts what was offered: a small file beside the plugin's sockets.
+"""Remembering across restarts what was offered: a small file near the plugin's sockets.
 
 It is about what this kubelet was told, and lies where the plugin may write in any case. Read once
 before the first look at the cards, written when what it says has changed. Without it (it can't be
@@ -21,8 +21,10 @@ from services.domain.errors import HardwareError
 from services.domain.recall import MAX_BYTES, decode, encode
 from services.domain.tree import Memory, Tree
 
-FILE: Final = "accelbind.json"
-"""In the kubelet's folder of device plugins, where a kubelet that starts deletes only sockets."""
+FILE: Final = "accelbind/offered.json"
+"""In the kubelet's folder of device plugins, in one of our own: a kubelet that starts deletes every
+file there but its checkpoint, and leaves folders alone (`pkg/kubelet/cm/devicemanager/manager.go`).
+"""
 
 SECONDS: Final = 2.0
 """For reading or writing it; a disk that hangs holds up the first look for no longer."""
@@ -112,7 +114,9 @@ class Recall:
             return file.read(MAX_BYTES + 1)
 
     def _write(self, content: bytes) -> None:
-        beside = self._path.with_name(f".{FILE}.new")
+        with contextlib.suppress(FileExistsError):
+            self._path.parent.mkdir(mode=0o755)
+        beside = self._path.with_name(f".{self._path.name}.new")
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()  # a predecessor was killed while it wrote
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -199,7 +199,7 @@ async def test_during_an_outage_a_plugin_goes_on_in_the_mode_of_the_one_before_i
     annotate(api, "region")
     first = begin(processes, short_dir, api)
     await offers(kubelet, region=1)
-    await eventually_async((short_dir / "k/device-plugins/accelbind.json").exists)
+    await eventually_async((short_dir / "k/device-plugins/accelbind/offered.json").exists)
     async with api.away():
         await asyncio.to_thread(first.kill)
         begin(processes, short_dir, api)

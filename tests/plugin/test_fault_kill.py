@@ -96,7 +96,7 @@ def with_broken_cards(made: Storm) -> str:
     ready(made)
     made.await_truth()
     made.stand()
-    file = made.folder / "k/device-plugins/accelbind.json"
+    file = made.folder / "k/device-plugins/accelbind/offered.json"
     known = {key for devices in made.model.offered(made.mode).values() for key in devices}
     eventually(lambda: {each["id"] for each in json.loads(file.read_bytes())["devices"]} == known)
     return "while cards are broken"
