@@ -1,0 +1,147 @@
+"""The settings of `accelbind certs run`."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+
+from certs.authority import parse_names
+from certs.keeper import Places
+from certs.trust import Rules
+from services.cluster.reach import SERVICE_ACCOUNT
+from services.domain.errors import InvalidSettings
+from services.runtime.listening import ALL_ADDRESSES
+from services.runtime.settings import CommaSeparated, ProcessSettings
+
+NAMESPACE: Final = "accelbind-system"
+"""Where the manifests put everything; the default outside of a pod."""
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d{1,9})\s*([smhd]?)")
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LONGEST: Final = timedelta(days=36500)
+
+
+def duration(value: object) -> object:
+    """A time such as `90d`, `12h`, `30m` or `45s`; a plain number counts seconds."""
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        return timedelta(seconds=min(int(match[1]) * _SECONDS[match[2] or "s"], 10**10))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return timedelta(seconds=min(float(value), 10**10))
+    if isinstance(value, timedelta):
+        return value
+    raise ValueError("a time is a number with s, m, h or d behind it, such as 90d")
+
+
+def duration_text(value: timedelta) -> str:
+    """A time as `duration` reads it."""
+    seconds = int(value.total_seconds())
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds // _SECONDS[unit]}{unit}"
+    return f"{seconds}s"
+
+
+def _label(value: str) -> str:
+    if not _LABEL.fullmatch(value):
+        raise ValueError(f"{value!r:.80} is no name of a namespace or Service")
+    return value
+
+
+def _object_name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"{value!r:.80} is no name of an object")
+    return value
+
+
+def _object_names(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise ValueError("at least one name is needed")
+    return tuple(dict.fromkeys(map(_object_name, value)))
+
+
+def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
+    """The namespace of the pod that this is, or where the manifests put everything."""
+    try:
+        text = Path(service_account, "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return NAMESPACE
+    return text if _LABEL.fullmatch(text) else NAMESPACE
+
+
+Duration = Annotated[
+    timedelta, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
+]
+Label = Annotated[str, AfterValidator(_label)]
+ObjectName = Annotated[str, AfterValidator(_object_name)]
+
+
+class CertsSettings(ProcessSettings):
+    """What `accelbind certs run` can be told; `ProcessSettings` has the rest."""
+
+    host: str = ALL_ADDRESSES
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9103
+    kubeconfig: Path | None = None
+    namespace: Label = Field(default_factory=own_namespace)
+    service: Label = "accelbind-webhook"
+    name: CommaSeparated = ()
+    ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
+    tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same
+    webhook_config: Annotated[CommaSeparated, AfterValidator(_object_names)] = ("accelbind",)
+    lifetime: Annotated[Duration, Field(ge=timedelta(seconds=10), le=_LONGEST)] = timedelta(days=90)
+    ca_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=10), le=_LONGEST)] = timedelta(
+        days=3650
+    )
+    overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST)] = timedelta(days=1)
+    settle: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(days=1))] = timedelta(minutes=1)
+    interval: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(hours=1))] = (
+        timedelta(seconds=10)
+    )
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.ca_secret == self.tls_secret:
+            raise ValueError(
+                "--ca-secret and --tls-secret must be two: the webhook mounts the one, and must"
+                " not see the CA's key in the other"
+            )
+        if self.ca_lifetime < self.lifetime:
+            raise ValueError("--ca-lifetime is shorter than --lifetime: no certificate outlives it")
+        try:
+            _ = self.rules
+        except InvalidSettings as error:
+            raise ValueError(f"--name: {error}") from error
+        return self
+
+    @property
+    def places(self) -> Places:
+        """Where the certificates are kept."""
+        return Places(
+            self.namespace, self.ca_secret, self.tls_secret, self.service, self.webhook_config
+        )
+
+    @property
+    def rules(self) -> Rules:
+        """How they are to be."""
+        at = f"{self.service}.{self.namespace}"
+        return Rules(
+            parse_names((f"{at}.svc", at, self.service, *self.name)),
+            lifetime=self.lifetime,
+            authority_lifetime=self.ca_lifetime,
+            overlap=self.overlap,
+            settle=self.settle,
+        )
+
+
+def described(settings: CertsSettings) -> dict[str, Any]:
+    """What a start tells the log."""
+    places = settings.places
+    return {
+        "namespace": places.namespace,
+        "secrets": [places.authority, places.serving],
+        "configurations": list(places.configurations),
+        "service": places.service,
+    }
