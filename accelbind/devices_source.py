@@ -8,7 +8,6 @@ its PodResources.
 
 import asyncio
 import contextlib
-import http.client
 from collections.abc import Collection, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final, Self
 
 import msgspec
 
+from accelbind.plain_port import NoAnswer, ask, reachable
 from plugin.access import Needs, missing
 from plugin.holders import HolderSource
 from plugin.options import PluginOptions
@@ -38,9 +38,6 @@ from services.kubelet.channel import plugins_folder
 ANSWER_SECONDS: Final = 4.0
 """For the plugin, which itself asks the kubelet for at most two."""
 
-MAX_ANSWER: Final = 32 * 1024 * 1024
-
-_ALL: Final = frozenset({"::", "0.0.0.0"})  # noqa: S104 - a plugin that listens on all addresses
 _COMPARED: Final = ("root", "kubelet_dir", "mode")
 """What was asked for and a plugin may serve otherwise."""
 
@@ -111,7 +108,7 @@ class Devices:
             NoPlugin: None answers, or it serves something else than was asked for.
         """
         options = self._options
-        host = "localhost" if options.metrics_host in _ALL else options.metrics_host
+        host = reachable(options.metrics_host)
         where = f"{host}:{options.metrics_port}"
         status, text = _get(host, options.metrics_port, where)
         try:
@@ -187,20 +184,12 @@ class Devices:
 
 
 def _get(host: str, port: int, where: str) -> tuple[int, bytes]:
-    """What answers at `/devices`, without a proxy.
+    """What answers at `/devices`.
 
     Raises:
         NoPlugin: Nothing does, or at too great length.
     """
-    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/devices")
-            answer = connection.getresponse()
-            text = answer.read(MAX_ANSWER + 1)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise NoPlugin(f"no plugin answers on {where} ({plain(reason)})") from error
-    if len(text) > MAX_ANSWER:
-        raise NoPlugin(f"what answers on {where} is no plugin: it goes on and on")
-    return answer.status, text
+    try:
+        return ask(host, port, "/devices", seconds=ANSWER_SECONDS)
+    except NoAnswer as error:
+        raise NoPlugin(f"no plugin answers on {where} ({error})") from error
