@@ -30,7 +30,7 @@ from simulator.kubelet.allocator import (
     PreStart,
     Question,
 )
-from simulator.kubelet.files import delete_sockets, publish, serving, write_atomically
+from simulator.kubelet.files import delete_stale, publish, serving, write_atomically
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
 from simulator.kubelet.podresources import PodResources
@@ -98,8 +98,8 @@ class DeviceManager:
         """Deletes what older lives left, then shows its own sockets."""
         own, other = registration_socket(self.folder), pod_resources_socket(self.folder)
         async with serving(registrations, own) as new_own, serving(resources, other) as new_other:
-            deleted = delete_sockets(own.parent, keep=own)
-            LOG.info("kubelet starts", folder=str(self.folder), sockets_deleted=deleted)
+            deleted = delete_stale(own.parent, keep={own, checkpoint_file(self.folder)})
+            LOG.info("kubelet starts", folder=str(self.folder), deleted=deleted)
             publish(new_other, other)
             publish(new_own, own)
 

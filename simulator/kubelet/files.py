@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def publish(socket: Path, path: Path) -> None:
 
 
 def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
-    """Deletes every socket of a folder, as a starting kubelet does; other files stay.
+    """Deletes every socket of a folder; other files stay.
 
     Args:
         folder: which.
@@ -66,6 +66,28 @@ def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
     for path in sorted(folder.iterdir()):
         with contextlib.suppress(FileNotFoundError):
             if path != keep and stat.S_ISSOCK(path.stat().st_mode):
+                path.unlink()
+                deleted.append(path.name)
+    return deleted
+
+
+def delete_stale(folder: Path, *, keep: Collection[Path]) -> list[str]:
+    """Deletes what older lives left in a folder, as a starting kubelet does; folders stay.
+
+    A real one deletes every file but its checkpoint (`CleanupPluginDirectory`,
+    pkg/kubelet/cm/devicemanager/manager.go).
+
+    Args:
+        folder: which.
+        keep: files that stay.
+
+    Returns:
+        The names of those deleted.
+    """
+    deleted = []
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if path not in keep and not path.is_dir():
                 path.unlink()
                 deleted.append(path.name)
     return deleted

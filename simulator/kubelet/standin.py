@@ -114,7 +114,7 @@ class KubeletStandIn:
         await self.close()
 
     async def start(self) -> None:
-        """Starts: reads the checkpoint, deletes every socket in the folder, serves its own.
+        """Starts: reads the checkpoint, deletes every other file in the folder, serves its own.
 
         Raises:
             KubeletError: a socket can't be made there.

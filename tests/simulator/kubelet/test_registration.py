@@ -154,7 +154,9 @@ async def test_stopping_leaves_all_sockets_and_starting_deletes_all_but_a_new_on
     kubelet: KubeletStandIn,
 ) -> None:
     folder = plugins_folder(kubelet.folder)
-    (folder / "a-file").write_text("stays")
+    (folder / "a-file").write_text("goes")
+    (folder / "a-folder").mkdir()
+    (folder / "a-folder" / "a-file").write_text("stays")
     async with registered(FakePlugin(kubelet.folder, devices("a"))) as plugin:
         await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
         before = sockets(kubelet.folder)
@@ -168,7 +170,8 @@ async def test_stopping_leaves_all_sockets_and_starting_deletes_all_but_a_new_on
         after = sockets(kubelet.folder)
         assert set(after) == {"kubelet.sock"}
         assert after["kubelet.sock"] != before["kubelet.sock"]
-        assert (folder / "a-file").read_text() == "stays"
+        assert not (folder / "a-file").exists()
+        assert (folder / "a-folder" / "a-file").read_text() == "stays"
 
 
 async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again(
