@@ -455,16 +455,18 @@ class Storm:
         words[word]()
         self.say(f"last of all, {word}")
         if before:
+            some = bool(self.model.offered(self.mode))
             eventually(
-                lambda: plugin.sockets() and not before & {*plugin.sockets()},
+                lambda: (plugin.sockets() or not some) and not before & {*plugin.sockets()},
                 timeout=QUIET_SECONDS,
                 what=f"another registration after {word}",
             )
         self.await_truth()
 
     def _cut_all(self) -> None:
-        for resource in sorted(self.kubelet.view().offered):
-            self.kubelet.ask("cut_stream", resource=resource)
+        for resource in sorted(self.kubelet.view().capacity):  # also those that have no devices
+            with contextlib.suppress(AssertionError):  # it is lost
+                self.kubelet.ask("cut_stream", resource=resource)
 
     def check(self) -> Held:
         """What the plugin holds at a quiet point: no more than its resources need."""
