@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from accelbind.certs_run import run
+
 if TYPE_CHECKING:
     from certs.folder import IssuedPaths
 
 app = typer.Typer(
     name="certs",
-    help="Issue the webhook's certificates.",
+    help="Make, keep, show and check the webhook's certificates.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -18,7 +20,10 @@ app = typer.Typer(
 
 @app.callback()
 def certs() -> None:
-    """Issue the webhook's certificates."""
+    """Make, keep, show and check the webhook's certificates."""
+
+
+app.command()(run)
 
 
 @app.command()

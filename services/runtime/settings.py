@@ -36,6 +36,8 @@ PREFIX: Final = "ACCELBIND_"
 ENVIRONMENT: Final = frozenset(
     {
         "bitstreams",
+        "ca_lifetime",
+        "ca_secret",
         "cdi",
         "cdi_dir",
         "clear_errors",
@@ -49,8 +51,10 @@ ENVIRONMENT: Final = frozenset(
         "host",
         "host_root",
         "ignore_errors",
+        "interval",
         "kubeconfig",
         "kubelet_dir",
+        "lifetime",
         "log_format",
         "log_level",
         "mappings",
@@ -62,7 +66,10 @@ ENVIRONMENT: Final = frozenset(
         "metrics_host",
         "metrics_port",
         "mode",
+        "name",
+        "namespace",
         "node_name",
+        "overlap",
         "pod_logs_dir",
         "port",
         "ports_file",
@@ -70,10 +77,14 @@ ENVIRONMENT: Final = frozenset(
         "root",
         "scan_interval",
         "sensor_interval",
+        "service",
+        "settle",
         "state_dir",
         "tls_cert",
         "tls_key",
+        "tls_secret",
         "units",
+        "webhook_config",
     }
 )
 """The fields that some process of accelbind reads from the environment (a test compares)."""

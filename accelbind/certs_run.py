@@ -1,0 +1,169 @@
+"""`accelbind certs run`: the process that keeps a cluster's certificates."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="How to reach the API server; a pod with a service account needs none.",
+        readable=False,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="Of the Secrets and the Service. (default: the pod's own, or accelbind-system)",
+    ),
+]
+Service = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The webhook's Service. (default: accelbind-webhook)"),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A further DNS name or IP address; repeat it for more."),
+]
+CaSecret = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Secret of the CA and its key. (default: accelbind-ca)"),
+]
+TlsSecret = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Secret that the webhook mounts. (default: accelbind-webhook-tls)"
+    ),
+]
+Configurations = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Webhook configurations, mutating and validating, that get the bundle; repeat it for"
+        " more. (default: accelbind)",
+    ),
+]
+Lifetime = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How long a serving certificate is valid. (default: 90d)"),
+]
+CaLifetime = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How long a CA is valid. (default: 3650d)")
+]
+Settle = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long a new CA is in the bundle before it serves. (default: 1m)",
+    ),
+]
+
+
+def run(
+    *,
+    namespace: Namespace = None,
+    service: Service = None,
+    name: Names = None,
+    ca_secret: CaSecret = None,
+    tls_secret: TlsSecret = None,
+    webhook_config: Configurations = None,
+    lifetime: Lifetime = None,
+    ca_lifetime: CaLifetime = None,
+    settle: Settle = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long an old CA stays in the bundle after it served last. (default: 1d)",
+        ),
+    ] = None,
+    interval: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Between two looks. (default: 10s)")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Where to listen for probes. (default: ::, all addresses)"
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="For metrics and probes, plain HTTP; 0 = any. (default: 9103)"
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error. (default: info)"),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="json, console, or auto: console on a terminal. (default: auto)"
+        ),
+    ] = None,
+    ports_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the ports in use into this file, as JSON.", readable=False
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.", readable=False),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Show what counts and where it is from, and exit."),
+    ] = False,
+) -> None:
+    """Keep a cluster's certificates: issue, renew, change the CA, put the bundle in.
+
+    The CA with its key, and the serving certificate, are kept in two Secrets,
+    which must be there (empty is fine); any number of replicas agree on them.
+    Certificates are renewed at two thirds of their life. Rights that it takes:
+    get and update of the two Secrets and of the webhook configurations named.
+    A TIME is a number with s, m, h or d behind it. Each option may also come as
+    a variable ACCELBIND_<OPTION> or from the file of --config.
+
+    [bold]Examples[/bold]
+      accelbind certs run
+      accelbind certs run --kubeconfig k.yaml -n accelbind-system --print-config
+    """
+    from certs.settings import CertsSettings  # noqa: PLC0415 - only when it runs
+    from services.runtime.settings import load, render  # noqa: PLC0415 - the same
+
+    flags = {
+        "namespace": namespace,
+        "service": service,
+        "name": tuple(name) if name else None,
+        "ca_secret": ca_secret,
+        "tls_secret": tls_secret,
+        "webhook_config": tuple(webhook_config) if webhook_config else None,
+        "lifetime": lifetime,
+        "ca_lifetime": ca_lifetime,
+        "settle": settle,
+        "overlap": overlap,
+        "interval": interval,
+        "kubeconfig": kubeconfig,
+        "host": host,
+        "metrics_port": metrics_port,
+        "log_level": log_level,
+        "log_format": log_format,
+        "ports_file": ports_file,
+    }
+    settings = load(CertsSettings, flags, config)
+    if print_config:
+        typer.echo(render(settings), nl=False)
+        return
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    from certs.process import run as keep  # noqa: PLC0415 - the same
+
+    asyncio.run(keep(settings))
