@@ -1,0 +1,257 @@
+"""A cluster with one node in mode region: the suite as processes, stand-ins for what is around it.
+
+Webhook and plugin are processes. API server, kubelet and the cards' driver are stand-ins in this
+one, asked over TLS and sockets, so that a test knows what they know. A pod that is created here is
+patched by the webhook, bound by the scheduler, and run by the kubelet, as anywhere.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import httpx2
+
+from accelbind.demo.suite import ASKS_FOR_ACCELERATORS
+from services.cluster.client import ClusterClient, load_config
+from services.hardware.bitstreams import BitstreamStorage
+from simulator.apiserver.standin import ApiServerStandIn
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.kubelet.agent import NodeAgent
+from simulator.kubelet.standin import KubeletStandIn
+from simulator.kubelet.states import Phase, PodState
+from tests.simulator.apiserver.support import PODS, client_of, register
+from tests.support import Process, Processes, eventually_async
+from tests.webhook.running import Webhook, start_webhook
+
+Json: TypeAlias = dict[str, Any]
+
+REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
+FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3, "third": "0123456789abcdef0123456789abcdef"}
+"""What namespace default maps, by logical name."""
+
+PATIENCE = 120.0
+"""Seconds for what takes some, on a machine that is busy with others."""
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+@dataclass
+class RegionCluster:
+    """The cluster, and what a test does with it."""
+
+    folder: Path
+    processes: Processes
+    api: ApiServerStandIn
+    http: httpx2.AsyncClient
+    kubelet: KubeletStandIn
+    rack: Rack
+    driver: DriverStandIn
+    webhook: Webhook
+    plugin: Process
+
+    async def create(self, pod: Json) -> Json:
+        """Creates a pod as a user would; it must be admitted."""
+        answer = await self.http.post(PODS, json=pod)
+        assert answer.status_code == 201, answer.text
+        made: Json = answer.json()
+        return made
+
+    async def delete(self, name: str) -> None:
+        """Deletes a pod, and waits until it has gone from both the kubelet and the API server."""
+        await self.http.delete(f"{PODS}/{name}")
+        await self.kubelet.until(lambda: self.find(name) is None, PATIENCE)
+        await eventually_async(
+            lambda: self.api.get("Pod", name) is None, PATIENCE, what=f"the end of pod {name}"
+        )
+
+    def find(self, name: str) -> PodState | None:
+        """A pod as the kubelet has it; None if it hasn't."""
+        return next((each for each in self.kubelet.pods if each.spec.name == name), None)
+
+    async def known(self, name: str) -> PodState:
+        """A pod as the kubelet has it, once it does."""
+        await self.kubelet.until(lambda: self.find(name) is not None, PATIENCE)
+        found = self.find(name)
+        assert found is not None
+        return found
+
+    async def started(self, name: str) -> PodState:
+        """A pod whose container runs, or which the kubelet has rejected for good."""
+        found = await self.known(name)
+        await self.kubelet.until(
+            lambda: found["c"].running or found.phase is Phase.FAILED, PATIENCE
+        )
+        return found
+
+    async def events(self, reason: str, pod: str) -> list[Json]:
+        """The Events of a reason about a pod, as the API server has them."""
+        answer = await self.http.get(EVENTS)
+        return [
+            each
+            for each in answer.json()["items"]
+            if (each["reason"], each["involvedObject"].get("name")) == (reason, pod)
+        ]
+
+    def content(self, region: str) -> str:
+        """The function that a region carries."""
+        (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
+        return path.read_text().strip()
+
+    def install(self, afu_id: str) -> None:
+        """Puts a function's bitstream where the plugin looks for it."""
+        storage = BitstreamStorage(self.folder / "bitstreams")
+        storage.install(bitstream(self.folder, afu_id))
+
+    def restart_plugin(self) -> None:
+        """Kills the plugin, whatever it does, and starts another one."""
+        self.plugin.kill()
+        self.plugin = start_plugin(self.folder, self.processes, self.api)
+
+
+def pod(name: str, wanted: Sequence[str], **spec: Any) -> Json:
+    """A pod as users write it: functions by their logical names.
+
+    Args:
+        name: Its name.
+        wanted: A logical name a unit.
+        spec: Further keys of its container.
+    """
+    limits = {f"fpga.intel.com/{each}": str(count) for each, count in Counter(wanted).items()}
+    return pod_of(name, {"resources": {"limits": limits}, **spec})
+
+
+def pod_of(name: str, container: Json) -> Json:
+    """A pod with one container."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/app:1", **container}]},
+    }
+
+
+def mapping(name: str, afu_id: str, namespace: str = "default") -> Json:
+    """A mapping of a function that is programmed."""
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"interfaceId": A10_INTERFACE, "afuId": afu_id, "mode": "region"},
+    }
+
+
+def bitstream(folder: Path, afu_id: str) -> Path:
+    """A file with a function's bitstream."""
+    path = folder / f"{afu_id}.gbs"
+    path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
+    return path
+
+
+def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> Process:
+    """Starts the plugin in mode region."""
+    return processes.accelbind(
+        *("plugin", "--mode", "region", "--root", folder / "root", "--node-name", "n1"),
+        *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
+        *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
+        *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--ports-file", folder / "ports"),
+        *("--log-format", "json"),
+    )
+
+
+@asynccontextmanager
+async def region_cluster(
+    folder: Path, processes: Processes, cards: Sequence[CardSpec]
+) -> AsyncIterator[RegionCluster]:
+    """A cluster that serves.
+
+    Args:
+        folder: An empty one with a short path.
+        processes: Starts the plugin.
+        cards: The node's.
+    """
+    rack = Rack(folder / "root")
+    for card in cards:
+        rack.add_card(card)
+    for name in ("api", "webhook"):
+        (folder / name).mkdir()
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(ApiServerStandIn(folder / "api"))
+        for name, afu_id in FUNCTIONS.items():
+            api.put(mapping(name, afu_id))
+        http = await stack.enter_async_context(client_of(api))
+        webhook = await _webhook(folder / "webhook", api, stack)
+        for kind, path in (("Mutating", "/mutate"), ("Validating", "/validate")):
+            await register(http, _configuration(webhook, kind, path))
+        kubelet = KubeletStandIn(folder / "k", node_name="n1", retry_seconds=0.2)
+        await stack.enter_async_context(kubelet)
+        await stack.enter_async_context(_node(kubelet, api))
+        driver = stack.enter_context(DriverStandIn(rack.root))
+        plugin = start_plugin(folder, processes, api)
+        made = RegionCluster(folder, processes, api, http, kubelet, rack, driver, webhook, plugin)
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == len(cards), PATIENCE)
+        yield made
+
+
+async def _webhook(folder: Path, api: ApiServerStandIn, stack: AsyncExitStack) -> Webhook:
+    flags = ("--kubeconfig", api.kubeconfig_path)
+    running = await asyncio.to_thread(start_webhook, folder, *flags, mappings=None)
+    stack.push_async_callback(asyncio.to_thread, running.process.kill)
+
+    async def ready() -> bool:
+        return (await asyncio.to_thread(running.plain, "/readyz")).status == 200
+
+    await eventually_async(ready, PATIENCE, what="the webhook is ready")
+    return running
+
+
+def _configuration(webhook: Webhook, kind: str, path: str) -> Json:
+    bundle = b64encode((webhook.tls / "ca.crt").read_bytes()).decode()
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": f"{kind}WebhookConfiguration",
+        "metadata": {"name": "accelbind"},
+        "webhooks": [
+            {
+                "name": "pods.accelbind.dev",
+                "clientConfig": {
+                    "url": f"https://localhost:{webhook.port}{path}",
+                    "caBundle": bundle,
+                },
+                "matchConditions": [{"name": "asks", "expression": ASKS_FOR_ACCELERATORS}],
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "rules": [
+                    {
+                        "operations": ["CREATE"],
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "resources": ["pods"],
+                    }
+                ],
+            }
+        ],
+    }
+
+
+@asynccontextmanager
+async def _node(kubelet: KubeletStandIn, api: ApiServerStandIn) -> AsyncIterator[None]:
+    """The kubelet as the API server has it."""
+    config = load_config(api.kubeconfig_path)
+    assert config is not None
+    async with ClusterClient(config) as client:
+        agent = NodeAgent(kubelet, client)
+        task = asyncio.create_task(agent.run())
+        try:
+            await asyncio.wait_for(agent.registered.wait(), PATIENCE)
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,176 @@
+"""Region mode from a pod's creation to its start, through the webhook and plugin as processes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from tests.faults.region_cluster import (
+    FUNCTIONS,
+    REGION,
+    Json,
+    RegionCluster,
+    bitstream,
+    mapping,
+    pod,
+    pod_of,
+    region_cluster,
+)
+from tests.support import Processes, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+UNMAPPED = "deadbeefdeadbeefdeadbeefdeadbeef"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def cluster(
+    short_dir: Path,
+    processes: Processes,
+    anyio_backend: str,  # noqa: ARG001 - async fixtures of anyio need it
+) -> AsyncIterator[RegionCluster]:
+    async with region_cluster(short_dir, processes, [CardSpec(afu_ids=(NLB0,))]) as running:
+        yield running
+
+
+async def told(cluster: RegionCluster, reason: str, name: str) -> Json:
+    """The Event of a reason about a pod, once there is one."""
+
+    async def look() -> Json | None:
+        return next(iter(await cluster.events(reason, name)), None)
+
+    return await eventually_async(look, 60, what=f"an Event {reason} about pod {name}") or {}
+
+
+async def test_a_missing_bitstream_is_an_event_on_the_pod_which_starts_once_it_is_installed(
+    cluster: RegionCluster,
+) -> None:
+    made = await cluster.create(pod("p", ["nlb3"]))
+    failed = await told(cluster, "ProgrammingFailed", "p")
+    assert failed["involvedObject"]["uid"] == made["metadata"]["uid"]
+    assert (failed["type"], failed["source"]["component"]) == ("Warning", "accelbind-plugin")
+    sentence = (
+        f"no bitstream for AFU {NLB3} (interface {A10_INTERFACE}) in"
+        f" {cluster.folder}/bitstreams on node n1; install it with: accelbind bitstream install"
+    )
+    assert sentence in failed["message"]
+    kubelets = await told(cluster, "Failed", "p")
+    assert sentence in kubelets["message"]
+    assert "code = NotFound" in kubelets["message"]
+
+    install = ("bitstream", "install", bitstream(cluster.folder, NLB3), "--storage")
+    done = cluster.processes.accelbind(*install, cluster.folder / "bitstreams")
+    await eventually_async(lambda: not done.running, 60)
+    assert done.wait() == 0, done.transcript()
+    started = await cluster.started("p")
+    assert started["c"].running
+    assert [each.afu_id for each in cluster.driver.programmed] == [NLB3]
+    programmed = await told(cluster, "Programmed", "p")
+    assert programmed["type"] == "Normal"
+    assert f"AFU {NLB3} programmed into dfl-fme.0 (dfl-port.0)" in programmed["message"]
+
+
+def env(afu_id: str) -> list[dict[str, Any]]:
+    return [
+        {"name": "FPGA_REGION_1", "value": A10_INTERFACE},
+        {"name": "FPGA_AFU_1", "value": afu_id},
+    ]
+
+
+def from_config_map(key: str) -> dict[str, Any]:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": "forged", "key": key}}}
+
+
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "in the spec": ({"env": env(UNMAPPED)}, "no AcceleratorFunction of mode region in namespace"),
+    "what another namespace maps": ({"env": env(UNMAPPED[::-1])}, "in namespace default maps that"),
+    "what is no id": ({"env": env("../../" + NLB3)}, "in namespace default maps that"),
+    "in the image alone": ({}, "names no function for it"),
+    "all variables of a ConfigMap": (
+        {"envFrom": [{"configMapRef": {"name": "forged"}}]},
+        "names no function for it",
+    ),
+    "keys of a ConfigMap": (
+        {"env": [from_config_map("FPGA_REGION_1"), from_config_map("FPGA_AFU_1")]},
+        "to a plain value, and only the pod's spec counts",
+    ),
+    "one function beside a mapped one": (
+        {
+            "env": [
+                *env(NLB0),
+                {"name": "FPGA_REGION_2", "value": A10_INTERFACE},
+                {"name": "FPGA_AFU_2", "value": UNMAPPED},
+            ]
+        },
+        "no AcceleratorFunction of mode region in namespace default maps that",
+    ),
+    "twice": ({"env": [*env(NLB0), *env(NLB3)]}, "sets FPGA_REGION_1 twice"),
+    "more than it was given": (
+        {
+            "env": [
+                *env(NLB0),
+                {"name": "FPGA_REGION_2", "value": A10_INTERFACE},
+                {"name": "FPGA_AFU_2", "value": NLB3},
+            ]
+        },
+        "names 2 functions and was given 1 regions",
+    ),
+}
+
+
+async def test_a_pod_that_never_saw_the_webhook_has_nothing_programmed_whatever_it_says(
+    cluster: RegionCluster,
+) -> None:
+    """The webhook's configurations are away, as in the minute in which somebody removed them.
+
+    What an image or a ConfigMap sets, a container has and its pod's spec hasn't.
+    """
+    for kind in ("mutating", "validating"):
+        path = f"{CONFIGURATIONS}/{kind}webhookconfigurations/accelbind"
+        assert (await cluster.http.delete(path)).status_code == 200
+    for afu_id in (*FUNCTIONS.values(), UNMAPPED, UNMAPPED[::-1]):
+        cluster.install(afu_id)
+    cluster.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    cluster.api.put(mapping("theirs", UNMAPPED[::-1], "other"))
+    for number, (container, why) in enumerate(FORGED.values()):
+        name = f"forged-{number}"
+        amount = {"resources": {"limits": {REGION: "1"}}}
+        await cluster.create(pod_of(name, {**amount, **container}))
+        event = await told(cluster, "Failed", name)
+        assert why in event["message"]
+        assert not (await cluster.known(name))["c"].started
+        await cluster.delete(name)
+    assert cluster.driver.done == []
+    assert cluster.content("dfl-fme.0") == NLB0
+
+
+async def test_a_pod_with_forged_variables_is_refused_by_the_webhook(
+    cluster: RegionCluster,
+) -> None:
+    for asked in (REGION, "fpga.intel.com/nlb0"):
+        forged = pod_of("p", {"resources": {"limits": {asked: "1"}}, "env": env(UNMAPPED)})
+        answer = await cluster.http.post("/api/v1/namespaces/default/pods", json=forged)
+        assert answer.status_code == 403
+        assert "FPGA_AFU_1" in answer.json()["message"]
+    assert cluster.kubelet.pods == ()
+    assert cluster.driver.done == []
+
+
+async def test_an_init_container_hands_its_region_on_programmed_once(
+    cluster: RegionCluster,
+) -> None:
+    cluster.install(NLB3)
+    described = pod("p", ["nlb3"])
+    init = {**described["spec"]["containers"][0], "name": "first"}
+    described["spec"]["initContainers"] = [init]
+    await cluster.create(described)
+    assert (await cluster.started("p"))["c"].running
+    assert [each.what for each in cluster.driver.done] == ["programmed", "reset", "reset"]
