@@ -14,10 +14,10 @@ say `readable=False`, or Typer would tell a part of the troubles with an exit co
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -25,6 +25,11 @@ from typer.main import get_command, get_group
 
 from accelbind import __version__
 from services.domain.errors import AccelbindError, AskerError
+
+if TYPE_CHECKING:
+    from plugin.options import PluginOptions
+
+    Serve: TypeAlias = Callable[[PluginOptions, bool], None]
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
@@ -83,7 +88,12 @@ COMMANDS = {
         "Look at bitstreams, and keep those that a node needs.",
         SET_UP,
     ),
-    "certs": LazyCommand("accelbind.certs", "app", "Issue the webhook's certificates.", SET_UP),
+    "certs": LazyCommand(
+        "accelbind.certs",
+        "app",
+        "Make, keep, show and check the webhook's certificates.",
+        SET_UP,
+    ),
 }
 
 
@@ -127,9 +137,10 @@ def load(name: str) -> Private:
 
 @dataclass(slots=True)
 class Options:
-    """What the options before the command say."""
+    """What the options before the command say, and what `main` was told."""
 
     debug: bool = False
+    serve: "Serve | None" = None
 
 
 app = typer.Typer(
@@ -173,13 +184,15 @@ def accelbind(
     context.ensure_object(Options).debug = debug
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, serve: "Serve | None" = None) -> int:
     """Runs a command line and gives its exit code.
 
     Args:
         arguments: what follows `accelbind` (the process's own arguments if None).
+        serve: what `accelbind plugin` does once it has its settings, if not to serve in this
+            process; it gets them, and whether a mistake shows a traceback.
     """
-    options = Options()
+    options = Options(serve=serve)
     try:
         code = _run(arguments, options)
         sys.stdout.flush()

@@ -311,12 +311,15 @@ def plugin(
     for name in ("context", "config", "print_config"):
         del flags[name]
     # What reading settings takes has its price: not before it is needed.
-    from accelbind.plugin_process import become  # noqa: PLC0415
     from plugin.settings import PluginSettings  # noqa: PLC0415
     from services.runtime.settings import load, render  # noqa: PLC0415
 
     settings = load(PluginSettings, flags, config)
     if print_config:
         typer.echo(render(settings), nl=False)
+    elif context.obj.serve is not None:
+        context.obj.serve(settings.options(), context.obj.debug)
     else:
-        become(settings.options(), debug=getattr(context.obj, "debug", False))
+        from accelbind.plugin_process import serve  # noqa: PLC0415 - as above
+
+        serve(settings.options())

@@ -1,100 +1,158 @@
-"""The process that serves a node: what is left of `accelbind plugin` once its flags are read.
+"""The process that serves a node: what `accelbind plugin` is from its first moment.
 
-Reading flags and settings takes Typer and pydantic, 13 MiB that every node would pay for as long as
-its plugin runs. So once they are read, the process replaces itself by one that has only what it
-needs; it stays the same process to whoever started it.
+Reading flags and settings takes Typer and pydantic: 13 MiB that every node would pay for as long as
+its plugin runs, and as long again as importing what serves. So a child reads them, meanwhile this
+process imports what serves, and then takes the outcome over:
+
+    accelbind plugin ─┬─ child: flags, variables, file ─┬─ help, settings, an error ──► exit code
+                      │                                 └─ options ─┐
+                      └─ this one: imports what serves ─────────────┴─► serves ───────► exit code
+
+The child dies with this process. Asked to end before it serves, this process ends at once: nothing
+is there yet that would have to be undone.
 """
 
-import asyncio
+import ctypes
 import gc
 import importlib.util
 import os
 import pickle
+import signal
 import sys
 import types
-from typing import BinaryIO, Final, NoReturn
+from typing import Final
 
 from plugin.options import PluginOptions
 from services.domain.errors import WorldError
 
-_BEGIN: Final = """\
-import os, pickle, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-try:
-    file = os.fdopen({descriptor}, "rb")
-    sys.path[:] = pickle.load(file)
-    from accelbind.plugin_process import main
-    code = main(file)
-except KeyboardInterrupt:
-    code = 130
-sys.exit(code)
-"""
-"""Asked to end before it serves, it ends: nothing is there yet that would have to be undone."""
+_INTERRUPTED: Final = 130
+_PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that a process gets when its parent ends."""
+_M_ARENA_MAX: Final = -8
+"""mallopt(3)."""
 
 
-ONE_HEAP: Final = {"MALLOC_ARENA_MAX": "1"}
-"""glibc gives each thread of gRPC a heap of its own, and each keeps the most that it ever held.
+def main() -> int:
+    """Reads the settings in a child, serves, and gives the exit code."""
+    gc.disable()  # nothing of what is imported is garbage
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, _INTERRUPTED)):
+        signal.signal(number, lambda *_, code=code: os._exit(code))
+    reader, writer = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _read_settings(writer, parent)
+    os.close(writer)
+    trouble = _prepare()
+    with os.fdopen(reader, "rb") as file:
+        handed = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return _serve_as_told(handed, trouble) if code == 0 and handed else _told(code)
 
-Over thousands of registrations that is some MiB, which nobody gets back; the threads take turns
-anyway, and have no need of it (mallopt(3), M_ARENA_MAX). Whoever sets the variable knows better.
-"""
 
-
-def become(options: PluginOptions, *, debug: bool) -> NoReturn:
-    """Replaces this process by the one that serves.
+def _read_settings(writer: int, parent: int) -> None:
+    """The child: reads the settings, writes them to a pipe if they are to be served by, and ends.
 
     Args:
-        options: What it has to know.
-        debug: Whether a mistake shows a traceback.
+        writer: The pipe.
+        parent: Who waits for it.
     """
-    descriptor = os.memfd_create("accelbind-options")
-    os.write(descriptor, pickle.dumps(sys.path) + pickle.dumps((options, debug)))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.set_inheritable(descriptor, True)  # noqa: FBT003 - positional only
-    sys.stdout.flush()
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended before it could have been noticed
+        os._exit(_INTERRUPTED)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    from accelbind.cli import main as run  # noqa: PLC0415 - what the child is for
+
+    def hand_over(options: PluginOptions, debug: bool) -> None:  # noqa: FBT001 - as it is called
+        with os.fdopen(writer, "wb") as file:
+            pickle.dump((options, debug), file)
+
+    code = run(serve=hand_over)
     sys.stderr.flush()
-    begin = _BEGIN.format(descriptor=descriptor)
-    # What follows the code is for who looks at the list of processes.
-    arguments = [sys.executable, "-P", "-c", begin, "accelbind", *sys.argv[1:]]
+    os._exit(code)  # an interpreter that ends in order takes as long as it has imported
+
+
+def _told(code: int) -> int:
+    """The exit code when there is nothing to serve by; the child has said why, if it could."""
+    if code >= 0:
+        return code
+    name = signal.Signals(-code).name
+    return _report(WorldError(f"what reads the settings was ended by {name}: too little memory?"))
+
+
+def _serve_as_told(handed: bytes, trouble: Exception | None) -> int:
+    options, debug = pickle.loads(handed)  # noqa: S301 - our own child's
+    if trouble is not None:
+        return _report(trouble, debug=debug)
     try:
-        os.execve(sys.executable, arguments, ONE_HEAP | os.environ)  # noqa: S606 - ourselves
-    except OSError as error:  # which names no file
-        text = f"{sys.executable} can't be run by user {os.geteuid()}: {error.strerror}"
-        raise WorldError(text) from error
-
-
-def main(file: BinaryIO) -> int:
-    """Serves, and gives the exit code.
-
-    Args:
-        file: What `become` wrote.
-    """
-    with file:
-        options, debug = pickle.load(file)  # noqa: S301 - our own, from before
-    try:
-        _serve(options)
+        serve(options)
     except KeyboardInterrupt:
-        return 130
+        return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - as in `accelbind.cli.main`
-        from accelbind.cli import report  # noqa: PLC0415 - Typer, now that it doesn't matter
-
-        return report(error, debug=debug)
+        return _report(error, debug=debug)
     return 0
 
 
-def _serve(options: PluginOptions) -> None:
-    # Its own log has another format and says nothing that ours doesn't.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    gc.disable()  # nothing of what is imported is garbage
-    _import_structlog()
-    _spare_models()
-    from plugin.app import run  # noqa: PLC0415 - takes its time, and may say why it can't
-    from services.runtime import logging  # noqa: PLC0415
+def _report(error: Exception, *, debug: bool = False) -> int:
+    from accelbind.cli import report  # noqa: PLC0415 - Typer, now that it doesn't matter
 
-    gc.freeze()  # nor will it be: a search for garbage would stop a call for all of it
+    return report(error, debug=debug)
+
+
+def serve(options: PluginOptions) -> None:
+    """Serves this node until it is asked to end.
+
+    Args:
+        options: What it has to know.
+
+    Raises:
+        AccelbindError: It can't start.
+    """
+    import asyncio  # noqa: PLC0415 - the child has no need of it
+
+    from plugin.app import run  # noqa: PLC0415 - the same
+    from services.runtime import logging  # noqa: PLC0415 - the same
+
+    gc.freeze()  # none of it will be garbage: a search for that would stop a call for all of it
     gc.enable()
     logging.configure(options.log_level, options.log_format)
     asyncio.run(run(options))
+
+
+def _prepare() -> Exception | None:
+    """Makes this process one that can serve, and gives what stands in the way of that.
+
+    The child is heard first: whoever asks for help gets it.
+    """
+    # Its own log has another format and says nothing that ours doesn't.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        _share_a_heap()
+        _import_structlog()
+        _spare_models()
+        import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
+        import services.runtime.logging  # noqa: F401, PLC0415 - the same
+    except Exception as error:  # noqa: BLE001 - it is raised as soon as it counts
+        return error
+    return None
+
+
+def _share_a_heap() -> None:
+    """Has all threads share one heap, unless somebody who knows better sets `MALLOC_ARENA_MAX`.
+
+    glibc gives each thread of gRPC a heap of its own, and each keeps the most that it ever held.
+    Over thousands of registrations that is some MiB, which nobody gets back; the threads take turns
+    anyway, and have no need of it. It counts for threads that don't exist yet.
+    """
+    mallopt = getattr(_libc(), "mallopt", None)  # which musl hasn't, nor heaps of threads
+    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
+        mallopt(_M_ARENA_MAX, 1)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _import_structlog() -> None:
