@@ -374,36 +374,40 @@ def test_a_clock_that_can_not_be_made_is_refused(
     card = host.bed.add(driver=driver)
     port = host.bed.file(card, card["ports"][0])
     host.bed.ask("pll", folder=str(port), kind=kind, locks=locks)
-    code, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3, clock_frequency_high=400))
+    bitstream = host.gbs(NLB3, clock_frequency_high=400)
+    code, _, err = host.fpga("program", card["ports"][0], bitstream, "--user-clock", "require")
     assert (code, why in err) == (1, True)
     assert host.bed.calls(BASE[driver] + PROGRAM) == []
 
 
-def test_a_clock_that_can_not_be_had_is_refused_unless_that_is_wanted(
+def test_a_clock_that_can_not_be_had_is_told_or_refused_if_it_is_required(
     host: Host, driver: str
 ) -> None:
     card = host.bed.add(driver=driver)
     port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
-    code, _, err = host.fpga("program", port, bitstream)
+    code, _, err = host.fpga("program", port, bitstream, "--user-clock", "require")
     assert code == 1
     assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
     assert host.bed.calls(BASE[driver] + PROGRAM) == []
-    code, out, err = host.fpga("program", port, bitstream, "--user-clock", "try")
+    code, out, err = host.fpga("program", port, bitstream)
     assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
     assert f"{port} has AFU {NLB3} now" in out
     assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
 
 
-def test_a_port_without_a_clock_to_set_is_programmed_only_with_what_asks_for_none(
+def test_a_port_without_a_clock_to_set_is_no_obstacle_unless_one_is_required(
     host: Host, driver: str
 ) -> None:
     card = host.bed.add(driver=driver)
     for file in host.bed.file(card, card["ports"][0]).glob("userclk_*"):
         file.unlink()
     bitstream = host.gbs(NLB3, clock_frequency_high=312)
-    code, _, err = host.fpga("program", card["ports"][0], bitstream)
+    port, required = card["ports"][0], ("--user-clock", "require")
+    code, _, err = host.fpga("program", port, bitstream, *required)
     assert (code, "312/156 MHz, and" in err, "has none to set" in err) == (1, True, True)
-    assert host.done("program", card["ports"][0], host.gbs(NLB3))["outcome"] == "programmed"
+    assert host.done("program", port, host.gbs(NLB3), *required)["outcome"] == "programmed"
+    code, _, err = host.fpga("program", port, bitstream, "--force")
+    assert (code, "has none to set" in err) == (0, True)
 
 
 @pytest.mark.parametrize("revision", [0, 1])
