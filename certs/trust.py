@@ -226,12 +226,16 @@ def _signed_anew(key: ec.EllipticCurvePrivateKey, rules: Rules, now: datetime) -
 
 
 def _adopt(step: Step, around: Surroundings) -> None:
-    """Keeps the CA of what is served, if the configurations trust it and we don't know it."""
+    """Keeps the CAs that the configurations trust, if one of them is of what is served.
+
+    Only where we don't know that one: then what we knew is lost, and replicas that are behind may
+    still show certificates of the others.
+    """
     if not around.chain or signer_of(around.chain, step.trust.authorities):
         return
-    known = signer_of(around.chain, filter(is_authority, around.trusted))
-    if known is not None:
-        step.trust = replace(step.trust, old=(known, *step.trust.old))
+    trusted = tuple(filter(is_authority, around.trusted))
+    if signer_of(around.chain, trusted) is not None:
+        step.trust = replace(step.trust, old=unique((*trusted, *step.trust.old)))
         step.reasons.append(
             "what is served now is of a CA that the webhook configurations trust: it stays in the"
             " bundle for as long"

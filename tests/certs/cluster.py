@@ -35,19 +35,19 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 
 
 class Hands:
-    """A clock that is put forward by hand."""
+    """A clock that stands still, and is put forward by hand."""
 
     def __init__(self) -> None:
-        self._ahead = timedelta(0)
+        self._now = datetime.fromtimestamp(int(time.time()), UTC)
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(int(time.time()), UTC) + self._ahead
+        return self._now
 
     def hear(self, date: str) -> None:
         """What the API server says is of no interest: it isn't put forward."""
 
     def pass_(self, **much: float) -> None:
-        self._ahead += timedelta(**much)
+        self._now += timedelta(**much)
 
 
 def entry(name: str, **config: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from certs.authority import (
     key_pem,
     make_authority,
     parse_names,
-    utc_now,
 )
 from certs.keeper import Orders
 from certs.reading import certificates_in, signed
@@ -373,7 +372,3 @@ async def test_replicas_that_start_in_the_same_instant_agree(cluster: Cluster) -
     assert sum(each.keeper.counts.written["ca"] for each in keepers) == 1
     assert sum(each.keeper.counts.written["serving"] for each in keepers) == 1
     assert puts(cluster.api)
-
-
-async def test_utc_now_and_the_hands_agree(cluster: Cluster) -> None:
-    assert abs(cluster.clock.now() - utc_now()) <= timedelta(seconds=1)
