@@ -1,4 +1,8 @@
-"""Twenty pods compete for four regions with three functions; for ten minutes in `make soak`."""
+"""Twenty pods compete for four regions with three functions, as fast as the plugin lets them.
+
+All of it is in this process: `tests/faults/test_region_competition.py` has it in a cluster of
+processes.
+"""
 
 import asyncio
 import itertools
@@ -126,7 +130,7 @@ class Competition:
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=30, full=600)
+    length = soak(short=15, full=600)
     storage = BitstreamStorage(short_dir / "bitstreams")
     for afu in FUNCTIONS:
         (short_dir / "new.gbs").write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
