@@ -5,7 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accelbind.certs_run import run
+from accelbind.certs_look import Folder, contents_of, settings_of, show, verify
+from accelbind.certs_run import (
+    CaLifetime,
+    CaSecret,
+    Configurations,
+    Kubeconfig,
+    Lifetime,
+    Names,
+    Namespace,
+    Service,
+    Settle,
+    TlsSecret,
+    run,
+)
 
 if TYPE_CHECKING:
     from certs.folder import IssuedPaths
@@ -24,6 +37,8 @@ def certs() -> None:
 
 
 app.command()(run)
+app.command()(show)
+app.command()(verify)
 
 
 @app.command()
@@ -72,3 +87,127 @@ def _show(issued: "IssuedPaths") -> None:
         bundle,
     ):
         typer.echo(line)
+
+
+@app.command()
+def renew(
+    *,
+    directory: Folder = None,
+    ca: Annotated[bool, typer.Option("--ca", help="Change the CA too.")] = False,
+    name: Names = None,
+    lifetime: Lifetime = None,
+    ca_lifetime: CaLifetime = None,
+    settle: Settle = None,
+    namespace: Namespace = None,
+    service: Service = None,
+    ca_secret: CaSecret = None,
+    tls_secret: TlsSecret = None,
+    webhook_config: Configurations = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Renew the serving certificate now, although it isn't due.
+
+    In the cluster, or in a folder for the names that its certificate has. With
+    --ca (cluster only) a new CA signs it: first the bundle with both goes into
+    the webhook configurations, then, when it has settled, the certificate into
+    its Secret; the old CA leaves once certs run finds it served by nobody.
+
+    [bold]Examples[/bold]
+      accelbind certs renew --kubeconfig ~/.kube/config
+      accelbind certs renew --kubeconfig ~/.kube/config --ca
+      accelbind certs renew --dir tls
+    """
+    settings = settings_of(
+        name=name,
+        lifetime=lifetime,
+        ca_lifetime=ca_lifetime,
+        settle=settle,
+        namespace=namespace,
+        service=service,
+        ca_secret=ca_secret,
+        tls_secret=tls_secret,
+        webhook_config=webhook_config,
+        kubeconfig=kubeconfig,
+    )
+    if directory is not None:
+        _renew_in(directory, settings.lifetime.days, name or [], ca=ca)
+        return
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    from certs.oneshot import renew as renew_now  # noqa: PLC0415 - the same
+    from certs.settings import duration_text  # noqa: PLC0415 - the same
+
+    outcome = asyncio.run(
+        renew_now(
+            settings,
+            authority=ca,
+            waiting=lambda time: typer.echo(
+                f"the new CA is in the bundle; it serves in {duration_text(time)}", err=True
+            ),
+        )
+    )
+    ends = outcome.serving_ends
+    typer.echo(f"renewed: valid until {ends:%F %T}" if ends else "renewed")
+    for missing in outcome.missing:
+        typer.echo(f"there is no {missing}, so no bundle in it", err=True)
+
+
+def _renew_in(directory: Path, days: int, names: list[str], *, ca: bool) -> None:
+    from certs.authority import name_text  # noqa: PLC0415 - only when it runs
+    from certs.contents import from_folder  # noqa: PLC0415 - the same
+    from certs.folder import issue as issue_into  # noqa: PLC0415 - the same
+    from certs.reading import names_of  # noqa: PLC0415 - the same
+    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
+
+    if ca:
+        raise InvalidSettings(
+            "--ca is for a cluster, where the bundle follows; of a folder, move ca.crt and ca.key"
+            " away, issue anew and put the new bundle where it is trusted"
+        )
+    chain = from_folder(directory).chain
+    held = [name_text(name) for name in names_of(chain[0])] if chain else []
+    _show(issue_into(directory, list(dict.fromkeys([*held, *names])), days=max(1, days)))
+
+
+@app.command()
+def inject(
+    *,
+    directory: Folder = None,
+    namespace: Namespace = None,
+    service: Service = None,
+    ca_secret: CaSecret = None,
+    tls_secret: TlsSecret = None,
+    webhook_config: Configurations = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Put the CA bundle into the webhook configurations now.
+
+    The CAs of the CA's Secret, or with --dir those of the folder's ca.crt. Only
+    the field caBundle of our own entries is changed.
+
+    [bold]Examples[/bold]
+      accelbind certs inject --kubeconfig ~/.kube/config
+      accelbind certs inject --kubeconfig ~/.kube/config --dir tls
+    """
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    from certs.oneshot import inject as inject_now  # noqa: PLC0415 - the same
+    from certs.reading import bundle_pem  # noqa: PLC0415 - the same
+    from services.domain.errors import CertificateError  # noqa: PLC0415 - the same
+
+    settings = settings_of(
+        namespace=namespace,
+        service=service,
+        ca_secret=ca_secret,
+        tls_secret=tls_secret,
+        webhook_config=webhook_config,
+        kubeconfig=kubeconfig,
+    )
+    bundle = None
+    if directory is not None:
+        bundle = bundle_pem(contents_of(directory, settings).authorities)
+        if not bundle:
+            raise CertificateError(f"{directory / 'ca.crt'} holds no certificate of a CA")
+    found, changed = asyncio.run(inject_now(settings, bundle))
+    for one in found:
+        typer.echo(f"{one}  {'bundle put in' if one in changed else 'has it already'}")

@@ -54,6 +54,9 @@ OLD: Final = "old.crt"
 OLD_UNTIL: Final = "old.until"
 KEYS: Final = frozenset({CERTIFICATE, KEY, OLD, OLD_UNTIL})
 
+SHARE: Final = 2 / 3
+"""Of its life after which a certificate is renewed."""
+
 MOST_OLD: Final = 8
 """Old CAs that a bundle may hold: more are what somebody's mistakes in a row leave."""
 
@@ -76,7 +79,7 @@ class Rules:
     authority_lifetime: timedelta
     overlap: timedelta
     settle: timedelta
-    share: float = 2 / 3
+    share: float = SHARE
 
 
 @dataclass(frozen=True, slots=True)
