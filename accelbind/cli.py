@@ -75,6 +75,12 @@ COMMANDS = {
     "explain": LazyCommand(
         "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
     ),
+    "doctor": LazyCommand(
+        "accelbind.doctor",
+        "doctor",
+        "Find what is wrong with a node or a cluster, and what to do.",
+        LOOK,
+    ),
     "check": LazyCommand("accelbind.check", "app", "Find what is wrong with mappings.", LOOK),
     "names": LazyCommand(
         "accelbind.names", "app", "Translate between ids and resource names.", LOOK

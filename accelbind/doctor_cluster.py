@@ -1,0 +1,368 @@
+"""What `accelbind doctor` looks at in a cluster: the API server, definitions, workloads, nodes.
+
+Each check asks by itself, bounded in time and size, and without the answer of the others. Where the
+API server is out of reach, one check says why, and the others that they couldn't be looked at.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+from accelbind.doctor_model import Check, Line, Once, Unseen, failed, ok, skipped, warning
+from services.cluster.client import Answer, BadStatus, ClusterClient, load_config
+from services.domain.devices import PluginMode
+from services.domain.errors import ClusterError
+from services.domain.mapping_check import add_advertised
+from services.domain.text import plain
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+
+OLDEST: Final = (1, 30)
+"""The first version with all that the manifests need: matchConditions, admission policies."""
+NEWEST: Final = (1, 36)
+"""The last one that was tried."""
+
+PAGE: Final = 200
+MAX_OBJECTS: Final = 20_000
+
+_FORBIDDEN: Final = frozenset({401, 403})
+_NOT_FOUND: Final = 404
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
+_MODES: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
+_APPLY_CRD: Final = "kubectl apply --server-side -k manifests/crd"
+_PUBLIC_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster that is looked at.
+
+    Args:
+        kubeconfig: How to reach its API server, if a file says it.
+        namespace: Where accelbind runs.
+        prefixes: Our domains, each with its slash.
+    """
+
+    kubeconfig: Path | None
+    namespace: str
+    prefixes: tuple[str, ...]
+    version: Once[Json] = field(init=False)
+    nodes: Once[list[Json]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.version = Once(self._version)
+        self.nodes = Once(lambda: self.items("/api/v1/nodes"))
+
+    # Asking -----------------------------------------------------------------------------------
+
+    def get(self, path: str, **params: str | int) -> Json | None:
+        """The object at a path, None where there is none.
+
+        Raises:
+            Unseen: We may not see it.
+            ClusterError: It can't be had.
+        """
+        self.reached()
+        return self.ask(lambda client: _get(client, path, params))
+
+    def items(self, path: str, **params: str | int) -> list[Json]:
+        """The objects of a list; none where nothing of the kind is served. Raises as `get`."""
+        self.reached()
+        return self.ask(lambda client: _items(client, path, params))
+
+    def post(self, path: str, bodies: Sequence[Json]) -> list[Answer]:
+        """What is answered to each of some questions. Raises as `get`."""
+        self.reached()
+
+        async def work(client: ClusterClient) -> list[Answer]:
+            return [await client.request("POST", path, body=body) for body in bodies]
+
+        return self.ask(work)
+
+    def ask(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+        """What comes of questions that a client is given to. Raises as `get`."""
+
+        async def whole() -> T:
+            config = load_config(self.kubeconfig)
+            if config is None:
+                raise ClusterError("nothing says how to reach an API server: name a kubeconfig")
+            async with ClusterClient(config) as client:
+                return await work(client)
+
+        try:
+            return asyncio.run(whole())
+        except ClusterError as error:
+            status = error if isinstance(error, BadStatus) else error.__cause__
+            if isinstance(status, BadStatus) and status.status in _FORBIDDEN:
+                raise Unseen(str(error)) from error
+            raise
+
+    def reached(self) -> None:
+        """Whether the API server answers at all.
+
+        Raises:
+            Unseen: It doesn't; another check says why.
+        """
+        try:
+            self.version()
+        except ClusterError as error:
+            raise Unseen("the API server can't be asked: see cluster.api-server") from error
+
+    def _version(self) -> Json:
+        return self.ask(lambda client: _get(client, "/version", {})) or {}
+
+    # Looking ----------------------------------------------------------------------------------
+
+    def checks(self) -> list[Check]:
+        """All that this module looks at."""
+        return [
+            Check("cluster.api-server", "Does the API server answer?", self.api_server),
+            Check("cluster.definitions", "Are both kinds of mappings defined?", self.definitions),
+            Check("cluster.workloads", "Do our workloads run?", self.workloads),
+            Check("cluster.other-suites", "Is no other FPGA suite left?", self.other_suites),
+            Check("cluster.nodes", "Do nodes have accelerators to give?", self.of_nodes),
+        ]
+
+    def api_server(self) -> Iterator[Line]:
+        """Where it is, and its version."""
+        try:
+            told = str(self.version().get("gitVersion", ""))
+        except ClusterError as error:
+            yield failed(str(error), "does kubectl get --raw /version with the same kubeconfig?")
+            return
+        found = _VERSION.match(told)
+        release = (int(found[1]), int(found[2])) if found else NEWEST
+        if release < OLDEST:
+            yield warning(
+                f"Kubernetes {plain(told)} is older than 1.{OLDEST[1]}",
+                "the manifests need matchConditions and admission policies: docs/migration.md",
+            )
+        yield ok(f"it answers, Kubernetes {plain(told) or '(no version told)'}")
+
+    def definitions(self) -> Iterator[Line]:
+        """The custom resource definitions, and whether they are ours."""
+        for plural, expected in DEFINITIONS.items():
+            name = f"{plural}.fpga.intel.com"
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+            found = self.get(path)
+            if found is None:
+                yield failed(f"{name} isn't defined: there can be no mappings", _APPLY_CRD)
+                continue
+            lines = [*_judged(name, found, expected)]
+            yield from lines or [ok(f"{name} is accelbind's")]
+
+    def workloads(self) -> Iterator[Line]:
+        """Deployments and DaemonSets of ours, and why their pods aren't ready."""
+        where = f"/namespaces/{self.namespace}"
+        found = False
+        for kind, plural in (("Deployment", "deployments"), ("DaemonSet", "daemonsets")):
+            for item in self.items(f"/apis/apps/v1{where}/{plural}"):
+                found = True
+                yield _of_workload(kind, item)
+        for pod in self.items(f"/api/v1{where}/pods"):
+            found = True
+            yield from _of_pod(pod)
+        if not found:
+            yield skipped(
+                f"nothing runs in namespace {self.namespace} (--namespace names another one)"
+            )
+
+    def other_suites(self) -> Iterator[Line]:
+        """What is left of the suites that accelbind takes over from."""
+        for item in self.items("/apis/deviceplugin.intel.com/v1/fpgadeviceplugins"):
+            name = plain(str(_metadata(item).get("name")))
+            yield failed(
+                f"FpgaDevicePlugin {name}: the operator re-creates its DaemonSet",
+                f"kubectl delete fpgadeviceplugin {name} (docs/migration.md tells the order)",
+            )
+        for item in self.items("/apis/apps/v1/daemonsets"):
+            metadata = _metadata(item)
+            name, namespace = str(metadata.get("name")), str(metadata.get("namespace"))
+            if any(word in name for word in _PUBLIC_PLUGINS):
+                owned = " (its operator re-creates it)" if metadata.get("ownerReferences") else ""
+                yield failed(
+                    f"DaemonSet {plain(namespace)}/{plain(name)} offers the same devices{owned}",
+                    "end it before accelbind's plugin serves its nodes: docs/migration.md",
+                )
+
+    def of_nodes(self) -> Iterator[Line]:
+        """What nodes offer of our domains."""
+        offering = 0
+        for node in self.nodes():
+            metadata = _metadata(node)
+            name = plain(str(metadata.get("name")))
+            mode = (metadata.get("annotations") or {}).get(MODE_ANNOTATION)
+            if mode is not None and mode not in _MODES:
+                yield failed(
+                    f"node {name} is annotated {MODE_ANNOTATION}={plain(str(mode))}, no mode",
+                    f"kubectl annotate node {name} --overwrite {MODE_ANNOTATION}=af",
+                )
+            amounts = add_advertised({}, node, self.prefixes)
+            gone = sorted(resource for resource, count in amounts.items() if not count)
+            if gone:
+                yield warning(
+                    f"node {name} knows {', '.join(map(plain, gone))}, but has none to give",
+                    f"accelbind doctor on {name}; a resource that is no more goes when its kubelet"
+                    " restarts",
+                )
+            offering += any(amounts.values())
+        if offering:
+            yield ok(f"{offering} node{'s offer' if offering != 1 else ' offers'} accelerators")
+        else:
+            yield failed(
+                f"none of {len(self.nodes())} nodes offers an accelerator",
+                "accelbind doctor on a node with cards; kubectl get pods -o wide -n"
+                f" {self.namespace} tells where plugins run",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a definition of ours says; the tests hold it against the manifests.
+
+    Args:
+        kind: Of its objects.
+        fields: Of `spec`: pattern or values of each.
+        rules: How many CEL rules its `spec` and its name have.
+    """
+
+    kind: str
+    fields: Mapping[str, str | tuple[str, ...]]
+    rules: int
+
+
+DEFINITIONS: Final[Mapping[str, Definition]] = {
+    "acceleratorfunctions": Definition(
+        "AcceleratorFunction",
+        {
+            "afuId": "^[0-9a-f]{8,40}$",
+            "interfaceId": "^[0-9a-f]{8,32}$",
+            "mode": ("af", "region"),
+        },
+        3,
+    ),
+    "fpgaregions": Definition(
+        "FpgaRegion", {"interfaceId": "^[0-9a-f]{8,32}$", "mode": ("regiondevel",)}, 1
+    ),
+}
+
+
+def _judged(name: str, found: Json, expected: Definition) -> Iterator[Line]:
+    spec = found.get("spec") or {}
+    if spec.get("scope") != "Namespaced" or (spec.get("names") or {}).get("kind") != expected.kind:
+        yield failed(f"{name} defines something else than {expected.kind}s", _APPLY_CRD)
+        return
+    served: list[Json] = [one for one in spec.get("versions") or () if one.get("name") == "v2"]
+    version: Json = served[0] if served else {}
+    if not version.get("served"):
+        yield failed(f"{name} doesn't serve version v2, which everything asks for", _APPLY_CRD)
+        return
+    for one in (found.get("status") or {}).get("conditions") or ():
+        if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":
+            yield failed(f"{name}: {one['type']} is not true: {one.get('message')}", _APPLY_CRD)
+    different = [*_differences(version, expected)]
+    if different:
+        yield warning(
+            f"{name} isn't accelbind's ({'; '.join(different)}): it works, but takes mappings"
+            " that no pod can use",
+            f"{_APPLY_CRD}; objects stay as they are",
+        )
+
+
+def _differences(version: Json, expected: Definition) -> Iterator[str]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    properties = schema.get("properties") or {}
+    spec = properties.get("spec") or {}
+    for name, wanted in expected.fields.items():
+        got = (spec.get("properties") or {}).get(name) or {}
+        said = got.get("pattern") if isinstance(wanted, str) else tuple(got.get("enum") or ())
+        if said != wanted:
+            yield f"spec.{name} takes other values"
+    name_of = ((properties.get("metadata") or {}).get("properties") or {}).get("name") or {}
+    rules = sum(len(each.get("x-kubernetes-validations") or ()) for each in (spec, name_of))
+    if rules < expected.rules:
+        yield "rules are missing"
+
+
+def _of_workload(kind: str, item: Json) -> Line:
+    name, status = plain(str(_metadata(item).get("name"))), item.get("status") or {}
+    if kind == "DaemonSet":
+        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    else:
+        wanted = (item.get("spec") or {}).get("replicas", 1)
+        ready = status.get("readyReplicas", 0)
+    told = f"{kind} {name}: {ready} of {wanted} ready"
+    if ready < wanted:
+        return failed(told, f"its pods say why; kubectl describe {kind.lower()} {name}")
+    if not wanted:
+        return warning(told, "no node fits its selector" if kind == "DaemonSet" else "scale it up")
+    return ok(told)
+
+
+def _of_pod(pod: Json) -> Iterator[Line]:
+    """Why a pod isn't ready."""
+    status, metadata = pod.get("status") or {}, _metadata(pod)
+    if status.get("phase") == "Succeeded" or metadata.get("deletionTimestamp"):
+        return
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    if (conditions.get("Ready") or {}).get("status") == "True":
+        return
+    name = f"pod {plain(str(metadata.get('namespace')))}/{plain(str(metadata.get('name')))}"
+    reasons = [*waiting(pod)] or [
+        str(one.get("message"))
+        for one in conditions.values()
+        if one.get("status") != "True" and one.get("message")
+    ]
+    why = plain("; ".join(reasons), 500) or f"phase {status.get('phase')}"
+    yield failed(f"{name} isn't ready: {why}", f"kubectl logs {name.partition(' ')[2]} tells more")
+
+
+def waiting(pod: Json) -> Iterator[str]:
+    """Why containers of a pod wait, a clause each."""
+    status = pod.get("status") or {}
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(part) or ():
+            state = (one.get("state") or {}).get("waiting") or {}
+            if state.get("reason"):
+                yield f"{one.get('name')}: {state['reason']}: {state.get('message', '')}"
+
+
+def _metadata(item: Json) -> Json:
+    found = item.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+async def _get(client: ClusterClient, path: str, params: Mapping[str, str | int]) -> Json | None:
+    body = await client.get(path, params)
+    return None if body is None else _object(body, path)
+
+
+async def _items(client: ClusterClient, path: str, params: Mapping[str, str | int]) -> list[Json]:
+    found: list[Json] = []
+    query: dict[str, str | int] = {"limit": PAGE, **params}
+    while True:
+        body = await client.get(path, query)
+        if body is None:
+            return found
+        page = _object(body, path)
+        found += [item for item in page.get("items") or () if isinstance(item, dict)]
+        token = (page.get("metadata") or {}).get("continue")
+        if not token or len(found) > MAX_OBJECTS:
+            return found
+        query["continue"] = str(token)
+
+
+def _object(body: bytes, path: str) -> Json:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ClusterError(f"the answer to GET {path} is no JSON: {plain(str(error))}") from error
+    if not isinstance(value, dict):
+        raise ClusterError(f"the answer to GET {path} is no object")
+    return value
