@@ -92,7 +92,10 @@ class Bitstream:
         """What the FPGA is programmed with: all that follows the metadata; unpacked anew."""
         if self.opencl is None:
             return self.body[self.start :]
-        whole = b"".join(unpack(self.body, limit=self.start + self.size))
+        whole, at = bytearray(self.start + self.size), 0  # there may be no room for it twice
+        for piece in unpack(self.body, limit=len(whole)):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
         return memoryview(whole)[self.start :]
 
     @property
