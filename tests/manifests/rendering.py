@@ -1,0 +1,82 @@
+"""What kubectl makes of the kustomizations, and how to look at it."""
+
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support import REPOSITORY, require
+
+Json = dict[str, Any]
+
+MANIFESTS = REPOSITORY / "manifests"
+NAMESPACE = "accelbind-system"
+OVERLAYS = ("af", "region", "regiondevel", "aws", "bcom", "cert-manager", "monitoring")
+KUSTOMIZATIONS = ("crd", "base", *(f"overlays/{name}" for name in OVERLAYS), "samples")
+COMPONENTS = ("kubelet-root", "nfd", "cdi", "clear-errors", "cert-manager", "monitoring")
+WORKLOADS = ("Deployment", "DaemonSet")
+
+
+@cache
+def _rendered(folder: Path) -> tuple[str, ...]:
+    done = subprocess.run(
+        [require("kubectl"), "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert not done.stderr, done.stderr
+    return tuple(yaml.safe_dump(item) for item in yaml.safe_load_all(done.stdout))
+
+
+def rendered(folder: Path | str) -> list[Json]:
+    """The objects of a kustomization, by its path below `manifests`; yours to change."""
+    return [yaml.safe_load(text) for text in _rendered(MANIFESTS / folder)]
+
+
+def everything() -> Iterator[tuple[str, Json]]:
+    """Each different object of all kustomizations, with one that has it."""
+    seen = set()
+    for folder in KUSTOMIZATIONS:
+        for text in _rendered(MANIFESTS / folder):
+            if text not in seen:
+                seen.add(text)
+                yield folder, yaml.safe_load(text)
+
+
+def named(item: Json) -> str:
+    """What to call an object in a message."""
+    metadata = item["metadata"]
+    return f"{item['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+
+
+def of_kind(items: list[Json], kind: str) -> list[Json]:
+    """The objects of a kind."""
+    return [item for item in items if item["kind"] == kind]
+
+
+def one(items: list[Json], kind: str, name: str) -> Json:
+    """The object of a kind and name."""
+    (found,) = [each for each in of_kind(items, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def pod_spec(item: Json) -> Json:
+    """The spec of the pods of a workload, or of a pod."""
+    spec: Json = item["spec"] if item["kind"] == "Pod" else item["spec"]["template"]["spec"]
+    return spec
+
+
+def containers(spec: Json) -> list[Json]:
+    """The containers of a pod, those of its start too."""
+    return [*spec.get("initContainers", ()), *spec["containers"]]
+
+
+def ours(folder: Path | str) -> dict[str, Json]:
+    """The suite's own pods of a kustomization, by the name of their workload."""
+    found = {}
+    for item in rendered(folder):
+        if item["kind"] in WORKLOADS and item["metadata"].get("namespace") == NAMESPACE:
+            found[item["metadata"]["name"]] = pod_spec(item)
+    return found

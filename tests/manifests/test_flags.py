@@ -1,0 +1,107 @@
+"""What the manifests tell the processes is what these understand, and where they listen.
+
+Each container's command is run here with its arguments and variables and `--print-config`: an
+unknown flag or variable, or a value that can't be, ends it.
+"""
+
+import subprocess
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
+from tests.support import accelbind_command, clean_environment
+
+MODES = {"region": "region", "regiondevel": "regiondevel", "aws": "units", "bcom": "bdf"}
+
+
+@cache
+def _printed(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str:
+    done = subprocess.run(
+        [*accelbind_command(*command), "--print-config"],
+        env=clean_environment() | dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def settings(container: Json) -> dict[str, Any]:
+    """The settings that count in a container."""
+    assert container["command"] == ["accelbind"], "the images' entry point"
+    environment = {each["name"]: each.get("value", "node-1") for each in container.get("env", ())}
+    found: dict[str, Any] = yaml.safe_load(
+        _printed(tuple(container["args"]), tuple(sorted(environment.items())))
+    )
+    return found
+
+
+def container_of(overlay: str, name: str) -> Json:
+    (found,) = ours(f"overlays/{overlay}")[name]["containers"]
+    own: Json = found
+    return own
+
+
+def ports(container: Json) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for port in container["ports"]}
+
+
+def beneath(path: str, container: Json) -> bool:
+    """Whether a path is in something that is mounted."""
+    return any(
+        PurePath(path).is_relative_to(mount["mountPath"]) for mount in container["volumeMounts"]
+    )
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_plugin_understands_its_settings(overlay: str) -> None:
+    container = container_of(overlay, "accelbind-plugin")
+    found = settings(container)
+    assert found["mode"] == MODES.get(overlay, "af")
+    assert found["node-name"] == "node-1", "the node's name, and not the pod's"
+    assert found["host-root"] == "/"
+    assert ports(container) == {"metrics": found["metrics-port"]}
+    for folder in ("sys", "dev"):
+        assert beneath(f"{found['root']}/{folder}", container)
+    for folder in ("device-plugins", "pod-resources"):
+        assert beneath(f"{found['kubelet-dir']}/{folder}", container)
+    assert beneath(found["pod-logs-dir"], container)
+    assert beneath(found["state-dir"], container)
+    assert beneath(found["bitstreams"], container) == (overlay == "region")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_errors_are_cleared_only_where_sysfs_can_be_written_to(overlay: str) -> None:
+    container = container_of(overlay, "accelbind-plugin")
+    (sys,) = [mount for mount in container["volumeMounts"] if mount["name"] == "sys"]
+    assert settings(container)["clear-errors"] is not sys.get("readOnly", False)
+
+
+def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads() -> None:
+    container = container_of("af", "accelbind-webhook")
+    found = settings(container)
+    assert ports(container) == {"https": found["port"], "metrics": found["metrics-port"]}
+    assert found["mappings"] is None
+    assert beneath(found["tls-cert"], container)
+    assert beneath(found["tls-key"], container)
+    service = one(rendered("base"), "Service", "accelbind-webhook")["spec"]["ports"]
+    assert [(port["port"], port["targetPort"]) for port in service] == [(443, "https")]
+
+
+def test_the_certificates_are_for_what_the_manifests_name() -> None:
+    items = rendered("base")
+    container = container_of("af", "accelbind-certs")
+    found = settings(container)
+    assert ports(container) == {"metrics": found["metrics-port"]}
+    assert found["namespace"] == "accelbind-system"
+    one(items, "Secret", found["ca-secret"])
+    one(items, "Secret", found["tls-secret"])
+    one(items, "Service", found["service"])
+    for name in found["webhook-config"]:
+        one(items, "MutatingWebhookConfiguration", name)
+        one(items, "ValidatingWebhookConfiguration", name)

@@ -1,0 +1,259 @@
+"""What we hold our own manifests to: rights, pods, what they run and where they listen."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.manifests.rendering import (
+    NAMESPACE,
+    OVERLAYS,
+    Json,
+    containers,
+    everything,
+    named,
+    of_kind,
+    one,
+    ours,
+    pod_spec,
+    rendered,
+)
+
+FOLDERS = ("base", *(f"overlays/{name}" for name in OVERLAYS))
+PRIVILEGED = {("overlays/region", "accelbind-plugin")}
+"""The only place where a container is privileged."""
+LIMITED = ("accelbind-webhook", "accelbind-certs")
+"""Whose pods pass the level restricted of the Pod Security Standards."""
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"} | {
+    "projected",
+    "secret",
+}
+"""Kinds of volumes that the level restricted allows."""
+
+
+def rules(items: list[Json]) -> Iterator[tuple[str, Json]]:
+    for kind in ("Role", "ClusterRole"):
+        for role in of_kind(items, kind):
+            for rule in role["rules"]:
+                yield named(role), rule
+
+
+def all_pods() -> Iterator[tuple[str, str, Json]]:
+    for folder in FOLDERS:
+        for name, spec in ours(folder).items():
+            yield folder, name, spec
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_right_is_a_wildcard(folder: str) -> None:
+    for role, rule in rules(rendered(folder)):
+        for part in ("apiGroups", "resources", "verbs"):
+            assert rule[part], role
+            assert not any("*" in each for each in rule[part]), role
+        assert "nonResourceURLs" not in rule, role
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_secrets_are_read_by_name_in_one_namespace_and_never_listed_or_made(folder: str) -> None:
+    for role, rule in rules(rendered(folder)):
+        if "secrets" in rule["resources"]:
+            assert role == f"Role {NAMESPACE}/accelbind-certs"
+            assert rule["resources"] == ["secrets"]
+            assert set(rule["verbs"]) == {"get", "update"}
+            assert set(rule["resourceNames"]) == {"accelbind-ca", "accelbind-webhook-tls"}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_nobody_may_delete_escalate_or_speak_for_others(folder: str) -> None:
+    banned = {"delete", "deletecollection", "escalate", "bind", "impersonate", "approve"}
+    for role, rule in rules(rendered(folder)):
+        assert not banned & set(rule["verbs"]), role
+        assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_role_is_given_to_one_account_that_a_pod_uses(folder: str) -> None:
+    items = rendered(folder)
+    used = {spec["serviceAccountName"] for spec in ours(folder).values()}
+    given = set()
+    for kind in ("RoleBinding", "ClusterRoleBinding"):
+        for binding in of_kind(items, kind):
+            (subject,) = binding["subjects"]
+            assert subject == {
+                "kind": "ServiceAccount",
+                "name": binding["metadata"]["name"],
+                "namespace": NAMESPACE,
+            }
+            assert binding["roleRef"]["name"] == binding["metadata"]["name"]
+            one(items, binding["roleRef"]["kind"], binding["roleRef"]["name"])
+            given.add((binding["roleRef"]["kind"], binding["metadata"]["name"]))
+    roles = {
+        (role["kind"], role["metadata"]["name"])
+        for kind in ("Role", "ClusterRole")
+        for role in of_kind(items, kind)
+    }
+    assert given == roles
+    assert {name for _, name in roles} == used
+    for account in of_kind(items, "ServiceAccount"):
+        assert account["metadata"]["name"] in used
+        assert account["automountServiceAccountToken"] is False
+
+
+def test_no_image_is_whatever_is_newest() -> None:
+    for _, item in everything():
+        if item["kind"] in ("Pod", "Deployment", "DaemonSet"):
+            for container in containers(pod_spec(item)):
+                image, _, tag = container["image"].rpartition(":")
+                assert image, f"{named(item)}: {container['image']} has no tag"
+                assert re.fullmatch(r"\d+(\.\d+)*", tag), named(item)
+
+
+def test_only_the_overlay_that_programmes_is_privileged() -> None:
+    found = {
+        (folder, name)
+        for folder, name, spec in all_pods()
+        for container in containers(spec)
+        if container["securityContext"].get("privileged")
+    }
+    assert found == PRIVILEGED
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_webhook_and_the_certificates_pass_the_level_restricted(folder: str) -> None:
+    """Its list: kubernetes.io/docs/concepts/security/pod-security-standards."""
+    for name, spec in ours(folder).items():
+        if name not in LIMITED:
+            continue
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        for volume in spec.get("volumes", ()):
+            assert set(volume) - {"name"} <= VOLUMES, name
+        context = spec["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] > 0
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in containers(spec):
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            assert not {"privileged", "runAsUser", "runAsNonRoot", "seccompProfile"} & set(own)
+            assert not any("hostPort" in port for port in container["ports"])
+
+
+def test_a_plugin_that_programmes_nothing_has_no_powers_beside_its_user() -> None:
+    for folder, name, spec in all_pods():
+        for container in containers(spec):
+            own = container["securityContext"]
+            assert own["readOnlyRootFilesystem"] is True
+            if (folder, name) not in PRIVILEGED:
+                assert own["allowPrivilegeEscalation"] is False
+                assert own["capabilities"] == {"drop": ["ALL"]}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_what_of_the_node_is_written_to_is_known() -> None:
+    for folder, name, spec in all_pods():
+        if name != "accelbind-plugin":
+            continue
+        (container,) = spec["containers"]
+        hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == set(hosts)
+        written = {
+            hosts[mount["name"]]
+            for mount in container["volumeMounts"]
+            if not mount.get("readOnly", False)
+        }
+        more = {"/sys"} if folder == "overlays/region" else set()
+        assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
+        assert "/" not in hosts.values()
+
+
+def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
+    for _, name, spec in all_pods():
+        assert spec["priorityClassName"].startswith("system-")
+        for container in containers(spec):
+            resources = container["resources"]
+            assert set(resources["requests"]) == {"cpu", "memory"}, name
+            assert "memory" in resources["limits"], name
+            assert "cpu" not in resources["limits"], "it would make answers wait"
+            ports = {port["name"] for port in container["ports"]}
+            for probe, path in (
+                ("startupProbe", "/healthz"),
+                ("livenessProbe", "/healthz"),
+                ("readinessProbe", "/readyz"),
+            ):
+                assert container[probe]["httpGet"]["path"] == path
+                assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:
+    items = rendered("base")
+    deployment = one(items, "Deployment", "accelbind-webhook")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    labels = deployment["template"]["metadata"]["labels"]
+    spread = deployment["template"]["spec"]["topologySpreadConstraints"]
+    for each in spread:
+        assert each["labelSelector"]["matchLabels"].items() <= labels.items()
+    budget = one(items, "PodDisruptionBudget", "accelbind-webhook")["spec"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    assert budget["maxUnavailable"] < deployment["replicas"]
+    arguments = deployment["template"]["spec"]["containers"][0]["args"]
+    (drain,) = [each.partition("=")[2] for each in arguments if "--drain-seconds" in each]
+    assert 5 <= float(drain) < deployment["template"]["spec"]["terminationGracePeriodSeconds"] - 10
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) -> None:
+    items = rendered(folder)
+    labels = [
+        item["spec"]["template"]["metadata"]["labels"]
+        for kind in ("Deployment", "DaemonSet")
+        for item in of_kind(items, kind)
+    ]
+    ports = {
+        port["name"]
+        for spec in ours(folder).values()
+        for container in containers(spec)
+        for port in container["ports"]
+    }
+    for service in of_kind(items, "Service"):
+        assert any(service["spec"]["selector"].items() <= each.items() for each in labels)
+        assert all(port["targetPort"] in ports for port in service["spec"]["ports"])
+    for policy in of_kind(items, "NetworkPolicy"):
+        chosen = policy["spec"]["podSelector"].get("matchLabels", {})
+        assert any(chosen.items() <= each.items() for each in labels)
+        for ingress in policy["spec"].get("ingress", ()):
+            assert all(port["port"] in ports for port in ingress["ports"])
+    for monitor in of_kind(items, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"].items()
+        (service,) = [
+            each
+            for each in of_kind(items, "Service")
+            if wanted <= each["metadata"].get("labels", {}).items()
+        ]
+        named_ports = {port["name"] for port in service["spec"]["ports"]}
+        assert all(each["port"] in named_ports for each in monitor["spec"]["endpoints"])
+    for monitor in of_kind(items, "PodMonitor"):
+        (choice,) = monitor["spec"]["selector"]["matchExpressions"]
+        for value in choice["values"]:
+            assert any(each.get(choice["key"]) == value for each in labels)
+        assert all(each["port"] in ports for each in monitor["spec"]["podMetricsEndpoints"])
+
+
+def test_nothing_reaches_pods_but_what_a_policy_names() -> None:
+    policies = of_kind(rendered("base"), "NetworkPolicy")
+    (closing,) = [each for each in policies if "ingress" not in each["spec"]]
+    assert closing["spec"]["podSelector"] == {}
+    (opening,) = [each for each in policies if "ingress" in each["spec"]]
+    assert opening["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "https"}]}]
+
+
+def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:
+    for _, name, spec in all_pods():
+        for volume in spec.get("volumes", ()):
+            if "secret" in volume:
+                assert name == "accelbind-webhook"
+                assert volume["secret"]["secretName"] == "accelbind-webhook-tls"  # noqa: S105 - a name
+                assert {item["key"] for item in volume["secret"]["items"]} == {"tls.crt", "tls.key"}
+                assert volume["secret"]["defaultMode"] == 0o440
