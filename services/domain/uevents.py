@@ -25,6 +25,8 @@ _WANTED = (b"ACTION=", b"DEVPATH=", b"SUBSYSTEM=")
 """The pairs that matter: a busy host sends hundreds of events a second, of which none is ours."""
 
 _SUBSYSTEMS = frozenset({"fpga", "fpga_region", "fpga_manager", "fpga_bridge", "dfl", "pci"})
+_HINT = re.compile(rb"SUBSYSTEM=(?:fpga|dfl|pci|platform)")
+"""What a message about a card has in it, as a start of it at least."""
 _FEATURE = re.compile(r"(?:dfl|intel-fpga|region)[^/]*")
 """How the parts of a card are named that are platform devices: `dfl-port.0`, `intel-fpga-fme.1`."""
 
@@ -42,6 +44,15 @@ class Uevent:
     action: str
     devpath: str
     subsystem: str = ""
+
+
+def may_matter(message: bytes) -> bool:
+    """Whether a message is worth parsing: of the many on a busy host, hardly any is.
+
+    Args:
+        message: One datagram, in either format.
+    """
+    return _HINT.search(message) is not None
 
 
 def parse(message: bytes) -> Uevent | None:

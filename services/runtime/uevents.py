@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from services.domain.text import plain
-from services.domain.uevents import MAX_MESSAGE, Uevent, is_relevant, parse
+from services.domain.uevents import MAX_MESSAGE, Uevent, is_relevant, may_matter, parse
 
 KOBJECT_UEVENT: Final = 15
 """NETLINK_KOBJECT_UEVENT of `linux/netlink.h`."""
@@ -71,6 +71,7 @@ async def follow_uevents(
     notify: Callable[[], None],
     *,
     connect: Callable[[], socket.socket] = kernel_socket,
+    worth_parsing: Callable[[bytes], bool] = may_matter,
     relevant: Callable[[Uevent], bool] = is_relevant,
 ) -> None:
     """Tells of uevents until cancelled; returns when there are none to be had.
@@ -81,6 +82,7 @@ async def follow_uevents(
     Args:
         notify: Called for each event that matters, and when events were lost.
         connect: Opens the socket.
+        worth_parsing: Whether a message may be of an event that matters.
         relevant: Whether an event matters.
     """
     try:
@@ -89,7 +91,7 @@ async def follow_uevents(
         _unavailable(error)
         return
     with source:
-        listener = _Listener(source, notify, relevant)
+        listener = _Listener(source, notify, worth_parsing, relevant)
         loop = asyncio.get_running_loop()
         loop.add_reader(source, listener.readable)
         try:
@@ -106,12 +108,14 @@ class _Listener:
         self,
         source: socket.socket,
         notify: Callable[[], None],
+        worth_parsing: Callable[[bytes], bool],
         relevant: Callable[[Uevent], bool],
     ) -> None:
         self.broken = asyncio.Event()
         """Set once nothing can be read any more."""
         self._source = source
         self._notify = notify
+        self._worth_parsing = worth_parsing
         self._relevant = relevant
 
     def readable(self) -> None:
@@ -127,7 +131,7 @@ class _Listener:
                 self._take(message, cut=bool(flags & socket.MSG_TRUNC))
 
     def _take(self, message: bytes, *, cut: bool) -> None:
-        event = parse(message)
+        event = parse(message) if self._worth_parsing(message) else None
         if event is None or not self._relevant(event):
             if cut:
                 self._notify()  # what was cut off might have said that it matters

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.uevents import MAX_MESSAGE, Uevent, is_relevant, parse
+from services.domain.uevents import MAX_MESSAGE, Uevent, is_relevant, may_matter, parse
 
 DEVPATH = "/devices/pci0000:5d/0000:5d:00.0/0000:5e:00.0/fpga_region/region0"
 PAIRS = (
@@ -146,3 +146,24 @@ def test_only_what_may_be_about_a_card_matters(
 ) -> None:
     assert is_relevant(Uevent("add", devpath, subsystem)) is relevant
     assert is_relevant(Uevent("whatever", devpath, subsystem)) is relevant
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "worth"),
+    [
+        *((each, True) for each in ("fpga", "fpga_region", "fpga_manager", "fpga_bridge")),
+        *((each, True) for each in ("dfl", "pci", "platform")),
+        *((each, False) for each in ("net", "block", "queues", "")),
+    ],
+)
+def test_what_may_be_about_a_card_is_worth_parsing(subsystem: str, worth: bool) -> None:
+    pairs = f"ACTION=add\0DEVPATH=/devices/x\0SUBSYSTEM={subsystem}\0".encode()
+    assert may_matter(b"add@/devices/x\0" + pairs) is worth
+    assert may_matter(udev(pairs)) is worth
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_whatever_is_relevant_is_worth_parsing(name: str, subsystem: str) -> None:
+    pairs = f"ACTION=add\0DEVPATH=/{name}\0SUBSYSTEM={subsystem}\0".encode()
+    event = parse(b"add@/x\0" + pairs)
+    assert event is None or not is_relevant(event) or may_matter(pairs)

@@ -240,7 +240,7 @@ async def test_the_kernels_own_events_arrive() -> None:
         seen.append(event)
         return event.subsystem == "mem"
 
-    async with listening(own_socket(), relevant=note) as heard:
+    async with listening(own_socket(), worth_parsing=bool, relevant=note) as heard:
         ask_for_an_event(asked)
         await eventually_async(lambda: heard.times == 2)
     assert Uevent("change", "/devices/virtual/mem/null", "mem") in seen
