@@ -1,6 +1,7 @@
 """Objects of an API server as an index: what serves, what doesn't, and when it is handed out."""
 
 import asyncio
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from structlog.testing import capture_logs
 from services.cluster.connection import connector
 from services.cluster.mapping_source import ApiServerSource, Teller
 from services.domain.errors import ClusterError
+from services.domain.mapping_table import Entry, MappingTable
 from services.domain.mappings import ACCELERATOR_FUNCTION, FPGA_REGION, MappingIndex
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer, encode
 from tests.services.cluster.following import (
@@ -48,6 +50,36 @@ async def test_a_cluster_without_mappings_is_loaded_too(tmp_path: Path) -> None:
         assert not source.loaded
         await until(lambda: source.loaded)
         assert len(source.index) == 0
+
+
+async def test_a_list_is_taken_in_namespace_by_namespace_in_whatever_order_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    put = MappingTable.put
+
+    def noted(table: MappingTable, entry: Entry) -> None:
+        taken.append(entry.namespace)
+        put(table, entry)
+
+    monkeypatch.setattr(MappingTable, "put", noted)
+    async with FaultyApiServer().running() as server:
+        spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "region"}
+        server.fill(
+            FUNCTIONS,
+            [
+                (
+                    ("", f"{number:02}"),
+                    encode(FUNCTIONS, f"team-{number % 4}", f"f{number}", 1, spec),
+                )
+                for number in range(12)
+            ],
+        )
+        async with following(server, tmp_path) as source:
+            await until(lambda: source.loaded)
+            assert [len(source.index.namespace(f"team-{number}")) for number in range(4)] == [3] * 4
+    assert len(taken) == 12
+    assert len([each for each, _ in groupby(taken)]) == 4
 
 
 async def test_changes_are_followed(tmp_path: Path) -> None:
