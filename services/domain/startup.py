@@ -29,6 +29,7 @@ from services.domain.names import canonical_id
 from services.domain.text import listing, plain, quote
 
 _VARIABLE = re.compile(r"FPGA_(REGION|AFU)_([1-9][0-9]{0,8})")
+_FUNCTION = re.compile(r"[0-9a-f]{8,40}")
 _NO_SOURCE = b"null"
 _FOLDER_PARTS = 3  # <namespace>_<name>_<uid>; none of the three can hold a `_`
 _SHOWN = 8  # devices and functions listed in a message before "and more"
@@ -233,6 +234,9 @@ def _functions(env: Iterable[_Variable], who: str, interface_id: str) -> tuple[s
             )
         numbers[number] = canonical_id(variable.value)
     regions, afus = values["REGION"], values["AFU"]
+    for number, afu in afus.items():
+        if not _FUNCTION.fullmatch(afu):
+            raise NotAllowed(f"{who} sets FPGA_AFU_{number} to {quote(afu, 48)}, which is no id")
     for number in sorted(regions.keys() ^ afus.keys()):
         have, lack = ("REGION", "AFU") if number in regions else ("AFU", "REGION")
         raise NotAllowed(f"{who} sets FPGA_{have}_{number} without FPGA_{lack}_{number}")
