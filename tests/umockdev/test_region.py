@@ -3,6 +3,8 @@
 The plugin is a process that names no root; kubelet and API server are stand-ins in this process.
 """
 
+import hashlib
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from services.hardware.bitstreams import BitstreamStorage
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
 from tests.plugin.support import REGION, container, functions, pod
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 RESET, PROGRAM = 0x40, 0x80
 BASE = {"opae": 0xB500, "dfl": 0xB600}
+OTHER = "0123456789abcdef0123456789abcdef"
 PATIENCE = 60.0
 """Seconds for what takes a process some, on a machine that is busy with others."""
 
@@ -91,9 +94,13 @@ async def node(
         yield Node(bed, short_dir, kubelet, api, plugin)
 
 
+def raw(afu: str) -> bytes:
+    return bytes.fromhex(afu) + bytes(4711)
+
+
 def install(folder: Path, afu: str) -> None:
     source = folder / "new.gbs"
-    source.write_bytes(make_gbs(A10_INTERFACE, afu, bytes.fromhex(afu) + bytes(4711)))
+    source.write_bytes(make_gbs(A10_INTERFACE, afu, raw(afu)))
     BitstreamStorage(folder / "bitstreams").install(source)
 
 
@@ -115,8 +122,14 @@ async def test_a_pod_starts_once_its_function_is_in_the_card(node: Node, driver:
     await offered(node, 1)
     assert await node.runs(await node.start("p", NLB3))
     assert node.bed.file(card, f"{card['ports'][0]}/afu_id").read_text().strip() == NLB3
-    requests = [call["request"] - BASE[driver] for call in node.bed.calls()]
+    calls = node.bed.calls()
+    requests = [call["request"] - BASE[driver] for call in calls]
     assert [each for each in requests if each in {PROGRAM, RESET}] == [PROGRAM, RESET]
+    (call,) = [each for each in calls if each["request"] == BASE[driver] + PROGRAM]
+    size, content = {"opae": 32, "dfl": 24}[driver], raw(NLB3)
+    assert call["node"] == card["fme"]
+    assert call["fields"][:4] == [size, 0, 0, len(content)]  # argsz, flags, port, bytes
+    assert call["sha256"] == hashlib.sha256(content).hexdigest()
 
 
 async def test_a_pod_whose_function_is_there_starts_after_a_reset(node: Node, driver: str) -> None:
@@ -138,6 +151,76 @@ async def test_a_refusal_of_the_hardware_stands_in_the_pods_events(node: Node, d
     assert not admitted["c"].running
 
 
+async def test_a_bitstream_for_another_interface_is_not_given_to_the_card(
+    node: Node, driver: str
+) -> None:
+    node.bed.add(driver=driver, uevent=True)
+    await offered(node, 1)
+    (place,) = (node.folder / "bitstreams").glob(f"{A10_INTERFACE}/{NLB3}.gbs")
+    place.write_bytes(make_gbs(D5005_INTERFACE, NLB3, raw(NLB3)))
+    admitted = await node.start("p", NLB3)
+    said = await node.hears("is not what its name says")
+    assert f"a GBS of function {NLB3} for interface {D5005_INTERFACE}" in said
+    assert not admitted["c"].started
+    assert node.bed.calls() == []
+    install_over(place)
+    assert await node.runs(admitted)
+
+
+def install_over(place: Path) -> None:
+    place.unlink()
+    install(place.parent.parent.parent, NLB3)
+
+
+async def test_another_function_afterwards_keeps_the_container_from_starting(
+    node: Node, driver: str
+) -> None:
+    card = node.bed.add(driver=driver, uevent=True)
+    await offered(node, 1)
+    node.bed.ask("behave", address=card["address"], what="ok", afu_id=OTHER)
+    admitted = await node.start("p", NLB3)
+    assert f'shows AFU "{OTHER}" and not {NLB3}' in await node.hears("shows AFU")
+    assert not admitted["c"].started
+    node.bed.ask("behave", address=card["address"], what="ok")
+    assert await node.runs(admitted)
+
+
+async def test_a_card_that_vanishes_in_the_middle_is_said_to_have(node: Node, driver: str) -> None:
+    card = node.bed.add(driver=driver, uevent=True)
+    await offered(node, 1)
+    node.bed.ask("behave", address=card["address"], what="vanish")
+    admitted = await node.start("p", NLB3)
+    said = await node.hears("has vanished while it was worked on")
+    assert f"{card['ports'][0]} has vanished" in said
+    assert not admitted["c"].started
+    await node.kubelet.until(lambda: not node.kubelet.allocatable.get(REGION), timeout=PATIENCE)
+
+
+HOLDING = """
+import os, signal, sys
+os.open(sys.argv[1], os.O_RDWR)
+print("open", flush=True)
+signal.pause()
+"""
+
+
+async def test_a_port_that_another_process_has_open_is_left_alone_until_that_ends(
+    node: Node, driver: str, processes: Processes
+) -> None:
+    card = node.bed.add(driver=driver, uevent=True)
+    await offered(node, 1)
+    command = [sys.executable, "-c", HOLDING, f"/dev/{card['ports'][0]}"]
+    holder = processes.start(command, name="holder", env=node.bed.environment)
+    holder.wait_for_output("open")
+    admitted = await node.start("p", NLB3)
+    said = await node.hears("is in use by")
+    assert f"{card['ports'][0]} is in use by process {holder.pid}" in said
+    assert not admitted["c"].started
+    assert node.bed.calls(BASE[driver] + PROGRAM) == []
+    holder.kill()
+    assert await node.runs(admitted)
+
+
 async def test_a_card_that_hangs_holds_up_no_pod_on_another_one(node: Node, driver: str) -> None:
     cards = [node.bed.add(driver=driver, uevent=True) for _ in range(2)]
     await offered(node, 2)
@@ -151,6 +234,8 @@ async def test_a_card_that_hangs_holds_up_no_pod_on_another_one(node: Node, driv
     node.bed.ask("behave", address=other["address"], what="ok")
     assert await node.runs(await node.start("second", NLB3))
     assert not first["c"].running
+    await node.hears("gave no answer within 20 s")
+    await offered(node, 1)  # the one that hangs is unhealthy
     (hanging,) = [card for card in cards if card["fme"] == call["node"]]
     node.bed.ask("behave", address=hanging["address"], what="ok")
     assert node.bed.ask("let_go") == 1
