@@ -122,8 +122,9 @@ def bundles(api: ApiServerStandIn) -> list[bytes]:
 
 def the_bundle(api: ApiServerStandIn) -> tuple[x509.Certificate, ...]:
     """The CAs that all configurations agree on."""
-    [bundle] = set(bundles(api))
-    return certificates_in(bundle).all
+    held = set(bundles(api))
+    assert len(held) == 1, "the configurations trust different CAs"
+    return certificates_in(held.pop()).all
 
 
 def serving(api: ApiServerStandIn) -> x509.Certificate:

@@ -1,0 +1,231 @@
+"""`accelbind certs run` as real processes beside an API server."""
+
+import asyncio
+import http.client
+import json
+import signal
+import time
+from datetime import timedelta
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certs.authority import utc_now
+from certs.reading import signed
+from simulator.apiserver import http_server
+from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.certs.cluster import (
+    CA,
+    MUTATING,
+    NAMESPACE,
+    TLS,
+    bundles,
+    configuration,
+    edit_secret,
+    empty_secret,
+    secret,
+    serving,
+    the_bundle,
+)
+from tests.support import Process, Processes, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+class Replica:
+    """One `accelbind certs run`."""
+
+    def __init__(self, process: Process, ports: Path) -> None:
+        self.process = process
+        self._ports = ports
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """A GET on its plain port."""
+
+        def ask() -> tuple[int, str]:
+            connection = http.client.HTTPConnection(
+                "localhost", self.process.ports(self._ports)["metrics"], timeout=10
+            )
+            try:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                return answer.status, answer.read().decode()
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(ask)
+
+    async def metric(self, name: str) -> float:
+        for line in (await self.get("/metrics"))[1].splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.removeprefix(f"{name} "))
+        return -1.0
+
+    async def ready(self) -> bool:
+        return (await self.get("/readyz"))[0] == 200
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.process.stderr.splitlines()]
+        return [line for line in lines if line["event"] == event]
+
+
+def start(
+    api: ApiServerStandIn, processes: Processes, folder: Path, *flags: str, name: str = "certs"
+) -> Replica:
+    ports = folder / f"{name}.json"
+    where = ("--kubeconfig", str(api.kubeconfig_path), "--ports-file", str(ports))
+    quick = ("--metrics-port", "0", "--interval", "1s", "--settle", "1s")
+    process = processes.accelbind("certs", "run", *where, *quick, *flags, name=name)
+    return Replica(process, ports)
+
+
+async def test_five_processes_fill_empty_secrets_with_one_ca_and_one_certificate(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(5)]
+    for each in replicas:
+        await eventually_async(each.ready, timeout=60, what="readiness")
+    assert len(the_bundle(api)) == 1
+    assert signed(serving(api), the_bundle(api)[0])
+    issued = [
+        await each.metric('accelbind_certs_issued_total{certificate="ca"}') for each in replicas
+    ]
+    assert sum(issued) == 1
+    assert await replicas[0].metric("accelbind_certs_trusted_cas") == 1
+    ends = await replicas[1].metric(
+        'accelbind_certs_expiry_timestamp_seconds{certificate="serving"}'
+    )
+    assert ends == serving(api).not_valid_after_utc.timestamp()
+    keys = [secret(api, CA)["ca.key"], secret(api, TLS)["tls.key"]]
+    for each in replicas:
+        assert not [key for key in keys if key.decode().splitlines()[1] in each.process.stderr]
+
+
+async def test_a_wiped_bundle_and_a_lost_secret_are_put_right(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replica = start(api, processes, tmp_path)
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    [ca] = the_bundle(api)
+    api.put(configuration(MUTATING))
+    await eventually_async(lambda: b"" not in bundles(api), what="the bundle")
+    assert the_bundle(api) == (ca,)
+    first = serving(api)
+    api.put(empty_secret(TLS))
+    await eventually_async(lambda: secret(api, TLS).get("tls.crt"), what="a certificate")
+    assert serving(api) != first
+    assert the_bundle(api) == (ca,)
+
+
+async def test_killed_replicas_leave_the_work_to_the_others(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    """Each is killed just as the CA is emptied by hand, and another one finishes."""
+    replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(3)]
+    for each in replicas:
+        await eventually_async(each.ready, timeout=60, what="readiness")
+    for each in replicas[:2]:
+        before = the_bundle(api)[0]
+        edit_secret(api, CA, ca_key=None)
+        each.process.popen.send_signal(signal.SIGKILL)
+
+        def moved(old: Any = before) -> bool:
+            new = the_bundle(api)[0]
+            return new != old and signed(serving(api), new)
+
+        await eventually_async(moved, timeout=30, what="a certificate of the new CA")
+        assert before in the_bundle(api)
+    assert await replicas[2].ready()
+
+
+async def test_an_api_server_that_is_away_is_told_and_come_back_to(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replica = start(api, processes, tmp_path)
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    async with api.away():
+
+        async def told() -> bool:
+            status, text = await replica.get("/readyz")
+            return status == 503 and "can't be reached" in text
+
+        await eventually_async(told, timeout=30, what="a reason not to be ready")
+        assert (await replica.get("/healthz"))[0] == 200
+        assert await replica.metric("accelbind_certs_failing") == 1
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    assert replica.events("certificates can't be seen to")
+    assert replica.events("certificates are seen to again")
+
+
+async def test_what_only_a_person_can_put_right_is_said(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    api.drop("Secret", CA, NAMESPACE)
+    replica = start(api, processes, tmp_path)
+
+    async def told() -> bool:
+        return (
+            f"no Secret {NAMESPACE}/{CA}: apply the manifests" in (await replica.get("/readyz"))[1]
+        )
+
+    await eventually_async(told, timeout=30, what="the reason")
+    api.put(empty_secret(CA))
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+
+
+async def test_a_token_that_is_renewed_is_taken_up(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replica = start(api, processes, tmp_path)
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    api.change_token()
+    api.put(configuration(MUTATING))
+    await eventually_async(lambda: b"" not in bundles(api), timeout=30, what="the bundle")
+    assert await replica.metric("accelbind_certs_failures_total") >= 0
+
+
+async def test_sigterm_ends_it_while_the_api_server_hangs(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replica = start(api, processes, tmp_path)
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    asked = asyncio.Event()
+
+    async def hang(_: Request) -> Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it never ends")
+
+    api._server.handler = hang
+    await asyncio.wait_for(asked.wait(), 30)
+    assert await asyncio.to_thread(replica.process.terminate, 6) == 0
+    assert replica.events("stopped")
+
+
+async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
+    processes: Processes, tmp_path: Path
+) -> None:
+    process = processes.accelbind("certs", "run", "--kubeconfig", tmp_path / "none")
+    assert await asyncio.to_thread(process.wait) == 1
+    assert process.stderr.startswith("error: kubeconfig")
+
+
+async def test_the_api_server_s_clock_counts(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = 200 * 86400
+
+    def date(*, usegmt: bool) -> str:
+        return formatdate(time.time() + ahead, usegmt=usegmt)
+
+    monkeypatch.setattr(http_server, "formatdate", date)
+    replica = start(api, processes, tmp_path)
+    await eventually_async(replica.ready, timeout=30, what="readiness")
+    assert serving(api).not_valid_before_utc > utc_now() + timedelta(days=199)
+    offset = await replica.metric("accelbind_certs_clock_offset_seconds")
+    assert offset == pytest.approx(ahead, abs=60)
+    [said] = [line for line in replica.process.stderr.splitlines() if "clock differs" in line]
+    assert "time synchronisation" in said
