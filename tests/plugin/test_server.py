@@ -9,7 +9,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin.server import MAX_DETAILS, ResourceServer, StartGate
+from plugin.prestart import StartGate
+from plugin.server import MAX_DETAILS, ResourceServer
 from services.domain.devices import Device, DeviceNode, PluginMode, Problem
 from services.domain.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from services.kubelet import channel
