@@ -74,6 +74,9 @@ def install(
     force: Annotated[
         bool, typer.Option("--force", help="Replace another file that is there already.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
+    ] = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Copy bitstream files to where the plugin looks for them.
@@ -84,16 +87,21 @@ def install(
     [bold]Example[/bold]
       accelbind bitstream install nlb0.gbs
     """
-    from services.hardware.bitstreams import BitstreamStorage, read_bitstream  # noqa: PLC0415 - as above
+    from services.hardware.bitstreams import (  # noqa: PLC0415 - as above
+        BitstreamStorage,
+        Outcome,
+        read_bitstream,
+    )
 
     for path in files:
         read_bitstream(path)  # nothing is installed if one of them can't be
     kept, done = BitstreamStorage(storage), []
     for path in files:
-        place, outcome = kept.install(path, force=force)
-        done.append({"file": str(path), "path": str(place), "outcome": str(outcome)})
+        place, outcome = kept.install(path, force=force, dry_run=dry_run)
+        word = f"would-be-{outcome}" if dry_run and outcome is not Outcome.UNCHANGED else outcome
+        done.append({"file": str(path), "path": str(place), "outcome": str(word)})
         if output is Format.TEXT:
-            typer.echo(f"{path} → {place} ({outcome})")
+            typer.echo(f"{path} → {place} ({word})")
     if output is Format.JSON:
         print_json(done)
 

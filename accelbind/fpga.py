@@ -1,5 +1,6 @@
 """`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,12 @@ State = Annotated[
 Device = Annotated[
     str, typer.Argument(metavar="DEVICE", help="FME or port: dfl-port.0, or its node.")
 ]
-PortName = Annotated[str, typer.Argument(metavar="PORT", help="dfl-port.0, or its node.")]
+PortName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PORT", help="dfl-port.0, or its node; an FME stands for the only port that it has."
+    ),
+]
 EngineName = Annotated[str, typer.Argument(metavar="FME", help="dfl-fme.0, or its node.")]
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
@@ -39,6 +45,14 @@ PortNumber = Annotated[
 Seconds = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long it may take.")
 ]
+
+
+class Kind(StrEnum):
+    """What a device is."""
+
+    FME = "fme"
+    PORT = "port"
+
 
 ROOT = Path("/")
 STATE_DIR = Path("/run/accelbind")
@@ -62,17 +76,25 @@ def fpga() -> None:
 
 
 @app.command("list")
-def list_(*, root: Root = ROOT, output: Output = Format.TEXT) -> None:
+def list_(
+    *,
+    kind: Annotated[
+        Kind | None, typer.Option(help="Only FMEs, or only ports.", show_default="all")
+    ] = None,
+    root: Root = ROOT,
+    output: Output = Format.TEXT,
+) -> None:
     """List the FMEs and ports of this node, with what is wrong with any.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
       accelbind fpga list -o json
+      accelbind fpga list --kind port
     """
     from accelbind import fpga_show  # noqa: PLC0415 - only when it runs
     from services.hardware.scan import scan  # noqa: PLC0415 - the same
 
     inventory = scan(root)
-    rows = fpga_show.listed(inventory)
+    rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
     for problem in inventory.problems:
         typer.secho(f"warning: {problem.message}", err=True)
     if output is Format.JSON:
@@ -142,7 +164,7 @@ def program(
 
     programmer = _programmer(root, state_dir, timeout, user_clock)
     with fpga_run.exit_codes():
-        image = Image.of(read_bitstream(bitstream))
+        port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
@@ -176,6 +198,7 @@ def reset(
 
     programmer = _programmer(root, state_dir, timeout)
     with fpga_run.exit_codes():
+        port = _port_meant(root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
     _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
 
@@ -253,6 +276,13 @@ def assign(
         fpga_run.in_time(fme, lambda: programmer.assign(fme, port), timeout)
     told = {"device": fme, "port": port, "outcome": "assigned"}
     _done(output, f"port {port} of {fme} is assigned", told)
+
+
+def _port_meant(root: Path, named: str) -> str:
+    from services.hardware.ports import port_meant  # noqa: PLC0415 - as above
+    from services.hardware.scan import scan  # noqa: PLC0415 - the same
+
+    return port_meant(scan(root), named)
 
 
 def _programmer(

@@ -134,12 +134,15 @@ class BitstreamStorage:
                 if found := function_of(name):
                     yield self._stored(folder / name, interface_id, *found)
 
-    def install(self, source: Path, *, force: bool = False) -> tuple[Path, Outcome]:
+    def install(
+        self, source: Path, *, force: bool = False, dry_run: bool = False
+    ) -> tuple[Path, Outcome]:
         """Copy a file to the place where its function is looked for.
 
         Args:
             source: A GBS or an AOCX.
             force: Whether another file that is there already is replaced.
+            dry_run: Whether only to tell what would come of it.
 
         Returns:
             The place, and what came of it; the same content again changes nothing.
@@ -154,17 +157,14 @@ class BitstreamStorage:
             place = self.folder / stored_name(parse(data))
         except InvalidBitstream as error:
             raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
+        if dry_run:
+            return place, _outcome(place, data, force=force)
         with self._writing(place.parent):
             _remove_halves(place.parent)
-            present = _is_there(place)
-            if present and _same(place, data):
-                return place, Outcome.UNCHANGED
-            if present and not force:
-                raise InvalidSettings(
-                    f"{place} is there already and differs: remove it first, or use --force"
-                )
-            _put(place, data)
-        return place, Outcome.REPLACED if present else Outcome.INSTALLED
+            outcome = _outcome(place, data, force=force)
+            if outcome is not Outcome.UNCHANGED:
+                _put(place, data)
+        return place, outcome
 
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
         """Remove the files of a function, whatever they hold.
@@ -247,6 +247,19 @@ def _is_there(path: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
     return True
+
+
+def _outcome(place: Path, data: bytes, *, force: bool) -> Outcome:
+    """What comes of putting a file there."""
+    if not _is_there(place):
+        return Outcome.INSTALLED
+    if _same(place, data):
+        return Outcome.UNCHANGED
+    if not force:
+        raise InvalidSettings(
+            f"{place} is there already and differs: remove it first, or use --force"
+        )
+    return Outcome.REPLACED
 
 
 def _same(path: Path, data: bytes) -> bool:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from services.domain.devices import Card, Fme, Inventory, Port
-from services.domain.errors import DeviceGone, HardwareError
+from services.domain.errors import DeviceGone, HardwareError, InvalidSettings
+from services.domain.text import listing
 from services.hardware.scan import DRIVERS
 from services.hardware.sysfs import Sysfs
 
@@ -122,6 +123,29 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
     if any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
         return find_engine(inventory, wanted)
     return find_port(inventory, wanted)
+
+
+def port_meant(inventory: Inventory, name: str) -> str:
+    """The name of the port that people mean: an engine stands for its port, if it has one only.
+
+    Raises:
+        DeviceGone: There is no such engine.
+        InvalidSettings: It has several ports, or none.
+    """
+    wanted = device_name(name)
+    if not any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
+        return wanted
+    engine = find_engine(inventory, wanted)
+    ports = [
+        port.name
+        for card in inventory.cards
+        for port in card.ports
+        if _engine_of(inventory, card) == engine
+    ]
+    if len(ports) != 1:
+        has = listing(ports) if ports else "no port"
+        raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
+    return ports[0]
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:

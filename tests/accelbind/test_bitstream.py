@@ -96,6 +96,20 @@ def test_install_as_json_tells_each_outcome(
         assert [each["outcome"] for each in json.loads(out)] == [outcome]
 
 
+def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(
+    capsys: pytest.CaptureFixture[str], gbs: Path, tmp_path: Path
+) -> None:
+    storage = tmp_path / "storage"
+    arguments = ["bitstream", "install", str(gbs), "--storage", str(storage)]
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "(would-be-installed)" in capsys.readouterr().out
+    assert not storage.exists()
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "(unchanged)" in capsys.readouterr().out
+
+
 def test_of_several_files_none_is_installed_if_one_cannot_be(
     capsys: pytest.CaptureFixture[str], gbs: Path, storage: Path, tmp_path: Path
 ) -> None:

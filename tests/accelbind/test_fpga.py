@@ -48,6 +48,31 @@ def test_the_list_has_the_ports_of_virtual_functions_with_their_engine(
     assert (second["number"], second["afuId"], second["healthy"]) == (1, NLB0, True)
 
 
+def test_the_list_may_be_of_one_kind(capsys: pytest.CaptureFixture[str], rack: Rack) -> None:
+    rack.add_card(CardSpec(ports=2))
+    kinds = {
+        kind: {each["kind"] for each in json.loads(run(capsys, rack, "list", *flags)[1])}
+        for kind, *flags in (("fme", "--kind=fme", "-ojson"), ("port", "--kind=port", "-ojson"))
+    }
+    assert kinds == {"fme": {"fme"}, "port": {"port"}}
+
+
+def test_an_engine_stands_for_the_only_port_that_it_has(
+    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
+) -> None:
+    rack.add_card(CardSpec(ports=1))
+    rack.add_card(CardSpec(ports=2))
+    file = tmp_path / "file"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    code, out, _ = run(capsys, rack, "program", "/dev/dfl-fme.0", file, "--dry-run", "-o", "json")
+    assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
+    for command in (("program", "dfl-fme.1", file, "--dry-run"), ("reset", "dfl-fme.1")):
+        code, _, err = run(capsys, rack, *command)
+        assert code == 2
+        assert "dfl-fme.1 has dfl-port.1 and dfl-port.2, and one is needed: name the port" in err
+    assert run(capsys, rack, "reset", "dfl-fme.7")[0] == 4
+
+
 def test_a_card_that_can_not_be_read_is_listed_with_the_reason(
     capsys: pytest.CaptureFixture[str], rack: Rack
 ) -> None:
