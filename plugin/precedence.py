@@ -32,6 +32,10 @@ from services.domain.errors import HardwareError, KubeletError
 LOOK_SECONDS: Final = 0.2
 """Between two looks."""
 
+CALM: Final = 5
+"""How many times longer who is first waits: only a folder that is made anew can change that, and
+before a socket is made in it, it is looked at anyway (`Precedence.claim`)."""
+
 GONE_LOOKS: Final = 15
 """Looks in a row without another's sockets: a restarted kubelet removes them for a moment."""
 
@@ -76,7 +80,7 @@ class Precedence:
         """Looks until cancelled."""
         while True:
             await self._look()
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(self._look_seconds * (CALM if self._first else 1))
 
     async def first(self) -> None:
         """Waits until this plugin is the one that serves."""

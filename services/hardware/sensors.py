@@ -18,6 +18,7 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,17 @@ def _read(
     entry = files.resolve(path)
     if entry is None:
         return _nothing(card, None), None
+    try:
+        within = files.within(entry)
+    except OSError:  # it went just now, or may not be entered
+        return _nothing(card, None), None
+    with closing(within):
+        return _read_within(within, entry, card, layout)
+
+
+def _read_within(
+    files: Sysfs, entry: str, card: Card, layout: _Layout | None
+) -> tuple[CardSensors, _Layout | None]:
     read: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
     registers: list[ErrorRegister] = []
     if card.fme is not None:
