@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
@@ -78,6 +79,12 @@ def one_event_loop() -> Iterator[None]:
     """
     with get_runner("asyncio", {}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own() -> None:
+    """Lets a test log as it comes: one that ran a process's part in here set its level."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture
