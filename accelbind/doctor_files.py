@@ -1,6 +1,5 @@
 """What `accelbind doctor` looks at of a node's files: CDI, bitstreams, the hook, the state."""
 
-import json
 import os
 import stat
 import time
@@ -14,11 +13,15 @@ from accelbind.doctor_node import Node
 from plugin.options import Programming
 from services.domain.cdi import FILE_NAME, KIND
 from services.domain.devices import PluginMode
+from services.domain.documents import BrokenDocument, read_documents
 from services.domain.text import plain
 from services.hardware.bitstreams import BitstreamStorage
 
 MAX_FILE: Final = 4 * 1024 * 1024
 """Bytes of a CDI file: one about a thousand devices has a fifth of that."""
+
+_SUFFIXES: Final = frozenset({".json", ".yaml"})
+"""Of the files that runtimes read; the public plugin writes YAML."""
 
 _READ_SECONDS: Final = 0.6
 """Part of a check's time in which bitstreams are read: each may be as large as a card's flash."""
@@ -51,7 +54,7 @@ class NodeFiles:
         """What is wrong with the CDI files of our kind."""
         options = self.node.options
         folders = [options.cdi_dir] if options.cdi_dir else self._cdi_folders()
-        files = [path for folder in folders for path in _json_files(folder)]
+        files = [path for folder in folders for path in _spec_files(folder)]
         owner: dict[str, Path] = {}
         count = 0
         for path in files:
@@ -191,9 +194,9 @@ class NodeFiles:
             yield ok(str(path))
 
 
-def _json_files(folder: Path) -> list[Path]:
+def _spec_files(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".json")
+        return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -210,11 +213,13 @@ def _read(path: Path) -> dict[str, Any] | Line:
         return unseen(f"{path} can't be read by user {os.geteuid()}", "run it as root")
     if len(data) > MAX_FILE:
         return failed(f"{path} has more than {MAX_FILE} bytes", todo)
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        return failed(f"{path} is no JSON: {plain(str(error), 200)}", todo)
-    return content if isinstance(content, dict) else failed(f"{path} is no CDI file", todo)
+    for document in read_documents(data, types=True):  # JSON is YAML too
+        if isinstance(document, BrokenDocument):
+            told = plain(document.message, 200)
+            return failed(f"{path}, line {document.line}: {told}", todo)
+        if isinstance(document.value, dict):
+            return document.value
+    return failed(f"{path} is no CDI file", todo)
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from services.domain.devices import Card, Inventory, PluginMode, Problem
 from services.domain.errors import KubeletError
 from services.domain.names import DOMAIN, UNIT_RESOURCE
 from services.domain.text import plain
+from services.domain.tree import build_tree
 from services.hardware.scan import Scanner
 from services.kubelet.channel import (
     KUBELET_SOCKET,
@@ -120,9 +121,24 @@ class Node:
         cards = self.inventory().cards
         if not cards:
             yield skipped("there is none")
+        by_card = self._of_devices()
         for card in cards:
-            lines = [*_of_card(card)]
+            lines = [*_of_card(card), *by_card.get(card.name, ())]
             yield from lines or [ok(f"{card.name}: {_described(card)}")]
+
+    def _of_devices(self) -> dict[str, list[Line]]:
+        """What only shows in the devices that cards make, such as a port without an engine."""
+        inventory = self.inventory()
+        told = {problem for card in inventory.cards for _, problem in _problems(card)}
+        found: dict[str, list[Line]] = {}
+        tree = build_tree(inventory, self.mode(), units=self.options.units)
+        for device in (*tree.devices(), *tree.unplaced):
+            for problem in device.reasons:
+                if problem not in told:
+                    told.add(problem)
+                    line = failed(f"{device.card}: {plain(problem.message, 400)}", _todo(problem))
+                    found.setdefault(device.card, []).append(line)
+        return found
 
     def device_nodes(self) -> Iterator[Line]:
         """What is wrong with device nodes."""
