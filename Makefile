@@ -6,6 +6,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 HOOK_DIR ?= dist
+PYINSTALLER := .venv/bin/pyinstaller
 NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
 COVERAGE := $(if $(PYTEST_ARGS),,--cov --cov-branch --cov-fail-under=100)
@@ -18,7 +19,7 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 
 help: ## Show this
 	@echo "accelbind: make <target>"
-	@sed -nE 's/^([a-z]+):.*## /  \1\t/p' Makefile | expand -t 12
+	@sed -nE 's/^([a-z-]+):.*## /  \1\t/p' Makefile | expand -t 12
 
 setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
 	@.ci/venv
@@ -45,8 +46,8 @@ bench: setup ## Measure, and print medians and ratios
 soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
 	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)
 
-hook: setup ## Build the OCI hook as a folder with its own Python: dist/accelbind-hook (HOOK_DIR=...)
-	@.venv/bin/pyinstaller --noconfirm --log-level WARN --onedir --name accelbind-hook \
+hook: $(if $(filter command line,$(origin PYINSTALLER)),,setup) ## Build the OCI hook as a folder with a Python of its own (HOOK_DIR=dist)
+	@$(PYINSTALLER) --noconfirm --log-level WARN --onedir --name accelbind-hook \
 		--distpath $(HOOK_DIR) --workpath $(HOOK_DIR)/.work --specpath $(HOOK_DIR)/.work \
 		$(addprefix --exclude-module ,$(NOT_IN_THE_HOOK)) accelbind/hook.py
 	@rm -rf $(HOOK_DIR)/.work

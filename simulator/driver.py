@@ -235,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--root", type=Path, required=True, help="the rack's folder")
     parser.add_argument("--seconds", type=float, default=0.0, help="how long programming takes")
+    parser.add_argument("--log", type=Path, help="a file that gets the same lines")
     asked = parser.parse_args(arguments)
     ended = threading.Event()
 
@@ -245,8 +246,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, end)
 
     def tell(done: Done) -> None:
-        line = {"what": done.what, "port": done.port, "afuId": done.afu_id}
-        print(json.dumps(line), flush=True)  # noqa: T201 - what the program is asked for
+        line = json.dumps({"what": done.what, "port": done.port, "afuId": done.afu_id})
+        print(line, flush=True)  # noqa: T201 - what the program is asked for
+        if asked.log is not None:
+            with asked.log.open("a") as log:
+                log.write(f"{line}\n")
 
     with DriverStandIn(asked.root, seconds=asked.seconds, told=tell):
         print(json.dumps({"what": "ready"}), flush=True)  # noqa: T201 - the same

@@ -51,6 +51,10 @@ class Api:
         """Creates an object and gives it as the server keeps it."""
         return self._ask("POST", path, obj)
 
+    def delete(self, path: str) -> Json:
+        """Has an object go, and gives what the server says to that."""
+        return self._ask("DELETE", path)
+
     def _ask(self, method: str, path: str, obj: Json | None = None) -> Json:
         asked = request.Request(  # noqa: S310 - the scheme is the kubeconfig's
             self._server + path,

@@ -79,11 +79,11 @@ def refusal(plan: PodPlan, status: Json) -> RenderableType:
     return Group(_as_written(plan), Text(message, style="red"))
 
 
-def checks(done: Checks, seconds: float) -> RenderableType:
-    """The end: how many expectations held, and each that did not."""
+def checks(done: Checks, seconds: float, after: str) -> RenderableType:
+    """The end: how many expectations held, what is left, and each that did not."""
     held = len(done.results) - len(done.failed)
     if not done.failed:
-        text = f"all {held} expectations held, nothing is left running · {seconds:.1f} s"
+        text = f"all {held} expectations held, {after} · {seconds:.1f} s"
         return Panel(Text(text, style="bold green"), border_style="green", expand=False)
     table = _table("expected", "but")
     for what, wrong in done.failed:

@@ -1,7 +1,7 @@
 """Raises the demo's cluster: two nodes with synthetic cards, stand-ins, and the suite on them."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,9 @@ def raise_suite(stage: Stage) -> Suite:
         _start_node(stage, plan, kubeconfig)
     webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
     api = Api(kubeconfig)
-    _register(api, webhook_ports["admission"], issued.ca_certificate)
+    url = f"https://{HOST}:{webhook_ports['admission']}"
+    for path, obj in registrations(url, issued.ca_certificate):
+        api.post(path, obj)
     for plan in cluster.NODES:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
     ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
@@ -80,7 +82,7 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     home = stage.folder / plan.name
     lay_out(home / "root", plan.cards)
     if plan.bitstreams:
-        _install(home, plan)
+        install_bitstreams(home, plan)
         stage.start(driver_of(plan), "simulator.driver", "--root", home / "root")
     node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
     stage.start(
@@ -103,7 +105,7 @@ def driver_of(plan: NodePlan) -> str:
     return f"driver-{plan.name}"
 
 
-def _install(home: Path, plan: NodePlan) -> None:
+def install_bitstreams(home: Path, plan: NodePlan) -> None:
     """Puts a node's bitstreams where its plugin looks for them."""
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
@@ -112,18 +114,25 @@ def _install(home: Path, plan: NodePlan) -> None:
     source.unlink()
 
 
-def _register(api: Api, port: int, authority: Path) -> None:
-    """Puts the mappings and the two webhook configurations into the API server."""
+def registrations(url: str, authority: Path) -> Iterator[tuple[str, Json]]:
+    """What the API server has to know: the mappings and the two webhook configurations.
+
+    Args:
+        url: where the API server reaches the webhook.
+        authority: the CA of the webhook's certificate.
+
+    Yields:
+        The collection's path, and the object.
+    """
     for obj in cluster.mappings():
-        plural = _PLURALS[obj["kind"]]
-        api.post(f"{_API}/namespaces/{cluster.NAMESPACE}/{plural}", obj)
+        yield f"{_API}/namespaces/{cluster.NAMESPACE}/{_PLURALS[obj['kind']]}", obj
     bundle = base64.b64encode(authority.read_bytes()).decode()
     for kind, path in (
         ("MutatingWebhookConfiguration", "mutate"),
         ("ValidatingWebhookConfiguration", "validate"),
     ):
-        configuration = _configuration(kind, f"https://{HOST}:{port}/{path}", bundle)
-        api.post(f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration)
+        configuration = _configuration(kind, f"{url}/{path}", bundle)
+        yield f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration
 
 
 def _configuration(kind: str, url: str, bundle: str) -> Json:

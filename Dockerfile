@@ -1,0 +1,124 @@
+# The images of accelbind, all from one base, for amd64 and arm64 alike:
+#
+#   docker build --target webhook --tag accelbind-webhook .
+#   targets: webhook, plugin, certs, hook-installer
+#
+# BASE is any Debian or Ubuntu with Python 3.11 or newer and its venv module. It is all that is
+# pulled; packages come from the lock files, by hash. BuildKit is not needed.
+ARG BASE=python:3.11-slim-bookworm
+
+# --- What builds; pip goes no further than this ----------------------------------------------------
+FROM $BASE AS build
+# Of somebody's own package index, where there is one.
+ARG PIP_INDEX_URL
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /build
+RUN python3 -m venv /build/tools && python3 -m venv --without-pip /opt/accelbind
+COPY requirements.lock requirements-dev.lock ./
+COPY image/pick_lock.py image/
+RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install \
+        --only-binary :all: --require-hashes --requirement requirements.lock
+RUN python3 image/pick_lock.py requirements-dev.lock hatchling >build.lock \
+    && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
+        --requirement build.lock
+COPY . .
+RUN /build/tools/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir wheels . \
+    && /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install --no-deps \
+        wheels/*.whl \
+    && find /opt/accelbind -name __pycache__ -prune -exec rm -rf {} + \
+    && find /opt/accelbind/bin ! -type d ! -name 'accelbind*' ! -name 'python*' -delete \
+    && /opt/accelbind/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+        /opt/accelbind/lib \
+    && install -D -m 0444 image/health.py /opt/accelbind/share/health.py \
+    && /opt/accelbind/bin/python image/sbom.py requirements.lock \
+        >/opt/accelbind/share/sbom.cdx.json
+
+# The same without what only the plugin and the stand-ins import.
+FROM build AS lean
+RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python uninstall --yes \
+        grpcio protobuf \
+    && /opt/accelbind/bin/python image/sbom.py requirements.lock \
+        >/opt/accelbind/share/sbom.cdx.json
+
+# --- What runs: the base without pip, and what was built --------------------------------------------
+FROM $BASE AS runtime
+RUN python3 -c "import sysconfig; [print(sysconfig.get_path(p)) for p in ('stdlib', 'purelib')]" \
+    | while read -r folder; do \
+        rm -rf "$folder/ensurepip" "$folder"/pip "$folder"/pip-* "$folder"/setuptools* \
+            "$folder"/wheel "$folder"/wheel-* "$folder"/_distutils_hack \
+            "$folder"/distutils-precedence.pth; \
+    done \
+    && rm -rf /usr/local/bin/pip* /usr/local/bin/wheel /usr/share/python-wheels \
+    && echo 'accelbind:x:65532:65532:accelbind:/:/usr/sbin/nologin' >>/etc/passwd \
+    && echo 'accelbind:x:65532:' >>/etc/group \
+    && install -d -o 65532 -g 65532 /tls /cluster /node-af /node-region
+ARG BASE
+ARG VERSION=dev
+ARG REVISION=unknown
+LABEL org.opencontainers.image.vendor="accelbind" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.base.name="$BASE" \
+      dev.accelbind.sbom="/opt/accelbind/share/sbom.cdx.json"
+ENV PATH=/opt/accelbind/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /
+
+FROM runtime AS plugin
+LABEL org.opencontainers.image.title="accelbind-plugin" \
+      org.opencontainers.image.description="Device plugin: a node's FPGAs for its kubelet"
+COPY --from=build /opt/accelbind /opt/accelbind
+EXPOSE 9102
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-I", "/opt/accelbind/share/health.py", "9102"]
+ENTRYPOINT ["accelbind"]
+CMD ["plugin"]
+
+FROM runtime AS webhook
+LABEL org.opencontainers.image.title="accelbind-webhook" \
+      org.opencontainers.image.description="Admission webhook: accelerators by name on Kubernetes"
+COPY --from=lean /opt/accelbind /opt/accelbind
+EXPOSE 8443 9101
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-I", "/opt/accelbind/share/health.py", "9101"]
+ENTRYPOINT ["accelbind"]
+CMD ["webhook"]
+
+FROM runtime AS certs
+LABEL org.opencontainers.image.title="accelbind-certs" \
+      org.opencontainers.image.description="The webhook's certificates, issued and renewed"
+COPY --from=lean /opt/accelbind /opt/accelbind
+EXPOSE 9103
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
+    CMD ["python", "-I", "/opt/accelbind/share/health.py", "9103"]
+ENTRYPOINT ["accelbind"]
+CMD ["certs", "--help"]
+
+# --- The OCI hook: a folder with a Python of its own, which its image copies to the host ------------
+FROM build AS hook
+RUN /opt/accelbind/bin/python image/sbom.py requirements.lock accelbind >hook.cdx.json
+# A Debian Python has its shared library in a package of its own; PyInstaller takes it along.
+RUN apt-get update -qq \
+    && case "$(readlink -f "$(command -v python3)")" in \
+        /usr/bin/*) library="lib$(basename "$(readlink -f /usr/bin/python3)")" ;; \
+        *) library= ;; \
+    esac \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
+        binutils make $library >/dev/null
+RUN python3 image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
+    && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
+        --requirement hook.lock
+RUN make hook PYINSTALLER=/build/tools/bin/pyinstaller HOOK_DIR=/build/dist
+
+FROM runtime AS hook-installer
+LABEL org.opencontainers.image.title="accelbind-hook-installer" \
+      org.opencontainers.image.description="Puts the OCI hook onto a host, whose /opt/accelbind is at /host"
+COPY --from=hook /build/dist/accelbind-hook /opt/accelbind/hook
+COPY --from=hook /build/hook.cdx.json /opt/accelbind/share/sbom.cdx.json
+COPY image/install_hook.py /opt/accelbind/share/install_hook.py
+# It ends when it is done.
+HEALTHCHECK NONE
+ENTRYPOINT ["python3", "-I", "/opt/accelbind/share/install_hook.py"]
+CMD ["/opt/accelbind/hook", "/host/hook"]
