@@ -36,10 +36,12 @@ Folder = Annotated[
 
 
 def settings_of(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any kind
-    """The settings that `certs run` would have, with these flags."""
+    """The settings that `certs run` would have, with these flags; for commands that end."""
     from certs.settings import CertsSettings  # noqa: PLC0415 - only when a command runs
+    from services.runtime import logging  # noqa: PLC0415 - the same
     from services.runtime.settings import load  # noqa: PLC0415 - the same
 
+    logging.configure("warning")  # what is done is printed, and what is odd goes to stderr
     given = {
         key: tuple(value) if isinstance(value, list) else value for key, value in flags.items()
     }

@@ -171,14 +171,14 @@ async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
                 webhook.later(chance)
             if chance.random() < 0.05:
                 keepers[chance.randrange(REPLICAS)] = await cluster.keeper()  # started anew
-    lost = sum(each.keeper.counts.conflicts for each in keepers)
+    lost = sum(seen.code == 409 for seen in api.seen)
     figure(
         f"{renewals} renewals in {rounds} rounds, {len(winners.authorities)} CAs, {lost} conflicts,"
         f" {shaken} handshakes, none refused"
     )
     assert len(set(winners.seen)) == len(winners.seen)
     assert len(winners.authorities) >= 2
-    assert lost > renewals
+    assert lost > renewals, "there was hardly a race"
 
 
 async def a_round(
