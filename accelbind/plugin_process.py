@@ -22,6 +22,7 @@ import sys
 import types
 from typing import Final
 
+from accelbind import __version__
 from plugin.options import PluginOptions
 from services.domain.errors import WorldError
 
@@ -118,7 +119,7 @@ def serve(options: PluginOptions) -> None:
     gc.freeze()  # none of it will be garbage: a search for that would stop a call for all of it
     gc.enable()
     logging.configure(options.log_level, options.log_format)
-    asyncio.run(run(options))
+    asyncio.run(run(options, version=__version__))
 
 
 def _prepare() -> Exception | None:
@@ -131,6 +132,7 @@ def _prepare() -> Exception | None:
     try:
         _share_a_heap()
         _import_structlog()
+        _import_prometheus()
         _spare_models()
         import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
         import services.runtime.logging  # noqa: F401, PLC0415 - the same
@@ -168,6 +170,30 @@ def _import_structlog() -> None:
     finally:
         if absent:
             del sys.modules["rich"]
+
+
+class _Unused(types.ModuleType):
+    """Stands for a module of which nothing will be used, whatever is imported from it."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def _import_prometheus() -> None:
+    """Imports prometheus_client without the servers and clients that it could expose metrics by.
+
+    `services.runtime.metrics` is small; those would cost 2 MiB and 15 ms.
+    """
+    spared = ("http.server", "socketserver", "urllib.request", "wsgiref.simple_server")
+    absent = [name for name in spared if name not in sys.modules]
+    sys.modules |= {name: _Unused(name) for name in absent}
+    try:
+        import prometheus_client  # noqa: F401, PLC0415 - imported for what it does then
+    finally:
+        for name in absent:
+            del sys.modules[name]
 
 
 def _spare_models() -> None:

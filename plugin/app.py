@@ -59,11 +59,12 @@ ANOTHER_PLUGIN: Final = "another plugin"
 log = structlog.get_logger(room="plugin")
 
 
-async def run(options: PluginOptions) -> None:
+async def run(options: PluginOptions, *, version: str = "") -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
         options: What it has to know.
+        version: Its version for `/metrics`, which is looked up unless it is given.
 
     Raises:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
@@ -76,7 +77,7 @@ async def run(options: PluginOptions) -> None:
         loop.add_signal_handler(number, stop.set)
     try:
         async with _connection(options) as connection:
-            plugin = Plugin(options, connection=connection)
+            plugin = Plugin(options, connection=connection, version=version)
             await plugin.run(stop)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,6 +121,7 @@ class Plugin:
         options: What it has to know.
         pods: Where pods and mappings come from, instead of the connection.
         connection: The API server, if it can be reached.
+        version: Its version, if it is known.
     """
 
     def __init__(
@@ -128,10 +130,11 @@ class Plugin:
         pods: PodSource | None = None,
         *,
         connection: "Connection | None" = None,
+        version: str = "",
     ) -> None:
         self._options = options
         self._registry = runtime_metrics.new_registry()
-        runtime_metrics.build_info(self._registry, "plugin")
+        runtime_metrics.build_info(self._registry, "plugin", version)
         self._metrics = PluginMetrics(self._registry)
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)

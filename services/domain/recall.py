@@ -43,8 +43,9 @@ def encode(memory: Memory) -> bytes:
     What has no place, such as a unit, is always there and need not be remembered.
     """
     known = sorted(memory.devices.items())
-    devices = [_told(place, device) for (_, place), device in known if place]
-    return json.dumps({"mode": memory.mode.value, "devices": devices}, indent=0).encode() + b"\n"
+    devices = (json.dumps(_told(place, device)) for (_, place), device in known if place)
+    listed = ",\n".join(devices)  # a line each: an indent would take ten times as long
+    return f'{{"mode": {json.dumps(memory.mode.value)}, "devices": [\n{listed}\n]}}\n'.encode()
 
 
 def _told(place: str, device: Device) -> dict[str, Any]:
