@@ -55,9 +55,12 @@ class Region:
 
 
 def carried(port: Port, records: Records) -> str:
-    """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown."""
+    """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown.
+
+    The id that all OpenCL programs show is no function: any of them may be there.
+    """
     if port.afu_id == OPENCL_AFU:
-        return records.get(port.name, port.afu_id)
+        return records.get(port.name, "")
     return port.afu_id
 
 

@@ -199,6 +199,23 @@ async def test_an_opencl_program_is_known_by_its_record(
         assert len(driver.programmed) == 1
 
 
+async def test_the_id_that_all_opencl_programs_show_is_programmed_each_time(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    """Whoever maps it has a GBS of it, and nobody can tell whether that is what is there."""
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
+    install(storage, OPENCL_AFU)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
+        admitted = await start(kubelet, pods, wants("p", OPENCL_AFU))
+        assert admitted["c"].running
+        assert [each.afu_id for each in driver.programmed] == [OPENCL_AFU]
+
+
 async def test_what_the_namespace_does_not_map_is_not_programmed(
     short_dir: Path,
     rack: Rack,

@@ -53,7 +53,7 @@ class TestRegions:
 
     def test_an_opencl_port_carries_what_was_recorded(self) -> None:
         opencl = port("dfl-port.0", OPENCL_AFU)
-        assert carried(opencl, {}) == OPENCL_AFU
+        assert carried(opencl, {}) == ""
         assert carried(opencl, {"dfl-port.0": PROGRAM}) == PROGRAM
         assert carried(port("dfl-port.0", NLB0), {"dfl-port.0": PROGRAM}) == NLB0
 
@@ -89,6 +89,11 @@ class TestPlan:
 
     def test_a_blank_region_is_programmed(self) -> None:
         assert planned([NLB0], region(0, "")).programmed[0].function == NLB0
+
+    def test_the_id_that_all_opencl_programs_show_is_never_kept(self) -> None:
+        there = region(0, OPENCL_AFU)
+        for records in ({}, {"dfl-port.00": PROGRAM}):
+            assert planned([OPENCL_AFU], there, records=records).kept == ()
 
     def test_an_opencl_program_is_kept_by_its_record_alone(self) -> None:
         there = region(0, OPENCL_AFU)
