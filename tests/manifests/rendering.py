@@ -14,9 +14,15 @@ Json = dict[str, Any]
 
 MANIFESTS = REPOSITORY / "manifests"
 NAMESPACE = "accelbind-system"
-OVERLAYS = ("af", "region", "regiondevel", "aws", "bcom", "cert-manager", "monitoring")
+OVERLAYS = (
+    *("af", "region", "region-hook", "regiondevel", "aws", "bcom"),
+    *("cert-manager", "monitoring"),
+)
 KUSTOMIZATIONS = ("crd", "base", *(f"overlays/{name}" for name in OVERLAYS), "samples")
-COMPONENTS = ("kubelet-root", "nfd", "cdi", "clear-errors", "cert-manager", "monitoring")
+COMPONENTS = (
+    *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook"),
+    *("cert-manager", "monitoring"),
+)
 WORKLOADS = ("Deployment", "DaemonSet")
 
 

@@ -15,7 +15,13 @@ import yaml
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
 from tests.support import accelbind_command, clean_environment
 
-MODES = {"region": "region", "regiondevel": "regiondevel", "aws": "units", "bcom": "bdf"}
+MODES = {
+    "region": "region",
+    "region-hook": "region",
+    "regiondevel": "regiondevel",
+    "aws": "units",
+    "bcom": "bdf",
+}
 
 
 @cache
@@ -72,7 +78,9 @@ def test_the_plugin_understands_its_settings(overlay: str) -> None:
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
     assert beneath(found["pod-logs-dir"], container)
     assert beneath(found["state-dir"], container)
-    assert beneath(found["bitstreams"], container) == (overlay == "region")
+    assert beneath(found["bitstreams"], container) == (found["mode"] == "region")
+    assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
+    assert found["cdi-dir"] is None or beneath(found["cdi-dir"], container)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -105,3 +113,15 @@ def test_the_certificates_are_for_what_the_manifests_name() -> None:
     for name in found["webhook-config"]:
         one(items, "MutatingWebhookConfiguration", name)
         one(items, "ValidatingWebhookConfiguration", name)
+
+
+def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it() -> None:
+    spec = ours("overlays/region-hook")["accelbind-plugin"]
+    (installer,) = spec["initContainers"]
+    (mount,) = installer["volumeMounts"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    target = PurePath(installer["args"][-1]).relative_to(mount["mountPath"])
+    found = settings(container_of("region-hook", "accelbind-plugin"))
+    assert (
+        str(PurePath(volume["hostPath"]["path"]) / target / "accelbind-hook") == found["hook-path"]
+    )

@@ -20,8 +20,9 @@ from tests.manifests.rendering import (
 )
 
 FOLDERS = ("base", *(f"overlays/{name}" for name in OVERLAYS))
-PRIVILEGED = {("overlays/region", "accelbind-plugin")}
-"""The only place where a container is privileged."""
+PROGRAMMING = ("overlays/region", "overlays/region-hook")
+PRIVILEGED = {(folder, "accelbind-plugin", "plugin") for folder in PROGRAMMING}
+"""The only containers that are privileged."""
 LIMITED = ("accelbind-webhook", "accelbind-certs")
 """Whose pods pass the level restricted of the Pod Security Standards."""
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"} | {
@@ -108,9 +109,9 @@ def test_no_image_is_whatever_is_newest() -> None:
                 assert re.fullmatch(r"\d+(\.\d+)*", tag), named(item)
 
 
-def test_only_the_overlay_that_programmes_is_privileged() -> None:
+def test_only_the_overlays_that_programme_are_privileged() -> None:
     found = {
-        (folder, name)
+        (folder, name, container["name"])
         for folder, name, spec in all_pods()
         for container in containers(spec)
         if container["securityContext"].get("privileged")
@@ -144,7 +145,7 @@ def test_a_plugin_that_programmes_nothing_has_no_powers_beside_its_user() -> Non
         for container in containers(spec):
             own = container["securityContext"]
             assert own["readOnlyRootFilesystem"] is True
-            if (folder, name) not in PRIVILEGED:
+            if (folder, name, container["name"]) not in PRIVILEGED:
                 assert own["allowPrivilegeEscalation"] is False
                 assert own["capabilities"] == {"drop": ["ALL"]}
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
@@ -155,15 +156,12 @@ def test_what_of_the_node_is_written_to_is_known() -> None:
     for folder, name, spec in all_pods():
         if name != "accelbind-plugin":
             continue
-        (container,) = spec["containers"]
+        mounts = [mount for each in containers(spec) for mount in each["volumeMounts"]]
         hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
-        assert {mount["name"] for mount in container["volumeMounts"]} == set(hosts)
-        written = {
-            hosts[mount["name"]]
-            for mount in container["volumeMounts"]
-            if not mount.get("readOnly", False)
-        }
-        more = {"/sys"} if folder == "overlays/region" else set()
+        assert {mount["name"] for mount in mounts} == set(hosts)
+        written = {hosts[mount["name"]] for mount in mounts if not mount.get("readOnly", False)}
+        more = {"/sys"} if folder in PROGRAMMING else set()
+        more |= {"/opt/accelbind", "/var/run/cdi"} if folder.endswith("hook") else set()
         assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
         assert "/" not in hosts.values()
 
@@ -176,6 +174,7 @@ def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
             assert set(resources["requests"]) == {"cpu", "memory"}, name
             assert "memory" in resources["limits"], name
             assert "cpu" not in resources["limits"], "it would make answers wait"
+        for container in spec["containers"]:
             ports = {port["name"] for port in container["ports"]}
             for probe, path in (
                 ("startupProbe", "/healthz"),
@@ -215,7 +214,7 @@ def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) 
         port["name"]
         for spec in ours(folder).values()
         for container in containers(spec)
-        for port in container["ports"]
+        for port in container.get("ports", ())
     }
     for service in of_kind(items, "Service"):
         assert any(service["spec"]["selector"].items() <= each.items() for each in labels)
@@ -254,6 +253,6 @@ def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:
         for volume in spec.get("volumes", ()):
             if "secret" in volume:
                 assert name == "accelbind-webhook"
-                assert volume["secret"]["secretName"] == "accelbind-webhook-tls"  # noqa: S105 - a name
+                assert volume["secret"]["secretName"] == "accelbind-webhook-tls"
                 assert {item["key"] for item in volume["secret"]["items"]} == {"tls.crt", "tls.key"}
                 assert volume["secret"]["defaultMode"] == 0o440

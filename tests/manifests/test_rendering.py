@@ -152,14 +152,11 @@ def test_cert_manager_takes_the_place_of_our_certificates_and_of_all_their_right
     serving = one(items, "Certificate", "accelbind-webhook")
     volume = ours("overlays/cert-manager")["accelbind-webhook"]["volumes"][0]
     assert serving["spec"]["secretName"] == volume["secret"]["secretName"]
-    assert (
-        f"accelbind-webhook.{serving['metadata']['namespace']}.svc" in serving["spec"]["dnsNames"]
-    )
+    namespace = serving["metadata"]["namespace"]
+    assert f"accelbind-webhook.{namespace}.svc" in serving["spec"]["dnsNames"]
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = one(items, kind, "accelbind")["metadata"]["annotations"]
-        assert annotations == {
-            "cert-manager.io/inject-ca-from": f"{serving['metadata']['namespace']}/accelbind-webhook"
-        }
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{namespace}/accelbind-webhook"}
 
 
 def test_applying_again_takes_neither_certificates_nor_bundles_away() -> None:

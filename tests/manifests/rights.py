@@ -1,0 +1,98 @@
+"""What the manifests' roles allow, and what real processes asked an API server for."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from simulator.apiserver.paths import parse
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.manifests.rendering import Json, of_kind
+
+VERBS = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, as an API server judges it."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb for one resource, of one rule.
+
+    Attributes:
+        namespace: Where; empty for everywhere.
+        names: Of which objects; empty for all.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str
+    names: frozenset[str]
+
+    def allows(self, ask: Ask) -> bool:
+        """Whether it is enough for a request."""
+        return (
+            (self.verb, self.group, self.resource) == (ask.verb, ask.group, ask.resource)
+            and (not self.namespace or self.namespace == ask.namespace)
+            and (not self.names or ask.name in self.names)
+        )
+
+
+def rights_of(items: list[Json], account: str) -> list[Right]:
+    """What an account may do, each verb and resource apart."""
+    found = []
+    for kind in ("Role", "ClusterRole"):
+        for role in of_kind(items, kind):
+            if role["metadata"]["name"] == account:
+                namespace = role["metadata"].get("namespace", "")
+                found += [right for rule in role["rules"] for right in _split(rule, namespace)]
+    return found
+
+
+def _split(rule: Json, namespace: str) -> Iterator[Right]:
+    names = frozenset(rule.get("resourceNames", ()))
+    for verb in rule["verbs"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield Right(verb, group, resource, namespace, names)
+
+
+def asked(api: ApiServerStandIn) -> set[Ask]:
+    """All that was asked for since the start."""
+    found = set()
+    for seen in api.seen:
+        split = urlsplit(seen.target)
+        target = parse(split.path, api.table)
+        assert target is not None, f"{seen.target} is no object's or list's"
+        verb = VERBS.get(seen.method) or _reading(seen.method, target.name, split.query)
+        resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
+        found.add(Ask(verb, target.resource.group, resource, target.namespace, target.name))
+    return found
+
+
+def _reading(method: str, name: str, query: str) -> str:
+    if method == "POST":
+        return "create"
+    if parse_qs(query).get("watch", ["0"])[0] in ("1", "true"):
+        return "watch"
+    return "get" if name else "list"
+
+
+def beyond(rights: Iterable[Right], asks: Iterable[Ask]) -> set[Ask]:
+    """What was asked for and isn't allowed."""
+    held = list(rights)
+    return {ask for ask in asks if not any(right.allows(ask) for right in held)}
+
+
+def idle(rights: Iterable[Right], asks: Iterable[Ask]) -> set[Right]:
+    """What is allowed and nobody asked for."""
+    made = list(asks)
+    return {right for right in rights if not any(right.allows(ask) for ask in made)}

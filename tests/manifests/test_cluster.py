@@ -1,0 +1,353 @@
+"""The manifests in an API server stand-in, and the real processes that they would start.
+
+The stand-in knows no roles: what the processes ask for is held against the manifests' afterwards.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from plugin.mode import ANNOTATION
+from simulator.apiserver.cel import compile_expression
+from simulator.apiserver.standin import ApiServerStandIn, Options
+from simulator.cards import NLB0, CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered
+from tests.manifests.rights import asked, beyond, idle, rights_of
+from tests.plugin.support import REGION, container, functions, pod
+from tests.simulator.apiserver.support import client_of
+from tests.support import Process, Processes, eventually_async
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
+
+PATIENCE = 40.0
+"""Seconds for a process to start, on a machine that is busy with others."""
+
+WEBHOOK = f"accelbind-webhook.{NAMESPACE}.svc"
+SAMPLES = "accelbind-samples"
+KNOWN = ("Namespace", "Secret", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+CERTIFICATES = ("accelbind-ca", "accelbind-webhook-tls")
+
+
+def seed(api: ApiServerStandIn) -> None:
+    """Puts there what the processes meet of the manifests."""
+    for item in rendered("base"):
+        if item["kind"] in KNOWN:
+            api.put(item)
+
+
+def certs(processes: Processes, api: ApiServerStandIn, folder: Path) -> Process:
+    return processes.accelbind(
+        *("certs", "run", "--kubeconfig", api.kubeconfig_path, "--namespace", NAMESPACE),
+        *("--metrics-port", "0", "--ports-file", folder / "certs.json", "--interval", "1s"),
+        name="certs",
+    )
+
+
+def serving_pair(api: ApiServerStandIn, folder: Path) -> bool:
+    """Mounts the serving Secret as a kubelet would, once it is whole."""
+    secret = api.get("Secret", "accelbind-webhook-tls", NAMESPACE) or {}
+    data: Json = secret.get("data") or {}
+    items = ("tls.crt", "tls.key")
+    if not all(data.get(key) for key in items):
+        return False
+    folder.mkdir(exist_ok=True)
+    for key in items:
+        (folder / key).write_bytes(base64.b64decode(data[key]))
+    return True
+
+
+def bundled(api: ApiServerStandIn) -> bool:
+    return all(
+        hook["clientConfig"].get("caBundle")
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for hook in (api.get(kind, "accelbind", "") or {})["webhooks"]
+    )
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[tuple[ApiServerStandIn, dict[str, str]]]:
+    """A stand-in with the manifests, and where it finds Services."""
+    services: dict[str, str] = {}
+    async with ApiServerStandIn(folder, Options(services=services)) as api:
+        seed(api)
+        yield api, services
+
+
+async def webhook(
+    processes: Processes, api: ApiServerStandIn, folder: Path, services: dict[str, str]
+) -> Process:
+    """The webhook behind its Service, with the certificate of the Secret."""
+    tls, file = folder / "tls", folder / "webhook.json"
+    await eventually_async(lambda: serving_pair(api, tls), timeout=PATIENCE)
+    process = processes.accelbind(
+        *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
+        *("--kubeconfig", api.kubeconfig_path, "--port", "0", "--metrics-port", "0"),
+        *("--ports-file", file, "--drain-seconds", "0"),
+    )
+    ports = await asyncio.to_thread(process.ports, file)
+    services[WEBHOOK] = f"127.0.0.1:{ports['admission']}"
+    await eventually_async(lambda: bundled(api), timeout=PATIENCE)
+    return process
+
+
+async def create(client: httpx2.AsyncClient, item: Json) -> httpx2.Response:
+    """Creates an object of the samples."""
+    group = item["apiVersion"]
+    root = f"/apis/{group}" if "/" in group else f"/api/{group}"
+    if item["kind"] == "Namespace":
+        return await client.post(f"{root}/namespaces", json=item)
+    plural = f"{item['kind'].lower()}s"
+    return await client.post(f"{root}/namespaces/{SAMPLES}/{plural}", json=item)
+
+
+def plain_pod(name: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+    }
+
+
+def asking(name: str, resource: str) -> Json:
+    made = plain_pod(name)
+    made["spec"]["containers"][0]["resources"] = {"limits": {resource: 1}}
+    return made
+
+
+async def test_a_cluster_of_the_manifests_serves_its_samples(
+    tmp_path: Path, processes: Processes
+) -> None:
+    samples = rendered("samples")
+    async with cluster(tmp_path) as (api, services), client_of(api) as client:
+        certs(processes, api, tmp_path)
+        process = await webhook(processes, api, tmp_path, services)
+        for item in samples:
+            if item["kind"] in ("Namespace", "AcceleratorFunction", "FpgaRegion"):
+                created = await create(client, item)
+                assert created.status_code == 201, created.text
+        noted = api.get("AcceleratorFunction", "arria10-nlb0", SAMPLES) or {}
+        assert noted["metadata"]["annotations"]["accelbind.dev/resource"].startswith("af-ce4.d84.")
+
+        pods = of_kind(samples, "Pod")
+        template = one(samples, "Deployment", "loopback")["spec"]["template"]
+        pods.append({"apiVersion": "v1", "kind": "Pod", **template})
+        pods[-1]["metadata"]["name"] = "of-a-deployment"
+        for item in pods:
+            made = await eventually_async(partial(admitted, client, item), timeout=PATIENCE)
+            limits = [each["resources"]["limits"] for each in made["spec"]["containers"]]
+            for each in limits:
+                (name,) = each
+                assert name.startswith(
+                    ("fpga.intel.com/af-", "fpga.intel.com/region-", "b-com.com/")
+                )
+        refused = await create(client, asking("refused", "fpga.intel.com/arria10-nlbo"))
+        assert refused.status_code in (400, 403, 422)
+        assert "arria10-nlb0" in refused.json()["message"], "the nearest name"
+
+        process.kill()
+        assert (await create(client, plain_pod("plain"))).status_code == 201
+        assert (await create(client, asking("lost", "fpga.intel.com/arria10"))).status_code == 500
+        mapping = one(samples, "FpgaRegion", "arria10")
+        path = f"/apis/fpga.intel.com/v2/namespaces/{SAMPLES}/fpgaregions/arria10"
+        labelled = {"metadata": {"labels": {"team": "a"}}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        answer = await client.patch(path, json=labelled, headers=merge)
+        assert answer.status_code == 200, "what leaves the spec as it is needs no webhook"
+        mapping["metadata"]["name"] = "another"
+        assert (await create(client, mapping)).status_code == 500
+
+
+async def admitted(client: httpx2.AsyncClient, item: Json) -> Json | None:
+    """A pod as it was stored; None while the webhook doesn't know the mapping yet."""
+    answer = await create(client, item)
+    return answer.json() if answer.status_code == 201 else None
+
+
+async def test_the_webhook_asks_for_what_its_account_may_and_for_all_of_it(
+    tmp_path: Path, processes: Processes
+) -> None:
+    async with cluster(tmp_path) as (api, services):
+        keeper = certs(processes, api, tmp_path)
+        await eventually_async(lambda: serving_pair(api, tmp_path / "tls"), timeout=PATIENCE)
+        await eventually_async(lambda: bundled(api), timeout=PATIENCE)
+        assert keeper.terminate() == 0
+        others = asked(api)
+        await webhook(processes, api, tmp_path, services)
+        rights = rights_of(rendered("base"), "accelbind-webhook")
+        await eventually_async(
+            lambda: not idle(rights, asked(api) - others), timeout=PATIENCE, what="all in use"
+        )
+        assert beyond(rights, asked(api) - others) == set()
+
+
+async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it(
+    tmp_path: Path, processes: Processes
+) -> None:
+    async with cluster(tmp_path) as (api, _):
+        certs(processes, api, tmp_path)
+        rights = rights_of(rendered("base"), "accelbind-certs")
+        await eventually_async(
+            lambda: bundled(api) and not idle(rights, asked(api)), timeout=PATIENCE
+        )
+        assert beyond(rights, asked(api)) == set()
+        used = {ask.name for ask in asked(api)}
+        assert used == {*CERTIFICATES, "accelbind"}, "each named object is needed"
+
+
+def annotate(api: ApiServerStandIn, mode: str) -> None:
+    metadata = {"name": "n1", "annotations": {ANNOTATION: mode}}
+    api.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": {}})
+
+
+def told(api: ApiServerStandIn, reason: str, count: int) -> bool:
+    return any(each["reason"] == reason and each["count"] >= count for each in api.objects("Event"))
+
+
+async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
+    short_dir: Path, tmp_path: Path, processes: Processes
+) -> None:
+    Rack(short_dir / "root").add_card(CardSpec())
+    (short_dir / "logs").mkdir()
+    async with (
+        cluster(tmp_path) as (api, _),
+        KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
+    ):
+        annotate(api, "region")
+        processes.accelbind(
+            *("plugin", "--root", short_dir / "root", "--kubelet-dir", short_dir / "k"),
+            *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+            *("--kubeconfig", api.kubeconfig_path, "--state-dir", short_dir / "state"),
+            *("--pod-logs-dir", short_dir / "k" / "pod-logs", "--scan-interval", "0.1"),
+        )
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1, timeout=PATIENCE)
+        spec = pod("p", container("c", REGION, 1, functions(NLB0)))
+        api.put(spec)
+        api.put(mapping())
+        await kubelet.settled(await kubelet.admit(spec))
+        for count in (1, 2):
+            annotate(api, "nonsense")
+            await eventually_async(
+                partial(told, api, "ModeAnnotationInvalid", count), timeout=PATIENCE
+            )
+            annotate(api, "region")
+            await eventually_async(
+                lambda: "region" in str(api.get("Node", "n1", "")), timeout=PATIENCE
+            )
+        rights = rights_of(rendered("base"), "accelbind-plugin")
+        await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
+        assert beyond(rights, asked(api)) == set()
+
+
+def mapping() -> Json:
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": {"name": "nlb0", "namespace": "ns"},
+        "spec": {"interfaceId": REGION.partition("region-")[2], "afuId": NLB0, "mode": "region"},
+    }
+
+
+# What the certificates' account may change, by the expressions of its policy
+
+
+def verdict(old: Json, new: Json, user: str) -> bool:
+    """Whether the policy lets an update pass; that the operation is one is the rule's to say."""
+    spec = one(rendered("base"), "ValidatingAdmissionPolicy", "accelbind-certs")["spec"]
+    scope = {"object": new, "oldObject": old, "request": {"userInfo": {"username": user}}}
+    concerned = [compile_expression(each["expression"]) for each in spec["matchConditions"]]
+    if not all(each.holds(scope) for each in concerned):
+        return True
+    return all(compile_expression(each["expression"]).holds(scope) for each in spec["validations"])
+
+
+CERTS = f"system:serviceaccount:{NAMESPACE}:accelbind-certs"
+OTHER_VALUES: dict[str, Any] = {
+    "rules": [],
+    "failurePolicy": "Ignore",
+    "matchPolicy": "Exact",
+    "namespaceSelector": {},
+    "objectSelector": {"matchLabels": {"a": "b"}},
+    "sideEffects": "Unknown",
+    "timeoutSeconds": 30,
+    "admissionReviewVersions": ["v1beta1"],
+    "matchConditions": [{"name": "no", "expression": "false"}],
+    "reinvocationPolicy": "Never",
+}
+
+
+def configuration(kind: str) -> Json:
+    found = one(rendered("base"), kind, "accelbind")
+    for hook in found["webhooks"]:
+        hook.setdefault("objectSelector", {})
+        hook["clientConfig"]["caBundle"] = "b2xk"
+    return found
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_the_certificates_account_may_change_bundles_and_nothing_else(kind: str) -> None:
+    old, new = configuration(kind), configuration(kind)
+    for hook in new["webhooks"]:
+        hook["clientConfig"]["caBundle"] = "bmV3"
+    new["metadata"] |= {
+        "resourceVersion": "2",
+        "generation": 2,
+        "managedFields": [{"manager": "x"}],
+    }
+    assert verdict(old, new, CERTS)
+
+    for field, value in OTHER_VALUES.items():
+        for at, hook in enumerate(old["webhooks"]):
+            for changed in changes(kind, at, field, value):
+                if changed["webhooks"][at] != hook:
+                    assert not verdict(old, changed, CERTS), f"{field} of webhook {at}"
+                    assert verdict(old, changed, "kubernetes-admin"), "others go by RBAC"
+
+
+def changes(kind: str, at: int, field: str, value: object) -> Iterator[Json]:
+    """A configuration with another value of a field, and without the field."""
+    other, without = configuration(kind), configuration(kind)
+    other["webhooks"][at][field] = value
+    without["webhooks"][at].pop(field, None)
+    yield from (other, without)
+
+
+@pytest.mark.parametrize("kind", ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])
+def test_neither_may_it_lead_reviews_elsewhere_nor_add_or_drop_webhooks(kind: str) -> None:
+    old = configuration(kind)
+    elsewhere = configuration(kind)
+    elsewhere["webhooks"][0]["clientConfig"] = {"url": "https://evil.example/"}
+    other_service = configuration(kind)
+    other_service["webhooks"][1]["clientConfig"]["service"]["name"] = "another"
+    fewer, more, none = configuration(kind), configuration(kind), configuration(kind)
+    del fewer["webhooks"][0]
+    more["webhooks"].append(more["webhooks"][0] | {"name": "new.accelbind.dev"})
+    del none["webhooks"]
+    twice = configuration(kind)
+    twice["webhooks"][1] = twice["webhooks"][0]
+    for changed in (elsewhere, other_service, fewer, more, none, twice):
+        assert not verdict(old, changed, CERTS)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("labels", {"a": "b"}),
+        ("annotations", {"cert-manager.io/inject-ca-from": "a/b"}),
+        ("ownerReferences", [{"uid": "1"}]),
+        ("finalizers", ["a.b/c"]),
+    ],
+)
+def test_nor_may_it_change_metadata(field: str, value: object) -> None:
+    old, new = (configuration("MutatingWebhookConfiguration") for _ in range(2))
+    new["metadata"][field] = value
+    assert not verdict(old, new, CERTS)
+    assert not verdict(new, old, CERTS)

@@ -1,0 +1,195 @@
+"""Alerts and the dashboard ask for metrics that the processes have, and say what to do."""
+
+import json
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
+from tests.support import REPOSITORY, Processes, accelbind_command, clean_environment
+from tests.webhook.running import start_webhook
+
+FOLDER = MANIFESTS / "components" / "monitoring"
+OTHERS = {
+    "up",
+    "apiserver_admission_webhook_rejection_count",
+    "apiserver_admission_webhook_fail_open_count",
+}
+"""Prometheus' own and the API server's (kubernetes.io/docs/reference/instrumentation/metrics)."""
+GIVEN = {"job", "instance", "pod", "namespace", "node", "container", "endpoint", "service", "le"}
+"""Labels that scraping adds, and that of a histogram's buckets."""
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+NAME = r"\b(?:accelbind|apiserver)_[a-z_]+|\bup\b"
+SELECTED = re.compile(rf"({NAME})(?:\{{([^}}]*)\}})?")
+LABELS_IN_CODE = re.compile(r"labels=\(([^)]*)\)|^\s+\(((?:\"[a-z_]+\",? ?)+)\),$", re.MULTILINE)
+
+
+def rules() -> list[Json]:
+    rule = one(rendered("overlays/monitoring"), "PrometheusRule", "accelbind")
+    return [each for group in rule["spec"]["groups"] for each in group["rules"]]
+
+
+def dashboard() -> Json:
+    (item,) = of_kind(rendered("overlays/monitoring"), "ConfigMap")
+    assert item["metadata"]["labels"]["grafana_dashboard"] == "1"
+    found: Json = json.loads(item["data"]["accelbind.json"])
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    board = dashboard()
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for variable in board["templating"]["list"]:
+        if "definition" in variable:
+            yield variable["name"], variable["definition"]
+
+
+def scraped(port: int) -> dict[str, str]:
+    """The families of a process and their types."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What the three processes show, as series are called."""
+    folder = tmp_path_factory.mktemp("m")
+    families: dict[str, str] = {}
+    processes = Processes(folder)
+    webhook = start_webhook(folder, mappings={})
+    try:
+        families |= scraped(webhook.metrics_port)
+        (folder / "root" / "sys").mkdir(parents=True)
+        (folder / "k" / "device-plugins").mkdir(parents=True)
+        plugin = processes.accelbind(
+            *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
+            *("--metrics-port", "0", "--ports-file", folder / "plugin.json"),
+        )
+        families |= scraped(plugin.ports(folder / "plugin.json")["metrics"])
+        certs = processes.accelbind(
+            *("certs", "run", "--kubeconfig", unreachable(folder)),
+            *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
+        )
+        families |= scraped(certs.ports(folder / "certs.json")["metrics"])
+    finally:
+        webhook.process.kill()
+        assert list(processes.close()) == []
+    return {
+        name if name.endswith(suffix) else f"{name}{suffix}"
+        for name, kind in families.items()
+        for suffix in SUFFIXES.get(kind, ("",))
+    }
+
+
+def unreachable(folder: Path) -> Path:
+    """A kubeconfig of an API server that isn't there; metrics are."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }
+    (folder / "kubeconfig").write_text(json.dumps(config))
+    return folder / "kubeconfig"
+
+
+def test_every_metric_that_is_asked_for_is_one_that_a_process_shows(known: set[str]) -> None:
+    asked = {
+        name: title
+        for title, expression in expressions()
+        for name, _ in SELECTED.findall(expression)
+    }
+    assert len(asked) > 20
+    assert {name: asked[name] for name in asked if name not in known | OTHERS} == {}
+
+
+def test_every_label_that_is_asked_for_is_one_of_the_code_or_of_scraping() -> None:
+    code = "\n".join(
+        path.read_text()
+        for room in ("webhook", "plugin", "certs")
+        for path in (REPOSITORY / room).glob("*.py")
+    )
+    ours = {
+        name
+        for groups in LABELS_IN_CODE.findall(code)
+        for name in re.findall(r'"([a-z_]+)"', "".join(groups))
+    }
+    assert {"reason", "outcome", "resource", "certificate"} <= ours
+    for title, expression in expressions():
+        used = {
+            label
+            for name, selector in SELECTED.findall(expression)
+            if name not in OTHERS
+            for label in re.findall(r"([a-z_]+)\s*=~?", re.sub(r'"[^"]*"', "", selector))
+        }
+        grouped = re.findall(r"by \(([^)]*)\)", expression)
+        if "apiserver_" not in expression:
+            used |= {label.strip() for each in grouped for label in each.split(",")}
+        assert used <= ours | GIVEN, title
+
+
+def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> None:
+    text = (FOLDER / "runbooks.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    names = [rule["alert"] for rule in rules()]
+    assert sorted(sections) == sorted(names)
+    for rule in rules():
+        path, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert REPOSITORY / path == FOLDER / "runbooks.md"
+        assert anchor == rule["alert"].lower()
+        assert "\n1. " in sections[rule["alert"]], "it says what to do"
+
+
+def test_commands_of_the_runbooks_exist() -> None:
+    text = (FOLDER / "runbooks.md").read_text()
+    found = set(
+        re.findall(r"accelbind ((?:certs|fpga|bitstream|check|devices)(?: [a-z-]+)?)", text)
+    )
+    assert len(found) > 4
+    for command in sorted(found):
+        done = subprocess.run(
+            [*accelbind_command(*command.split()), "--help"],
+            env=clean_environment(),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, command
+
+
+def test_what_alerts_quote_is_a_label_that_their_expression_leaves() -> None:
+    for rule in rules():
+        quoted = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
+        kept = re.findall(r"by \(([^)]*)\)", rule["expr"])
+        if kept:
+            labels = {label.strip() for each in kept for label in each.split(",")}
+            assert quoted <= labels, rule["alert"]
+        elif re.match(r"(absent|max|min)\(", rule["expr"]):
+            assert not quoted, rule["alert"]
+
+
+def test_the_dashboards_panels_have_places_of_their_own() -> None:
+    board = dashboard()
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells

@@ -1,0 +1,61 @@
+"""The samples are what the webhook takes, each as its mode has it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.rendering import MANIFESTS
+from tests.support import accelbind_command, clean_environment
+
+SAMPLES = MANIFESTS / "samples"
+BECOMES = {
+    "af": "fpga.intel.com/af-ce4.d84.",
+    "region": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
+    "regiondevel": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
+    "init-container": "fpga.intel.com/af-ce4.d84.",
+    "deployment": "fpga.intel.com/af-ce4.d84.",
+    "units": "",
+}
+
+
+def explained(sample: Path, mappings: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        accelbind_command("explain", "-f", sample, "--mappings", mappings),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "warning" not in done.stderr
+    return done.returncode, done.stdout
+
+
+def test_every_sample_is_known_here() -> None:
+    assert {path.stem for path in (SAMPLES / "pods").glob("*.yaml")} == set(BECOMES)
+
+
+@pytest.mark.parametrize("name", BECOMES)
+def test_a_sample_is_admitted(name: str) -> None:
+    code, text = explained(SAMPLES / "pods" / f"{name}.yaml", SAMPLES / "mappings")
+    assert code == 0, text
+    wanted = BECOMES[name]
+    assert f"becomes {wanted}" in text if wanted else "admitted unchanged" in text
+    if name == "region":
+        assert "FPGA_AFU_1" in text
+
+
+def test_without_its_mapping_a_sample_is_refused(tmp_path: Path) -> None:
+    code, text = explained(SAMPLES / "pods" / "af.yaml", tmp_path)
+    assert code == 1, text
+
+
+def test_nothing_is_wrong_with_the_mappings() -> None:
+    done = subprocess.run(
+        accelbind_command("check", "mappings", SAMPLES / "mappings"),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
