@@ -4,6 +4,7 @@ import asyncio
 import base64
 import copy
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from accelbind.cli import main
 from accelbind.doctor_access import EXCESSIVE, NEEDED
 from accelbind.doctor_cluster import DEFINITIONS
 from accelbind.doctor_model import Result, State
@@ -547,3 +550,75 @@ async def test_pods_that_failed_for_their_device_are_told(api: ApiServerStandIn)
     api.put(stuck("g", PHYSICAL, phase="Failed", reason="Evicted"))
     result = await looked_at(api, "cluster.failed-pods")
     assert [line.what for line in result.lines] == ["pod default/f has failed for good: it went"]
+
+
+# What stays -------------------------------------------------------------------------------------
+
+IDS = [
+    "node.driver",
+    "node.cards",
+    "node.device-nodes",
+    "node.kubelet",
+    "node.plugin-sockets",
+    "node.checkpoint",
+    "node.pod-resources",
+    "node.pod-logs",
+    "node.access",
+    "node.cdi",
+    "node.bitstreams",
+    "node.state-dir",
+    "node.hook",
+    "node.plugin",
+    "node.devices",
+    "node.permissions",
+    "cluster.api-server",
+    "cluster.definitions",
+    "cluster.workloads",
+    "cluster.other-suites",
+    "cluster.nodes",
+    "cluster.webhooks",
+    "cluster.webhook-rules",
+    "cluster.other-webhooks",
+    "cluster.bundles",
+    "cluster.served",
+    "cluster.mappings",
+    "cluster.pending-pods",
+    "cluster.failed-pods",
+    "cluster.access.webhook",
+    "cluster.access.plugin",
+    "cluster.access.certs",
+]
+
+
+def test_ids_stay_since_scripts_name_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--node", "--cluster", "--root", str(tmp_path), "--kubelet-dir", str(tmp_path / "k")]
+    flags += ["--kubeconfig", str(tmp_path / "absent"), "--metrics-port", "1", "-o", "json"]
+    assert main(["doctor", *flags]) == 1
+    found = [each["id"] for each in json.loads(capsys.readouterr().out)["checks"]]
+    assert found == IDS
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/migration.md", "docs/troubleshooting.md"])
+def test_pages_name_checks_that_there_are(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    named = set(re.findall(r"`((?:node|cluster)\.[a-z.-]+)`", text))
+    assert named - set(IDS) == set()
+    assert named
+
+
+def test_pages_name_objects_and_folders_that_there_are() -> None:
+    text = (REPOSITORY / "docs/migration.md").read_text()
+    for folder in re.findall(r"-k (manifests/[a-z/]+)", text):
+        if not folder.endswith("/"):  # an overlay of which the mode is chosen
+            assert (REPOSITORY / folder / "kustomization.yaml").exists(), folder
+    commands = "\n".join(re.findall(r"^\$ kubectl.*$", text, re.MULTILINE))
+    named = set(re.findall(r"\baccelbind[a-z-]*\b", commands)) - {"accelbind-system"}
+    kept = {
+        each["metadata"]["name"]
+        for path in (REPOSITORY / "manifests/base").glob("*.yaml")
+        for each in yaml.safe_load_all(path.read_text())
+        if each.get("metadata")
+    }
+    assert named - kept == set()
