@@ -26,7 +26,7 @@ from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import Phase, PodState
-from tests.simulator.apiserver.support import PODS, client_of, register
+from tests.simulator.apiserver.support import client_of, register
 from tests.support import Process, Processes, eventually_async
 from tests.webhook.running import Webhook, start_webhook
 
@@ -34,12 +34,16 @@ Json: TypeAlias = dict[str, Any]
 
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 FUNCTIONS = {"nlb0": NLB0, "nlb3": NLB3, "third": "0123456789abcdef0123456789abcdef"}
-"""What namespace default maps, by logical name."""
+"""What the pods' namespace maps, by logical name."""
+
+NAMESPACE = "team"
+"""Where the pods are: not in `default`, where the node's Events are too."""
 
 PATIENCE = 120.0
 """Seconds for what takes some, on a machine that is busy with others."""
 
-EVENTS = "/api/v1/namespaces/default/events"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 
 
 @dataclass
@@ -68,7 +72,9 @@ class RegionCluster:
         await self.http.delete(f"{PODS}/{name}")
         await self.kubelet.until(lambda: self.find(name) is None, PATIENCE)
         await eventually_async(
-            lambda: self.api.get("Pod", name) is None, PATIENCE, what=f"the end of pod {name}"
+            lambda: self.api.get("Pod", name, NAMESPACE) is None,
+            PATIENCE,
+            what=f"the end of pod {name}",
         )
 
     def find(self, name: str) -> PodState | None:
@@ -132,12 +138,17 @@ def pod_of(name: str, container: Json) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"containers": [{"name": "c", "image": "registry.example/app:1", **container}]},
     }
 
 
-def mapping(name: str, afu_id: str, namespace: str = "default") -> Json:
+def namespace(name: str) -> Json:
+    """A namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def mapping(name: str, afu_id: str, namespace: str = NAMESPACE) -> Json:
     """A mapping of a function that is programmed."""
     return {
         "apiVersion": "fpga.intel.com/v2",
@@ -184,6 +195,7 @@ async def region_cluster(
         (folder / name).mkdir()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(ApiServerStandIn(folder / "api"))
+        api.put(namespace(NAMESPACE))
         for name, afu_id in FUNCTIONS.items():
             api.put(mapping(name, afu_id))
         http = await stack.enter_async_context(client_of(api))

@@ -9,11 +9,14 @@ import pytest
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from tests.faults.region_cluster import (
     FUNCTIONS,
+    NAMESPACE,
+    PODS,
     REGION,
     Json,
     RegionCluster,
     bitstream,
     mapping,
+    namespace,
     pod,
     pod_of,
     region_cluster,
@@ -56,6 +59,7 @@ async def test_a_missing_bitstream_is_an_event_on_the_pod_which_starts_once_it_i
     made = await cluster.create(pod("p", ["nlb3"]))
     failed = await told(cluster, "ProgrammingFailed", "p")
     assert failed["involvedObject"]["uid"] == made["metadata"]["uid"]
+    assert failed["metadata"]["namespace"] == NAMESPACE  # which takes rights there
     assert (failed["type"], failed["source"]["component"]) == ("Warning", "accelbind-plugin")
     sentence = (
         f"no bitstream for AFU {NLB3} (interface {A10_INTERFACE}) in"
@@ -91,7 +95,7 @@ def from_config_map(key: str) -> dict[str, Any]:
 
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "in the spec": ({"env": env(UNMAPPED)}, "no AcceleratorFunction of mode region in namespace"),
-    "what another namespace maps": ({"env": env(UNMAPPED[::-1])}, "in namespace default maps that"),
+    "what another namespace maps": ({"env": env(UNMAPPED[::-1])}, "in namespace team maps that"),
     "what is no id": ({"env": env("../../" + NLB3)}, "which is no id"),
     "in the image alone": ({}, "names no function for it"),
     "all variables of a ConfigMap": (
@@ -110,7 +114,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
                 {"name": "FPGA_AFU_2", "value": UNMAPPED},
             ]
         },
-        "no AcceleratorFunction of mode region in namespace default maps that",
+        "no AcceleratorFunction of mode region in namespace team maps that",
     ),
     "twice": ({"env": [*env(NLB0), *env(NLB3)]}, "sets FPGA_REGION_1 twice"),
     "more than it was given": (
@@ -138,7 +142,7 @@ async def test_a_pod_that_never_saw_the_webhook_has_nothing_programmed_whatever_
         assert (await cluster.http.delete(path)).status_code == 200
     for afu_id in (*FUNCTIONS.values(), UNMAPPED, UNMAPPED[::-1]):
         cluster.install(afu_id)
-    cluster.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    cluster.api.put(namespace("other"))
     cluster.api.put(mapping("theirs", UNMAPPED[::-1], "other"))
     for number, (container, why) in enumerate(FORGED.values()):
         name = f"forged-{number}"
@@ -157,7 +161,7 @@ async def test_a_pod_with_forged_variables_is_refused_by_the_webhook(
 ) -> None:
     for asked in (REGION, "fpga.intel.com/nlb0"):
         forged = pod_of("p", {"resources": {"limits": {asked: "1"}}, "env": env(UNMAPPED)})
-        answer = await cluster.http.post("/api/v1/namespaces/default/pods", json=forged)
+        answer = await cluster.http.post(PODS, json=forged)
         assert answer.status_code == 403
         assert "FPGA_AFU_1" in answer.json()["message"]
     assert cluster.kubelet.pods == ()
