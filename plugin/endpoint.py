@@ -193,7 +193,7 @@ class Endpoint:
             resource_name=self.resource,
             options=server.options,
         )
-        async with dial(self._kubelet.socket) as channel:
+        async with self._kubelet.registering, dial(self._kubelet.socket) as channel:
             stub = rpc.RegistrationStub(channel)
             try:
                 first = await first_of(

@@ -23,6 +23,10 @@ from services.kubelet.channel import KUBELET_SOCKET
 LOOK_SECONDS: Final = 0.2
 """Between two looks: a restarted kubelet is seen within this, and registered with soon after."""
 
+AT_ONCE: Final = 4
+"""Registrations under way at once: the kubelet takes them one by one, and each has a channel of its
+own, whose memory the next one gets."""
+
 SETTLED_NS: Final = 1_000_000_000
 """A folder whose time is older than this says by it whether anything has come or gone since."""
 
@@ -61,6 +65,8 @@ class KubeletWatch:
         self.folder = folder
         self.socket = folder / KUBELET_SOCKET
         self.current: Identity | None = None
+        self.registering = asyncio.Semaphore(AT_ONCE)
+        """Held by who registers."""
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
         self._trouble = ""
