@@ -64,8 +64,16 @@ class Worker:
         self._jobs.put(_END)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not _END:
-            _do(*job)
+        while self._next():
+            pass
+
+    def _next(self) -> bool:
+        """Does a call, and holds nothing of it after that: a result may be a whole bitstream."""
+        job = self._jobs.get()
+        if job is _END:
+            return False
+        _do(*job)
+        return True
 
 
 class DaemonExecutor(ThreadPoolExecutor):

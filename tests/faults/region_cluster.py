@@ -110,10 +110,10 @@ class RegionCluster:
         (path,) = self.rack.root.glob(f"sys/class/fpga*/*/{region}/../*-port.*/afu_id")
         return path.read_text().strip()
 
-    def install(self, afu_id: str) -> None:
-        """Puts a function's bitstream where the plugin looks for it."""
+    def install(self, afu_id: str, size: int = 4096) -> None:
+        """Puts a function's bitstream, of so many bytes, where the plugin looks for it."""
         storage = BitstreamStorage(self.folder / "bitstreams")
-        storage.install(bitstream(self.folder, afu_id))
+        storage.install(bitstream(self.folder, afu_id, size))
 
     def restart_plugin(self) -> None:
         """Kills the plugin, whatever it does, and starts another one."""
@@ -158,10 +158,10 @@ def mapping(name: str, afu_id: str, namespace: str = NAMESPACE) -> Json:
     }
 
 
-def bitstream(folder: Path, afu_id: str) -> Path:
-    """A file with a function's bitstream."""
+def bitstream(folder: Path, afu_id: str, size: int = 4096) -> Path:
+    """A file with a function's bitstream, of so many bytes."""
     path = folder / f"{afu_id}.gbs"
-    path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
+    path.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id, size)))
     return path
 
 

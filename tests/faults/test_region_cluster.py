@@ -26,6 +26,7 @@ from tests.support import Processes, eventually_async
 pytestmark = pytest.mark.anyio
 
 UNMAPPED = "deadbeefdeadbeefdeadbeefdeadbeef"
+MEBIBYTES = 1024 * 1024
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
 
@@ -178,3 +179,19 @@ async def test_an_init_container_hands_its_region_on_programmed_once(
     await cluster.create(described)
     assert (await cluster.started("p"))["c"].running
     assert [each.what for each in cluster.driver.done] == ["programmed", "reset", "reset"]
+
+
+async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
+    cluster: RegionCluster,
+) -> None:
+    """Those of large cards have 70 MB, and the plugin has to do with 60."""
+    cluster.install(NLB3, 64 * MEBIBYTES)
+    await cluster.create(pod("p", ["nlb3"]))
+    assert (await cluster.started("p"))["c"].running
+    assert [each.afu_id for each in cluster.driver.programmed] == [NLB3]
+    status = Path(f"/proc/{cluster.plugin.pid}/status")
+
+    def resident() -> float:
+        return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
+
+    await eventually_async(lambda: resident() <= 60, 30, what="the plugin within 60 MiB")

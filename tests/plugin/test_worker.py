@@ -1,11 +1,13 @@
 import asyncio
 import socket
 import threading
+import weakref
 
 import pytest
 
 from plugin.worker import DaemonExecutor, Worker
 from services.domain.errors import HardwareError
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +28,19 @@ async def test_what_a_call_raises_comes_back() -> None:
     with pytest.raises(ValueError, match="no"):
         await worker.run(fail, seconds=5, what="it")
     assert await worker.run(lambda: 1, seconds=5, what="it") == 1
+    worker.close()
+
+
+class Large:
+    """What a call gives, such as a bitstream."""
+
+
+async def test_nothing_is_held_of_a_call_that_is_done() -> None:
+    worker = Worker("w")
+    found = await worker.run(Large, seconds=5, what="it")
+    alive = weakref.ref(found)
+    del found
+    await eventually_async(lambda: alive() is None, what="the end of what a call gave")
     worker.close()
 
 
