@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -250,6 +251,7 @@ def _cluster_checks(
     from accelbind.doctor_access import Access  # noqa: PLC0415 - only in a cluster
     from accelbind.doctor_bundle import Bundles, parse_address  # noqa: PLC0415 - the same
     from accelbind.doctor_cluster import Cluster  # noqa: PLC0415 - the same
+    from accelbind.doctor_definitions import Definitions  # noqa: PLC0415 - the same
     from accelbind.doctor_pods import Pods  # noqa: PLC0415 - the same
     from accelbind.doctor_webhooks import Webhooks  # noqa: PLC0415 - the same
     from services.domain.mutation import Policy  # noqa: PLC0415 - the same
@@ -258,8 +260,8 @@ def _cluster_checks(
     cluster = Cluster(kubeconfig, namespace, prefixes)
     webhooks = Webhooks.of(cluster)
     bundles = Bundles(cluster, webhooks, parse_address(address) if address else None)
-    parts = (cluster, webhooks, bundles, Pods(cluster), Access(cluster))
-    return [check for part in parts for check in part.checks()]
+    parts = (cluster, Definitions(cluster), webhooks, bundles, Pods(cluster), Access(cluster))
+    return [replace(check, grows=True) for part in parts for check in part.checks()]
 
 
 def _chosen(

@@ -44,12 +44,10 @@ class Place:
     Args:
         address: Host and port to connect to.
         name: The name that its certificate must have.
-        certain: Whether an address that doesn't answer us answers nobody.
     """
 
     address: tuple[str, int]
     name: str
-    certain: bool
 
     def __str__(self) -> str:
         host, port = self.address
@@ -132,11 +130,11 @@ class Bundles:
             if not url.hostname:
                 return failed(f"{hook.label} names neither a Service nor a URL", "apply it anew")
             there = self.address or (url.hostname, url.port or HTTPS)
-            return [Place(there, url.hostname, certain=True)]
+            return [Place(there, url.hostname)]
         name, namespace = str(service.get("name")), str(service.get("namespace"))
         server = f"{name}.{namespace}.svc"
         if self.address:
-            return [Place(self.address, server, certain=True)]
+            return [Place(self.address, server)]
         return self._behind(hook, namespace, name, int(service.get("port") or HTTPS), server)
 
     def _behind(
@@ -197,7 +195,7 @@ def _ready(slices: list[Json], port_name: str, server: str) -> Iterator[Place]:
                 continue
             for address in endpoint.get("addresses") or ():
                 for number in numbers:
-                    yield Place((str(address), int(number or HTTPS)), server, certain=False)
+                    yield Place((str(address), int(number or HTTPS)), server)
 
 
 def _shaken(hook: Hook, place: Place, bundle: bytes) -> Line:
@@ -222,7 +220,7 @@ def _shaken(hook: Hook, place: Place, bundle: bytes) -> Line:
         )
     except OSError as error:
         why = str(error.strerror or error)
-        if place.certain or error.errno in _REFUSED:
+        if error.errno in _REFUSED:
             return failed(
                 f"{hook.label}: nobody can be reached on {place}: {why}",
                 "start the webhook; its log tells why it ended",

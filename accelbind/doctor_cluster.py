@@ -1,4 +1,4 @@
-"""What `accelbind doctor` looks at in a cluster: the API server, definitions, workloads, nodes.
+"""What `accelbind doctor` looks at in a cluster: the API server, workloads, nodes.
 
 Each check asks by itself, bounded in time and size, and without the answer of the others. Where the
 API server is out of reach, one check says why, and the others that they couldn't be looked at.
@@ -35,7 +35,6 @@ _NOT_FOUND: Final = 404
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 _MODES: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
-_APPLY_CRD: Final = "kubectl apply --server-side -k manifests/crd"
 _PUBLIC_PLUGINS: Final = ("intel-fpga-plugin", "accelerator-device-plugin", "fpgadeviceplugin")
 
 
@@ -57,7 +56,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self.version = Once(self._version)
-        self.nodes = Once(lambda: self.items("/api/v1/nodes"))
+        self.nodes = Once(lambda: self.items("/api/v1/nodes", keep=_of_node))
 
     # Asking -----------------------------------------------------------------------------------
 
@@ -71,10 +70,22 @@ class Cluster:
         self.reached()
         return self.ask(lambda client: _get(client, path, params))
 
-    def items(self, path: str, **params: str | int) -> list[Json]:
-        """The objects of a list; none where nothing of the kind is served. Raises as `get`."""
+    def items(
+        self, path: str, *, keep: Callable[[Json], Json | None] = dict, **params: str | int
+    ) -> list[Json]:
+        """The objects of a list; none where nothing of the kind is served.
+
+        Args:
+            path: The list's.
+            keep: What of an object is kept, None for nothing: a large cluster has many.
+            params: Query parameters.
+
+        Raises:
+            Unseen: We may not see it.
+            ClusterError: It can't be had.
+        """
         self.reached()
-        return self.ask(lambda client: _items(client, path, params))
+        return self.ask(lambda client: _items(client, path, keep, params))
 
     def post(self, path: str, bodies: Sequence[Json]) -> list[Answer]:
         """What is answered to each of some questions. Raises as `get`."""
@@ -123,7 +134,6 @@ class Cluster:
         """All that this module looks at."""
         return [
             Check("cluster.api-server", "Does the API server answer?", self.api_server),
-            Check("cluster.definitions", "Are both kinds of mappings defined?", self.definitions),
             Check("cluster.workloads", "Do our workloads run?", self.workloads),
             Check("cluster.other-suites", "Is no other FPGA suite left?", self.other_suites),
             Check("cluster.nodes", "Do nodes have accelerators to give?", self.of_nodes),
@@ -145,18 +155,6 @@ class Cluster:
             )
         yield ok(f"it answers, Kubernetes {plain(told) or '(no version told)'}")
 
-    def definitions(self) -> Iterator[Line]:
-        """The custom resource definitions, and whether they are ours."""
-        for plural, expected in DEFINITIONS.items():
-            name = f"{plural}.fpga.intel.com"
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-            found = self.get(path)
-            if found is None:
-                yield failed(f"{name} isn't defined: there can be no mappings", _APPLY_CRD)
-                continue
-            lines = [*_judged(name, found, expected)]
-            yield from lines or [ok(f"{name} is accelbind's")]
-
     def workloads(self) -> Iterator[Line]:
         """Deployments and DaemonSets of ours, and why their pods aren't ready."""
         where = f"/namespaces/{self.namespace}"
@@ -165,7 +163,7 @@ class Cluster:
             for item in self.items(f"/apis/apps/v1{where}/{plural}"):
                 found = True
                 yield _of_workload(kind, item)
-        for pod in self.items(f"/api/v1{where}/pods"):
+        for pod in self.items(f"/api/v1{where}/pods", keep=_unless_ready):
             found = True
             yield from _of_pod(pod)
         if not found:
@@ -222,74 +220,6 @@ class Cluster:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """What a definition of ours says; the tests hold it against the manifests.
-
-    Args:
-        kind: Of its objects.
-        fields: Of `spec`: pattern or values of each.
-        rules: How many CEL rules its `spec` and its name have.
-    """
-
-    kind: str
-    fields: Mapping[str, str | tuple[str, ...]]
-    rules: int
-
-
-DEFINITIONS: Final[Mapping[str, Definition]] = {
-    "acceleratorfunctions": Definition(
-        "AcceleratorFunction",
-        {
-            "afuId": "^[0-9a-f]{8,40}$",
-            "interfaceId": "^[0-9a-f]{8,32}$",
-            "mode": ("af", "region"),
-        },
-        3,
-    ),
-    "fpgaregions": Definition(
-        "FpgaRegion", {"interfaceId": "^[0-9a-f]{8,32}$", "mode": ("regiondevel",)}, 1
-    ),
-}
-
-
-def _judged(name: str, found: Json, expected: Definition) -> Iterator[Line]:
-    spec = found.get("spec") or {}
-    if spec.get("scope") != "Namespaced" or (spec.get("names") or {}).get("kind") != expected.kind:
-        yield failed(f"{name} defines something else than {expected.kind}s", _APPLY_CRD)
-        return
-    served: list[Json] = [one for one in spec.get("versions") or () if one.get("name") == "v2"]
-    version: Json = served[0] if served else {}
-    if not version.get("served"):
-        yield failed(f"{name} doesn't serve version v2, which everything asks for", _APPLY_CRD)
-        return
-    for one in (found.get("status") or {}).get("conditions") or ():
-        if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":
-            yield failed(f"{name}: {one['type']} is not true: {one.get('message')}", _APPLY_CRD)
-    different = [*_differences(version, expected)]
-    if different:
-        yield warning(
-            f"{name} isn't accelbind's ({'; '.join(different)}): it works, but takes mappings"
-            " that no pod can use",
-            f"{_APPLY_CRD}; objects stay as they are",
-        )
-
-
-def _differences(version: Json, expected: Definition) -> Iterator[str]:
-    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    properties = schema.get("properties") or {}
-    spec = properties.get("spec") or {}
-    for name, wanted in expected.fields.items():
-        got = (spec.get("properties") or {}).get(name) or {}
-        said = got.get("pattern") if isinstance(wanted, str) else tuple(got.get("enum") or ())
-        if said != wanted:
-            yield f"spec.{name} takes other values"
-    name_of = ((properties.get("metadata") or {}).get("properties") or {}).get("name") or {}
-    rules = sum(len(each.get("x-kubernetes-validations") or ()) for each in (spec, name_of))
-    if rules < expected.rules:
-        yield "rules are missing"
-
-
 def _of_workload(kind: str, item: Json) -> Line:
     name, status = plain(str(_metadata(item).get("name"))), item.get("status") or {}
     if kind == "DaemonSet":
@@ -305,14 +235,30 @@ def _of_workload(kind: str, item: Json) -> Line:
     return ok(told)
 
 
+def _of_node(node: Json) -> Json:
+    """What is looked at of a node."""
+    metadata, status = _metadata(node), node.get("status") or {}
+    return {
+        "metadata": {name: metadata.get(name) for name in ("name", "annotations")},
+        "status": {name: status.get(name) for name in ("capacity", "allocatable")},
+    }
+
+
+def _unless_ready(pod: Json) -> Json | None:
+    """A pod that should be ready and isn't."""
+    status = pod.get("status") or {}
+    over = status.get("phase") == "Succeeded" or _metadata(pod).get("deletionTimestamp")
+    ready = any(
+        one.get("type") == "Ready" and one.get("status") == "True"
+        for one in status.get("conditions") or ()
+    )
+    return None if over or ready else pod
+
+
 def _of_pod(pod: Json) -> Iterator[Line]:
     """Why a pod isn't ready."""
     status, metadata = pod.get("status") or {}, _metadata(pod)
-    if status.get("phase") == "Succeeded" or metadata.get("deletionTimestamp"):
-        return
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    if (conditions.get("Ready") or {}).get("status") == "True":
-        return
     name = f"pod {plain(str(metadata.get('namespace')))}/{plain(str(metadata.get('name')))}"
     reasons = [*waiting(pod)] or [
         str(one.get("message"))
@@ -343,7 +289,12 @@ async def _get(client: ClusterClient, path: str, params: Mapping[str, str | int]
     return None if body is None else _object(body, path)
 
 
-async def _items(client: ClusterClient, path: str, params: Mapping[str, str | int]) -> list[Json]:
+async def _items(
+    client: ClusterClient,
+    path: str,
+    keep: Callable[[Json], Json | None],
+    params: Mapping[str, str | int],
+) -> list[Json]:
     found: list[Json] = []
     query: dict[str, str | int] = {"limit": PAGE, **params}
     while True:
@@ -351,7 +302,8 @@ async def _items(client: ClusterClient, path: str, params: Mapping[str, str | in
         if body is None:
             return found
         page = _object(body, path)
-        found += [item for item in page.get("items") or () if isinstance(item, dict)]
+        kept = (keep(item) for item in page.get("items") or () if isinstance(item, dict))
+        found += [item for item in kept if item is not None]
         token = (page.get("metadata") or {}).get("continue")
         if not token or len(found) > MAX_OBJECTS:
             return found

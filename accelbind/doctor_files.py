@@ -43,7 +43,7 @@ class NodeFiles:
         """All that this module looks at."""
         return [
             Check("node.cdi", "Can runtimes use our CDI file?", self.cdi),
-            Check("node.bitstreams", "Can all bitstreams be used?", self.bitstreams),
+            Check("node.bitstreams", "Can all bitstreams be used?", self.bitstreams, grows=True),
             Check("node.state-dir", "Is the folder of locks root's alone?", self.state_dir),
             Check("node.hook", "Is the OCI hook where the host looks for it?", self.hook),
         ]

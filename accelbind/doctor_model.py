@@ -34,6 +34,10 @@ class State(StrEnum):
 
 
 _ORDER: Final = tuple(State)
+_HANGS: Final = (
+    "something hangs: the log of the kernel (dmesg) or of the process that is asked may tell;"
+    " --time-limit waits longer"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,14 @@ class Check:
         id: Stable: scripts name it.
         title: What is asked.
         look: Gives the lines; may raise.
+        grows: Whether it takes the longer the more there is to look at: being late is then no
+            sign that something hangs.
     """
 
     id: str
     title: str
     look: Callable[[], Iterable[Line]]
+    grows: bool = False
 
 
 @dataclass(slots=True)
@@ -148,12 +155,12 @@ class Once(Generic[T]):
 class _Run:
     check: Check
     began: float = field(default_factory=time.monotonic)
-    result: Result | None = None
+    lines: list[Line] = field(default_factory=list)
+    seconds: float | None = None
 
     def __call__(self) -> None:
-        lines = _lines_of(self.check)
-        seconds = time.monotonic() - self.began
-        self.result = Result(self.check.id, self.check.title, lines, seconds)
+        _look(self.check, self.lines)
+        self.seconds = time.monotonic() - self.began
 
 
 def run(checks: Sequence[Check], seconds: float) -> list[Result]:
@@ -170,36 +177,49 @@ def run(checks: Sequence[Check], seconds: float) -> list[Result]:
         thread.start()
     for each, thread in zip(runs, threads, strict=True):
         thread.join(max(0.0, each.began + seconds - time.monotonic()))
-    return [each.result or _late(each.check, seconds) for each in runs]
+    return [_result(each, seconds) for each in runs]
 
 
-def _late(check: Check, seconds: float) -> Result:
-    line = failed(
-        f"no answer within {seconds:g} s",
-        "something hangs: the log of the kernel (dmesg) or of the process that is asked may tell;"
-        " --time-limit waits longer",
-    )
-    return Result(check.id, check.title, [line], seconds)
+def _result(run: _Run, seconds: float) -> Result:
+    """What came of a check, with what it said before it was late."""
+    lines = [*run.lines]
+    if run.seconds is None:
+        told = f"no answer within {seconds:g} s"
+        if run.check.grows:
+            lines.append(unseen(told, "--time-limit waits longer"))
+        else:
+            lines.append(failed(told, _HANGS))
+    return Result(run.check.id, run.check.title, lines, run.seconds or seconds)
 
 
-def _lines_of(check: Check) -> list[Line]:
-    lines: list[Line] = []
+def _look(check: Check, lines: list[Line]) -> None:
+    """Adds what a check says to lines, whatever happens."""
     try:
         for line in check.look():
             lines.append(line)
             if len(lines) == MAX_LINES:
                 lines.append(unseen(f"only the first {MAX_LINES} are shown"))
                 break
-    except Unseen as error:
-        lines.append(unseen(str(error)))
-    except PermissionError as error:
-        lines.append(unseen(f"{error.filename}: no permission", "run it as root"))
-    except AccelbindError as error:
-        lines.append(failed(str(error), "mend that, and look again"))
-    except OSError as error:
+        else:
+            if not lines:
+                lines.append(ok("nothing is wrong"))
+    except Exception as error:  # noqa: BLE001 - what is wrong with one check must not hide others
+        lines.append(_told(error))
+
+
+def _told(error: Exception) -> Line:
+    """What an error says of what a check looked at."""
+    if isinstance(error, Unseen):
+        return unseen(str(error))
+    denied = error if isinstance(error, PermissionError) else error.__cause__
+    if isinstance(denied, PermissionError):
+        return unseen(f"{denied.filename or error}: no permission", "run it as root")
+    if isinstance(error, AccelbindError):
+        return failed(str(error), "mend that, and look again")
+    if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        lines.append(failed(f"{where}{error.strerror or error}", "mend that, and look again"))
-    except Exception as error:  # noqa: BLE001 - a mistake in one check must not hide the others
-        told = f"accelbind has made a mistake here: {type(error).__name__}: {error}"
-        lines.append(unseen(told, "the other checks count; please report this one"))
-    return lines or [ok("nothing is wrong")]
+        return failed(f"{where}{error.strerror or error}", "mend that, and look again")
+    return unseen(
+        f"accelbind has made a mistake here: {type(error).__name__}: {error}",
+        "the other checks count; please report this one",
+    )

@@ -36,7 +36,8 @@ from services.kubelet.podresources import holdings
 CONNECT_SECONDS: Final = 2.0
 
 OURS: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
-_PUBLIC: Final = re.compile(r"fpga\.intel\.com-.*\.sock|.*accelerator.*\.sock")
+# Of the public suite, by resource; of the b<>com plugin
+_PUBLIC: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
 _RESOURCES: Final = (f"{DOMAIN}/", UNIT_RESOURCE)
 _NODE_REASONS: Final = "node-"
 
@@ -234,7 +235,11 @@ class Node:
         path = pod_resources_socket(self.options.kubelet_dir)
         match listens(path):
             case "":
-                found = asyncio.run(holdings(path, seconds=CONNECT_SECONDS * 2))
+                try:
+                    found = asyncio.run(holdings(path, seconds=CONNECT_SECONDS * 2))
+                except KubeletError as error:
+                    yield failed(str(error), "restart the kubelet; its log: journalctl -u kubelet")
+                    return
                 count = sum(each.resource.startswith(_RESOURCES) for each in found)
                 yield ok(f"{path} answers: {count} holdings of ours")
             case "missing":

@@ -14,6 +14,7 @@ import yaml
 from accelbind.doctor_access import NEEDED, Access
 from accelbind.doctor_bundle import Bundles
 from accelbind.doctor_cluster import Cluster
+from accelbind.doctor_definitions import Definitions
 from accelbind.doctor_model import Result, run
 from accelbind.doctor_pods import Pods
 from accelbind.doctor_webhooks import Webhooks
@@ -152,7 +153,10 @@ def looked(
     """What comes of the checks of a cluster, by id; for a thread."""
     cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",))
     webhooks = Webhooks.of(cluster)
-    parts = (cluster, webhooks, Bundles(cluster, webhooks, address), Pods(cluster), Access(cluster))
+    parts = (
+        *(cluster, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
+        *(Pods(cluster), Access(cluster)),
+    )
     checks = [check for part in parts for check in part.checks() if check.id.startswith(only)]
     return {result.id: result for result in run(checks, 60)}
 

@@ -16,7 +16,7 @@ import yaml
 
 from accelbind.cli import main
 from accelbind.doctor_access import EXCESSIVE, NEEDED
-from accelbind.doctor_cluster import DEFINITIONS
+from accelbind.doctor_definitions import DEFINITIONS
 from accelbind.doctor_model import Result, State
 from accelbind.doctor_webhooks import Hook, _judged
 from certs.folder import issue
@@ -313,6 +313,10 @@ async def test_a_webhook_that_is_away(api: ApiServerStandIn, tmp_path: Path) -> 
         pass
     result = await served(api, port, bundle)
     assert (result.state, "nobody can be reached" in told(result)) == (State.FAILED, True)
+    for each in cluster.configurations("https://nowhere.invalid", bundle):
+        api.put(each)
+    result = await looked_at(api, "cluster.served")
+    assert (result.state, "from here" in told(result)) == (State.UNSEEN, True)
 
 
 async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_path: Path) -> None:
@@ -572,10 +576,10 @@ IDS = [
     "node.devices",
     "node.permissions",
     "cluster.api-server",
-    "cluster.definitions",
     "cluster.workloads",
     "cluster.other-suites",
     "cluster.nodes",
+    "cluster.definitions",
     "cluster.webhooks",
     "cluster.webhook-rules",
     "cluster.other-webhooks",

@@ -441,9 +441,12 @@ def test_no_check_hides_another() -> None:
     for_ever = threading.Event()
 
     def hang() -> Iterator[Line]:
+        yield ok("first")
         for_ever.wait()
         yield ok("after")
 
+    denied = KubeletError("it can't be read")
+    denied.__cause__ = PermissionError(13, "Permission denied", "/checkpoint")
     checks = [
         Check("a", "", hang),
         Check("b", "", crash),
@@ -453,14 +456,19 @@ def test_no_check_hides_another() -> None:
         Check("f", "", refuse(OSError(5, "Input/output error", "/sys/x"))),
         Check("g", "", list),
         Check("h", "", lambda: [ok("x")] * 10_000),
+        Check("i", "", hang, grows=True),
+        Check("j", "", refuse(denied)),
     ]
     results = {result.id: result for result in run(checks, 0.5)}
     for_ever.set()
     states = {key: result.state.value for key, result in results.items()}
-    assert "".join(states) == "abcdefgh"
-    assert [states[each] for each in "abcdefgh"] == [
-        *("failed", "unseen", "failed", "failed", "unseen", "failed", "ok", "unseen")
+    assert "".join(states) == "abcdefghij"
+    assert [*states.values()] == [
+        *("failed", "unseen", "failed", "failed", "unseen", "failed", "ok", "unseen"),
+        *("unseen", "unseen"),
     ]
+    assert "/checkpoint: no permission" in told(results["j"])
+    assert "ok: first" in told(results["i"]), "what was seen before is told"
     assert "no answer within 0.5 s" in told(results["a"])
     assert "ok: before" in told(results["b"])
     assert "accelbind has made a mistake here: ZeroDivisionError: oh" in told(results["b"])
