@@ -20,13 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
 
 from services.domain.documents import BrokenDocument, read_documents
 from services.domain.errors import InvalidSettings, WorldError
@@ -106,34 +100,15 @@ def _split_commas(value: object) -> object:
 CommaSeparated = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Base of every process's settings; fill it with `load`, not from thin air.
 
-    Constructed directly (tests, defaults) it reads neither environment nor files.
+    It reads neither environment nor files itself: `load` does, to know who said what.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX,
-        env_ignore_empty=True,
-        enable_decoding=False,
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic's
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands over: it merges the sources itself, to know who said what."""
-        return (init_settings,)
 
     def _with_origins(self, origins: Mapping[str, str]) -> Self:
         self._origins = dict(origins)
@@ -238,9 +213,8 @@ def _from_environment(model: type[Settings], environ: Mapping[str, str]) -> dict
             near = _nearest(field, known)
             hint = f"; did you mean {PREFIX}{near.upper()}?" if near else ""
             raise InvalidSettings(f"the environment variable {variable} is no setting{hint}")
-    source = EnvSettingsSource(model)
-    source.env_vars = {name.lower(): value for name, value in ours.items() if value}
-    return source()
+    given = {name.removeprefix(PREFIX).lower(): value for name, value in ours.items() if value}
+    return {name: value for name, value in given.items() if name in model.model_fields}
 
 
 def _from_file(model: type[Settings], config: Path | None) -> dict[str, object]:
