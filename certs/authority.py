@@ -163,7 +163,7 @@ def check_authority(authority: Authority, now: datetime) -> None:
     certificate = authority.certificate
     if certificate.public_key() != authority.key.public_key():
         raise CertificateError("the CA's key does not belong to its certificate")
-    if not _may_sign(certificate):
+    if not may_sign(certificate):
         raise CertificateError("the certificate is not a CA's (basicConstraints, keyUsage)")
     if certificate.not_valid_before_utc > now:
         raise CertificateError(f"the CA is not valid before {certificate.not_valid_before_utc}")
@@ -231,7 +231,8 @@ def _identifier_of(authority: Authority) -> x509.SubjectKeyIdentifier:
         return x509.SubjectKeyIdentifier.from_public_key(authority.key.public_key())
 
 
-def _may_sign(certificate: x509.Certificate) -> bool:
+def may_sign(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is a CA's, as strict clients see it."""
     try:
         extensions = certificate.extensions
         return (

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from certs.clock import ClusterClock
 from certs.contents import Contents, cluster_client, from_cluster
 from certs.keeper import ATTEMPTS, Keeper, Orders, Outcome
-from certs.reading import bundle_pem
+from certs.reading import bundle_pem, names_of, signer_of
 from certs.settings import CertsSettings
+from certs.trust import Rules
 from services.cluster.client import ClusterClient
 from services.cluster.named_object import Conflict
 from services.cluster.webhook_configs import PLURALS, put_bundle, read_configuration
@@ -30,8 +32,10 @@ async def renew(
         ClusterError: The API server is away or says no, or the bundle can't be put in.
     """
     orders = Orders(authority=authority, serving=not authority)
-    keeper = Keeper(settings.places, settings.rules, ClusterClock(), orders)
     async with cluster_client(settings.kubeconfig) as client:
+        held = await from_cluster(client, settings.places)
+        rules = _with_names(settings.rules, held)
+        keeper = Keeper(settings.places, rules, ClusterClock(), orders)
         outcome = await keeper.round(client)
         _refuse_problems(outcome)
         if outcome.moving:
@@ -98,6 +102,14 @@ async def _inject(
         )
     changed = [one.name for one in found if await put_bundle(client, one, bundle, places.owner)]
     return [one.name for one in found], changed
+
+
+def _with_names(rules: Rules, held: Contents) -> Rules:
+    """Also the names that the certificate has now, which `certs run` may have been told."""
+    if signer_of(held.chain, held.authorities) is None:
+        return rules
+    names = dict.fromkeys((*rules.names, *names_of(held.chain[0])))
+    return replace(rules, names=tuple(names))
 
 
 def _refuse_problems(outcome: Outcome) -> None:

@@ -15,8 +15,9 @@ what it has signed serves until step 2, and nothing new is signed with it.
 What else may be found is repaired, and `reasons` say how: a Secret that is empty, a key or a
 certificate that is missing, garbled or of another pair, a CA that has ended or was put there by
 hand. A CA that the configurations trust and that has signed what is served now is kept as an old
-one, wherever it came from: that carries over from certificates made by other means. Refused is only
-a key that is whole and can't be used: it is somebody's, and isn't ours to overwrite.
+one, wherever it came from: that carries over from certificates made by other means. Refused are a
+key that is whole and can't be used, and a pair that is no CA's: they are somebody's, and not ours
+to overwrite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from certs.authority import (
     check_authority,
     key_pem,
     make_authority,
+    may_sign,
     sign_authority,
 )
 from certs.reading import (
@@ -205,6 +207,11 @@ def _pair(data: Mapping[str, bytes], rules: Rules, now: datetime, *, force: bool
 def _whole(authority: Authority, rules: Rules, now: datetime, *, force: bool) -> Step:
     """A pair that is there: itself, or a new one where it is none or due."""
     certificate = authority.certificate
+    if certificate.public_key() == authority.key.public_key() and not may_sign(certificate):
+        raise CertificateError(
+            "the certificate in ca.crt belongs to ca.key but is not a CA's (basicConstraints,"
+            " keyUsage): put in a CA's, or take ca.key and ca.crt out to have a new CA made"
+        )
     try:
         check_authority(authority, now)
     except CertificateError as error:

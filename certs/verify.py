@@ -110,6 +110,7 @@ def served_by(url: str, server_name: str, authorities: Sequence[x509.Certificate
     except OSError as error:  # ssl.SSLError and TimeoutError are some
         return Served(None, f"no TLS with {url}: {_reason(error)}")
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: any CA in the bundle will do
     try:
         trusting.load_verify_locations(cadata=bundle_pem(authorities).decode())
         with (

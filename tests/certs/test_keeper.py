@@ -16,9 +16,9 @@ from certs.authority import (
     parse_names,
 )
 from certs.keeper import Orders
-from certs.reading import certificates_in, signed
+from certs.reading import certificates_in, names_of, signed
 from services.domain.errors import CertificateError, ClusterError
-from simulator.apiserver.http_server import Request
+from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     CA,
@@ -372,3 +372,76 @@ async def test_replicas_that_start_in_the_same_instant_agree(cluster: Cluster) -
     assert sum(each.keeper.counts.written["ca"] for each in keepers) == 1
     assert sum(each.keeper.counts.written["serving"] for each in keepers) == 1
     assert puts(cluster.api)
+
+
+async def test_a_pair_that_is_no_cas_is_refused_and_not_overwritten(cluster: Cluster) -> None:
+    api = cluster.api
+    authority = make_authority(cluster.clock.now(), timedelta(days=100))
+    pair = issue_serving(authority, parse_names([HOST]), cluster.clock.now(), timedelta(days=50))
+    edit_secret(api, CA, ca_crt=certificate_pem(pair.certificate), ca_key=key_pem(pair.key))
+    with pytest.raises(CertificateError, match=r"not a CA's.*take ca\.key and ca\.crt out"):
+        await (await cluster.keeper()).round()
+    assert secret(api, CA)["ca.key"] == key_pem(pair.key)
+
+
+async def test_what_serves_stays_while_nobody_may_look_at_the_configurations(
+    cluster: Cluster,
+) -> None:
+    """Whether its CA is trusted can't be told then, and a new one could not be made known."""
+    api, clock = cluster.api, cluster.clock
+    await (await cluster.keeper()).round()
+    shown = serving(api)
+    edit_secret(api, CA, ca_crt=None, ca_key=None)
+    keeper = await cluster.keeper()
+
+    def of_configurations(request: Request) -> bool:
+        return "webhookconfigurations" in request.path
+
+    with api.faults.failing(403, matches=of_configurations):
+        outcome = await keeper.round()
+        clock.pass_(minutes=5)
+        await keeper.round()
+    assert len(outcome.problems) == 2
+    assert serving(api) == shown
+    await keeper.round()
+    assert serving(api) == shown
+    assert any(signed(shown, one) for one in the_bundle(api))
+    clock.pass_(minutes=2)
+    await keeper.round()
+    assert signed(serving(api), the_bundle(api)[0])
+
+
+async def test_a_certificate_that_lacks_a_name_is_renewed_at_once(cluster: Cluster) -> None:
+    api = cluster.api
+    await (await cluster.keeper()).round()
+    cluster.rule(names=parse_names([HOST, "other.svc"]))
+    await (await cluster.keeper()).round()
+    assert [name.value for name in names_of(serving(api))] == [HOST, "other.svc"]
+    longer = serving(api)
+    cluster.rule(names=parse_names([HOST]))
+    await (await cluster.keeper()).round()
+    assert serving(api) == longer, "replicas of two versions would undo each other's work"
+
+
+async def test_an_answer_that_got_lost_is_no_harm(cluster: Cluster) -> None:
+    """The write has happened, and whoever wrote doesn't know."""
+    api = cluster.api
+    keeper = await cluster.keeper()
+    await keeper.round()
+    cluster.clock.pass_(days=61)
+    write = api._api.handle
+    lost: list[Request] = []
+
+    async def lose_the_first_put(request: Request) -> Response:
+        answer = await write(request)
+        if request.method == "PUT" and not lost:
+            lost.append(request)
+            return Response(504, b"{}")
+        return answer
+
+    api._server.handler = lose_the_first_put
+    with pytest.raises(ClusterError, match="answers 504"):
+        await keeper.round()
+    written = serving(api)
+    await keeper.round()
+    assert serving(api) == written
