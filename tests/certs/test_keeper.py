@@ -445,3 +445,35 @@ async def test_an_answer_that_got_lost_is_no_harm(cluster: Cluster) -> None:
     written = serving(api)
     await keeper.round()
     assert serving(api) == written
+
+
+async def test_a_replica_that_was_held_up_undoes_nothing(cluster: Cluster) -> None:
+    """It has read an empty bundle and the CA of that time, and writes when another one counts."""
+    api, clock = cluster.api, cluster.clock
+    late, quick = await cluster.keeper(), await cluster.keeper()
+    await quick.round()
+    old = the_bundle(api)
+    api.put(configuration(MUTATING))
+    answer = api._api.handle
+    held, free = asyncio.Event(), asyncio.Event()
+
+    async def hold_the_first_put(request: Request) -> Response:
+        if request.method == "PUT" and not held.is_set():
+            held.set()
+            await free.wait()
+        return await answer(request)
+
+    api._server.handler = hold_the_first_put
+    working = asyncio.ensure_future(late.round())
+    await asyncio.wait_for(held.wait(), 10)
+    forced = await cluster.keeper(Orders(authority=True))
+    for _ in range(3):
+        await forced.round()
+        clock.pass_(minutes=1)
+    new = the_bundle(api)
+    assert new != old
+    assert signed(serving(api), new[0])
+    free.set()
+    await asyncio.wait_for(working, 10)
+    assert late.keeper.counts.conflicts == 1
+    assert the_bundle(api) == new
