@@ -17,6 +17,7 @@ from services.cluster.client import Answer, BadStatus, ClusterClient, load_confi
 from services.domain.devices import PluginMode
 from services.domain.errors import ClusterError
 from services.domain.mapping_check import add_advertised
+from services.domain.names import UNIT_RESOURCE
 from services.domain.text import plain
 
 T = TypeVar("T")
@@ -201,7 +202,7 @@ class Cluster:
                     f"node {name} is annotated {MODE_ANNOTATION}={plain(str(mode))}, no mode",
                     f"kubectl annotate node {name} --overwrite {MODE_ANNOTATION}=af",
                 )
-            amounts = add_advertised({}, node, self.prefixes)
+            amounts = add_advertised({}, node, (*self.prefixes, UNIT_RESOURCE))
             gone = sorted(resource for resource, count in amounts.items() if not count)
             if gone:
                 yield warning(

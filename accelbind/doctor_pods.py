@@ -61,7 +61,7 @@ class Pods:
         """Pods that ask for ours and don't start."""
         totals: dict[str, int] = {}
         for node in self.cluster.nodes():
-            add_advertised(totals, node, self.cluster.prefixes)
+            add_advertised(totals, node, (*self.cluster.prefixes, UNIT_RESOURCE))
         waiters = 0
         for pod in self.cluster.items("/api/v1/pods", fieldSelector="status.phase=Pending"):
             asked = _asked(pod, self.cluster.prefixes)

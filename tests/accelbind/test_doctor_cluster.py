@@ -531,20 +531,24 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
         stuck("queued", PHYSICAL, conditions=[scheduling]),
         stuck("refused", PHYSICAL, node="n1", containerStatuses=[{"name": "c", "state": state}]),
         stuck("starting", PHYSICAL, node="n1"),
+        stuck("units", "b-com.com/accelerator"),
         stuck("plain", "example.com/gpu"),
     ):
         api.put(each)
     result = await looked_at(api, "cluster.pending-pods")
     found = {line.what.split()[1].partition("/")[2]: line for line in result.lines}
-    assert set(found) == {"logical", "unknown", "broken", "queued", "refused"}
+    assert set(found) == {"logical", "unknown", "broken", "queued", "refused", "units"}
     assert "no webhook has replaced" in found["logical"].what
     assert "which no node knows" in found["unknown"].what
     assert "no node has a healthy one" in found["broken"].what
     assert "Insufficient" in found["queued"].what
     assert "no bitstream for AFU" in found["refused"].what
+    assert "which no node knows" in found["units"].what
     states = {name: line.state for name, line in found.items()}
     assert states.pop("queued") is State.WARNING
     assert set(states.values()) == {State.FAILED}
+    api.put(node_with("n2", {"b-com.com/accelerator": "40"}))
+    assert "of which nodes have 40" in told(await looked_at(api, "cluster.pending-pods"))
 
 
 async def test_pods_that_failed_for_their_device_are_told(api: ApiServerStandIn) -> None:

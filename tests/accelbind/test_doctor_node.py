@@ -30,7 +30,7 @@ from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, running, settings
+from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.support import (
     REPOSITORY,
@@ -119,16 +119,18 @@ def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.Com
     )
 
 
-async def test_a_node_that_is_well_has_no_red_line(short_dir: Path) -> None:
+@pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.UNITS])
+async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: PluginMode) -> None:
     rack = Rack(short_dir / "root")
     rack.add_card(CardSpec())
     rack.add_card(CardSpec(driver="opae"))
     (short_dir / "k/pod-logs").mkdir(parents=True)
-    async with (
-        KubeletStandIn(short_dir / "k", node_name="n1") as kubelet,
-        running(settings(short_dir, cdi_dir=short_dir / "cdi")),
-    ):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
+    source = short_dir / "new.gbs"
+    source.write_bytes(make_gbs(A10_INTERFACE, NLB0, b"raw"))
+    BitstreamStorage(short_dir / "bitstreams").install(source)
+    options = settings(short_dir, mode, cdi_dir=short_dir / "cdi", units=2)
+    async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet, running(options, Pods()):
+        await kubelet.until(lambda: [*kubelet.allocatable.values()] == [2])
         ports = short_dir / "ports"
         await eventually_async(ports.exists)
         port = json.loads(ports.read_text())["metrics"]
@@ -142,6 +144,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path) -> None:
         ]
         flags += ["--pod-logs-dir", short_dir / "k/pod-logs", "--cdi-dir", short_dir / "cdi"]
         flags += ["--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--node"]
+        flags += ["--bitstreams", short_dir / "bitstreams", "--state-dir", short_dir / "state"]
         done = await asyncio.to_thread(ask, *flags)
     assert done.stderr == ""
     document = json.loads(done.stdout)
@@ -149,7 +152,11 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path) -> None:
     assert wrong == []
     assert (done.returncode, document["ok"], document["counts"]["failed"]) == (0, True, 0)
     states = {each["id"]: each["state"] for each in document["checks"]}
-    must_be_seen = {"driver", "cards", "kubelet", "plugin-sockets", "plugin", "devices", "cdi"}
+    must_be_seen = {"kubelet", "plugin-sockets", "plugin", "devices", "permissions", "access"}
+    if mode is not PluginMode.UNITS:
+        must_be_seen |= {"driver", "cards", "device-nodes", "cdi", "bitstreams"}
+    if mode is PluginMode.REGION:
+        must_be_seen |= {"state-dir"}
     assert {states[f"node.{name}"] for name in must_be_seen} == {"ok"}
     assert all(
         set(each) == {"id", "title", "state", "seconds", "lines"} for each in document["checks"]
