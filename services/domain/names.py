@@ -66,7 +66,9 @@ def check_id(text: str, *, what: str, lengths: range) -> str:
     Raises:
         InvalidName: it isn't hex, or not that long.
     """
-    text_id = text if _HEX.fullmatch(text) else canonical_id(text)
+    if len(text) in lengths and _HEX.fullmatch(text):
+        return text  # as nearly all are, of which there may be 100 000
+    text_id = canonical_id(text)
     if len(text_id) in lengths and _HEX.fullmatch(text_id):
         return text_id
     raise InvalidName(
