@@ -15,7 +15,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test lint format bench soak hook lock proto clean
+.PHONY: help setup demo test test-compose lint format bench soak hook lock proto clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -29,6 +29,9 @@ demo: setup ## See the whole suite at work on this machine: no cluster, no card
 
 test: setup ## Run all tests (PYTEST_ARGS='-k names' for some, without the coverage gate)
 	@$(PYTHON_IN_VENV) -m pytest $(COVERAGE) $(PYTEST_ARGS)
+
+test-compose: setup ## Build the images and run docker-compose.yml with a Docker engine (root, minutes)
+	@$(PYTHON_IN_VENV) -m pytest -s tests/compose/with_docker.py $(PYTEST_ARGS)
 
 lint: setup ## Check style, types and layers
 	@$(PYTHON_IN_VENV) -m ruff check

@@ -1,0 +1,121 @@
+"""What can be said of Dockerfile and docker-compose.yml without an engine."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import REPOSITORY
+from tests.test_readme import shown_flags
+
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+STAND_INS = ("simulator.", "accelbind.try_")
+ONCE = {"cards", "certs", "try"}
+
+
+def instructions() -> list[str]:
+    text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE))
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def test_the_base_is_all_that_is_pulled() -> None:
+    stages = {"$BASE"}
+    for line in instructions():
+        if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
+            assert match[1] in stages
+            stages.add(match[2])
+        elif line.startswith("FROM"):
+            pytest.fail(f"{line}: a stage without a name")
+        elif match := re.search(r"--from=(\S+)", line):
+            assert match[1] in stages
+    assert {"webhook", "plugin", "certs", "hook-installer"} < stages
+    assert "# syntax" not in DOCKERFILE
+    assert "latest" not in DOCKERFILE
+
+
+def test_an_engine_without_buildkit_builds_it() -> None:
+    assert re.search(r"--mount=|--chmod=|--link|<<-?[\"']?EOF", DOCKERFILE) is None
+
+
+def test_packages_are_installed_by_hash() -> None:
+    installs = [
+        command
+        for line in instructions()
+        for command in line.split("&&")
+        if re.search(r"bin/pip .*\binstall\b", command)
+    ]
+    assert len(installs) == 4
+    for command in installs:
+        assert "--require-hashes" in command or "--no-deps wheels/*.whl" in " ".join(
+            command.split()
+        )
+
+
+def test_what_is_copied_is_not_ignored() -> None:
+    let_in = set(re.findall(r"^!(\S+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE))
+    copied = {
+        name.split("/")[0]
+        for line in instructions()
+        if line.startswith("COPY") and "--from" not in line
+        for name in line.split()[1:-1]
+    }
+    assert copied - {"."} <= let_in
+    assert all((REPOSITORY / name).exists() for name in let_in)
+    packages = re.search(
+        r"^packages = (\[.*\])$", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert packages
+    assert set(yaml.safe_load(packages[1])) <= let_in
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_no_powers(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not service.keys() & {"privileged", "user", "ports", "network_mode", "pid", "cap_add"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_finds_its_image_and_what_it_waits_for(name: str) -> None:
+    service = SERVICES[name]
+    builders = {one["image"]: each for each, one in SERVICES.items() if "build" in one}
+    first = builders[service["image"]]
+    assert first == name or first in before(name)
+    if "build" in service:
+        assert f"AS {service['build']['target']}\n" in DOCKERFILE
+    for other, how in service.get("depends_on", {}).items():
+        expected = "service_completed_successfully" if other in ONCE else "service_healthy"
+        assert how == {"condition": expected}
+        assert other in ONCE or SERVICES[other]["healthcheck"]["test"]
+    for volume in service["volumes"]:
+        source, target, *_ = volume.split(":")
+        assert source in COMPOSE["volumes"]
+        assert target == f"/{source}"
+        assert target in DOCKERFILE
+
+
+def before(name: str) -> set[str]:
+    """All that a service waits for, and what these wait for."""
+    direct = set(SERVICES[name].get("depends_on", {}))
+    return direct.union(*map(before, direct))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_services_flags_exist(name: str) -> None:
+    service = SERVICES[name]
+    entrypoint = service.get("entrypoint", ["accelbind"])
+    given = {word.partition("=")[0] for word in service["command"] if word.startswith("--")}
+    if entrypoint[0] == "accelbind":
+        count = 2 if service["command"][0] == "certs" else 1
+        assert given <= shown_flags(" ".join(service["command"][:count]))
+    else:
+        assert entrypoint[:2] == ["python", "-m"]
+        assert entrypoint[2].startswith(STAND_INS)
+        module = REPOSITORY / (entrypoint[2].replace(".", "/") + ".py")
+        file = module if module.exists() else module.with_suffix("") / "__main__.py"
+        assert given <= set(re.findall(r'"(--[a-z-]+)"', file.read_text()))

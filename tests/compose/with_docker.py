@@ -1,0 +1,222 @@
+"""The images and the compose file with a real Docker engine: `make test-compose` runs this.
+
+It is no part of `make test`: it takes minutes, root and Debian's packages docker.io, docker-compose
+and debootstrap. DOCKER_HOST names an engine that runs already, BASE an image that can be pulled.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.compose.engine import Engine, base_image, engine
+from tests.support import eventually, require
+
+pytestmark = pytest.mark.timeout(900)
+
+TARGETS = ("plugin", "webhook", "certs", "hook-installer")
+TAG = "test"
+LARGEST = 100_000_000
+"""Bytes that the webhook's image may have over its base."""
+
+RUNNING = {
+    "api-server",
+    "webhook",
+    "kubelet-af",
+    "kubelet-region",
+    "driver-region",
+    "plugin-af",
+    "plugin-region",
+}
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Engine]:
+    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
+    with engine(folder) as made:
+        yield made
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def base(docker: Engine) -> str:
+    return base_image(docker)
+
+
+@pytest.fixture(scope="module")
+def images(docker: Engine, base: str) -> dict[str, str]:
+    """Target → the image that was built of it."""
+    built = {target: f"accelbind-{target}:{TAG}" for target in TARGETS}
+    for target, image in built.items():
+        docker.run(
+            *("docker", "build", "--network=host", "--build-arg", f"BASE={base}"),
+            *("--build-arg", "VERSION=1.2.3", "--target", target, "--tag", image, "."),
+            seconds=600,
+        )
+    return built
+
+
+def inspect(docker: Engine, image: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(docker.run("docker", "image", "inspect", image))[0]
+    return found
+
+
+def test_images_are_small(
+    docker: Engine, base: str, images: dict[str, str], figure: Callable[[str], None]
+) -> None:
+    sizes = {name: inspect(docker, image)["Size"] for name, image in images.items()}
+    below = inspect(docker, base)["Size"]
+    assert isinstance(below, int)
+    figure(f"base: {below / 1e6:.0f} MB")
+    for name, size in sizes.items():
+        assert isinstance(size, int)
+        figure(f"{name}: {size / 1e6:.0f} MB, {(size - below) / 1e6:.0f} MB over its base")
+        if name == "webhook":
+            assert size - below <= LARGEST
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_runs_as_nobody_on_a_read_only_root_without_tools(
+    docker: Engine, images: dict[str, str], target: str
+) -> None:
+    config = inspect(docker, images[target])["Config"]
+    assert isinstance(config, dict)
+    assert config["User"] == "65532:65532"
+    assert config["Labels"]["org.opencontainers.image.version"] == "1.2.3"
+    assert config["Labels"]["org.opencontainers.image.title"] == f"accelbind-{target}"
+    assert config["Healthcheck"]["Test"][0] == ("NONE" if target == "hook-installer" else "CMD")
+    look = (
+        "for tool in cc gcc ld as make pip pip3 uv; do command -v $tool; done;"
+        " for room in pip ensurepip setuptools; do"
+        '  python3 -c "import $room" 2>/dev/null && echo $room; done;'
+        " touch /x 2>/dev/null && echo writable; id -u"
+    )
+    hardened = ("--read-only", "--cap-drop=ALL", "--network=none")
+    said = docker.run(
+        *("docker", "run", "--rm", *hardened, "--entrypoint", "sh", images[target], "-c", look)
+    )
+    assert said.split() == ["65532"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_lists_what_is_in_it(docker: Engine, images: dict[str, str], target: str) -> None:
+    config = inspect(docker, images[target])["Config"]
+    assert isinstance(config, dict)
+    path = config["Labels"]["dev.accelbind.sbom"]
+    listed = json.loads(
+        docker.run("docker", "run", "--rm", "--entrypoint", "cat", images[target], path)
+    )
+    purls = {each["purl"] for each in listed["components"]}
+    assert listed["metadata"]["component"]["name"] == "accelbind"
+    assert any(each.startswith("pkg:deb/debian/libc6@") for each in purls)
+    installed = docker.run(
+        *("docker", "run", "--rm", "--entrypoint", "sh", images[target], "-c"),
+        "ls -d /opt/accelbind/lib/python3*/site-packages/*.dist-info 2>/dev/null || true",
+    )
+    names = {
+        re.sub(r"[-_.]+", "-", match).lower()
+        for match in re.findall(r"site-packages/(.+?)-[^-/]+\.dist-info", installed)
+    }
+    named = {each.partition("/")[2].partition("@")[0] for each in purls if "pypi" in each}
+    assert named == names - {"accelbind"}
+    assert ("grpcio" in named) is (target == "plugin")
+
+
+def test_the_installer_puts_a_hook_onto_the_host_that_runs(
+    docker: Engine, images: dict[str, str]
+) -> None:
+    host = docker.folder / "opt"
+    host.mkdir()
+    command = ("docker", "run", "--rm", "--user=0", "--read-only", f"--volume={host}:/host")
+    assert docker.run(*command, images["hook-installer"]) == "/host/hook: installed\n"
+    assert docker.run(*command, images["hook-installer"]) == "/host/hook: already there\n"
+    done = subprocess.run(
+        [host / "hook" / "accelbind-hook"], input="{}", text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "stdin holds no state of a container" in done.stderr
+
+
+class Suite:
+    """The compose file's services, under a name of the test's own."""
+
+    def __init__(self, docker: Engine, base: str) -> None:
+        self._docker = docker
+        self._compose = (
+            *("env", f"ACCELBIND_TAG={TAG}", f"ACCELBIND_BASE={base}"),
+            *(require("docker-compose"), "--ansi=never", "--project-name=accelbindtest"),
+        )
+
+    def compose(self, *command: str, seconds: float = 240, code: int | None = 0) -> str:
+        return self._docker.run(*self._compose, *command, seconds=seconds, code=code)
+
+    def states(self) -> dict[str, str]:
+        """Service → its state, `healthy` where it has a health check that says so."""
+        ids = self.compose("--profile=watch", "ps", "--quiet").split()
+        found = json.loads(self._docker.run("docker", "inspect", *ids)) if ids else []
+        return {
+            one["Config"]["Labels"]["com.docker.compose.service"]: _state(one["State"])
+            for one in found
+        }
+
+
+def _state(state: dict[str, Any]) -> str:
+    if state["Status"] != "running":
+        return f"{state['Status']} {state['ExitCode']}"
+    return str(state.get("Health", state)["Status"])
+
+
+def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
+    docker: Engine, base: str, images: dict[str, str], figure: Callable[[str], None]
+) -> None:
+    assert set(images) == set(TARGETS)
+    suite, began = Suite(docker, base), time.monotonic()
+    try:
+        suite.compose("up", "--no-build", "--detach")
+
+        def tried() -> bool:
+            assert suite.states().get("try", "").startswith("exited")
+            return True
+
+        eventually(tried, timeout=120, interval=0.5, what="the pods to be tried")
+        shown = suite.compose("logs", "try")
+        assert re.search(r"all \d\d expectations held, everything stays up", shown), shown[-4000:]
+        states = suite.states()
+        assert {each: states[each] for each in RUNNING} == dict.fromkeys(RUNNING, "healthy")
+        assert {states[each] for each in ("cards", "certs", "try")} == {"exited 0"}
+        figure(f"up, and the pods through: {time.monotonic() - began:.0f} s")
+        _try_again_while_somebody_watches(suite)
+    finally:
+        suite.compose("--profile=watch", "down", "--volumes", "--timeout=20")
+    left = docker.run("docker", "ps", "--all", "--quiet") + docker.run(
+        "docker", "volume", "ls", "--quiet"
+    )
+    assert left == ""
+
+
+def _try_again_while_somebody_watches(suite: Suite) -> None:
+    suite.compose("--profile=watch", "up", "--no-build", "--detach", "watch-af", "watch-region")
+    again = suite.compose("run", "--rm", "try")
+    assert "expectations held, everything stays up" in again
+
+    def seen() -> bool:
+        told = suite.compose("--profile=watch", "logs", "watch-af", "watch-region")
+        assert re.search(r"intel-fpga-port\.\d .*Healthy +default/function", told), told
+        assert re.search(r"dfl-fme\.\d .*Healthy +default/region", told), told
+        return True
+
+    eventually(seen, timeout=60, interval=0.5, what="the holders in accelbind devices --watch")
+    for service in ("webhook", "plugin-af", "plugin-region", "kubelet-af", "api-server"):
+        said = suite.compose("logs", service)
+        assert "Traceback" not in said, said
+    suite.compose("stop", "--timeout=20")
+    states = suite.states()
+    ended = {each: state for each, state in states.items() if each in RUNNING}
+    assert ended == dict.fromkeys(RUNNING, "exited 0")
