@@ -186,7 +186,9 @@ class NodeFiles:
             return
         path = options.root / str(options.hook_path).lstrip("/")
         todo = "the init container of the plugin's DaemonSet copies it there; make hook builds it"
-        if not path.is_file():
+        if options.root != Path("/") and not path.parent.exists():
+            yield unseen(f"{path.parent} can't be seen from here", "look on the host itself")
+        elif not path.is_file():
             yield failed(f"{path} isn't there: no container with a region starts", todo)
         elif not path.stat().st_mode & stat.S_IXUSR:
             yield failed(f"{path} can't be executed", f"chmod 755 {path}")

@@ -29,6 +29,7 @@ from services.hardware.scan import scan
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
+from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
@@ -196,6 +197,20 @@ def test_what_is_wrong_with_a_card_is_a_red_line(
     assert_red_lines_say_what_to_do(results)
 
 
+def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(short_dir: Path) -> None:
+    rack = Rack(short_dir / "root")
+    hung = rack.add_card(CardSpec())
+    rack.add_card(CardSpec())
+    rack.hang(hung, Hang.AFU_READ)
+    try:
+        results = looked(short_dir)
+    finally:
+        rack.release(hung, Hang.AFU_READ)
+    assert "doesn't answer: dmesg" in told(results["node.cards"])
+    assert "ok: region2" in told(results["node.cards"])
+    assert "2 cards" in told(results["node.driver"])
+
+
 def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
     for folder in ("sys/bus/pci/devices", "sys/class", "dev"):
         (short_dir / "root" / folder).mkdir(parents=True)
@@ -358,8 +373,10 @@ def test_the_folder_of_locks_is_for_nobody_else(
 def test_the_hook_must_be_there_and_a_programme(short_dir: Path) -> None:
     values: dict[str, Any] = {"programming": Programming.OCI_HOOK, "cdi_dir": short_dir / "cdi"}
     path = short_dir / "root/opt/accelbind/hook/accelbind-hook"
-    assert "isn't there" in told(looked(short_dir, **values)["node.hook"])
+    unmounted = looked(short_dir, **values)["node.hook"]
+    assert unmounted.state is State.UNSEEN, "as in a pod, which needs none of the host's folder"
     path.parent.mkdir(parents=True)
+    assert "isn't there" in told(looked(short_dir, **values)["node.hook"])
     path.write_text("#!/bin/sh\n")
     path.chmod(0o644)
     assert "can't be executed" in told(looked(short_dir, **values)["node.hook"])
