@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -103,9 +104,9 @@ async def test_the_file_is_described_anew_only_if_it_would_differ(
 ) -> None:
     described = []
 
-    def counted(devices: Iterable[Device], *, host_root: str) -> CdiFile:
-        described.append(host_root)
-        return describe(devices, host_root=host_root)
+    def counted(devices: Iterable[Device], **values: Any) -> CdiFile:
+        described.append(values)
+        return describe(devices, **values)
 
     monkeypatch.setattr(module, "describe", counted)
     address = rack.add_card(CardSpec())

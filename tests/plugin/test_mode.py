@@ -93,20 +93,28 @@ async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last
     assert mode.choice == FLAG
 
 
+@pytest.fixture
+def memory(tmp_path: Path) -> Path:
+    """Where the plugin remembers, below the kubelet's folder of device plugins."""
+    file = tmp_path / FILE
+    file.parent.mkdir(exist_ok=True)
+    return file
+
+
 def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
-    tmp_path: Path,
+    tmp_path: Path, memory: Path
 ) -> None:
     assert last_mode(tmp_path) is None
-    (tmp_path / FILE).write_bytes(encode(Memory(REGION)))
+    memory.write_bytes(encode(Memory(REGION)))
     assert last_mode(tmp_path) is REGION
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"mode": 7}', b"\xff", b"[" * 100_000])
-def test_a_memory_that_is_none_tells_no_mode(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+def test_a_memory_that_is_none_tells_no_mode(tmp_path: Path, memory: Path, content: bytes) -> None:
+    memory.write_bytes(content)
     assert last_mode(tmp_path) is None
 
 
-def test_what_is_no_file_tells_no_mode(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / FILE)
+def test_what_is_no_file_tells_no_mode(tmp_path: Path, memory: Path) -> None:
+    os.mkfifo(memory)
     assert last_mode(tmp_path) is None
