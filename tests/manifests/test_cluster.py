@@ -17,11 +17,12 @@ import pytest
 from plugin.mode import ANNOTATION
 from simulator.apiserver.cel import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
-from simulator.cards import NLB0, CardSpec, Rack
+from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered
 from tests.manifests.rights import asked, beyond, idle, rights_of
 from tests.plugin.support import REGION, container, functions, pod
+from tests.plugin.test_process import get
 from tests.simulator.apiserver.support import client_of
 from tests.support import Process, Processes, eventually_async
 
@@ -212,47 +213,64 @@ def told(api: ApiServerStandIn, reason: str, count: int) -> bool:
     return any(each["reason"] == reason and each["count"] >= count for each in api.objects("Event"))
 
 
+@pytest.mark.parametrize(("folder", "function"), [("base", NLB0), ("overlays/region", NLB3)])
 async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
-    short_dir: Path, tmp_path: Path, processes: Processes
+    folder: str, function: str, short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:
+    """In mode region, where the card has NLB0, and no bitstream of NLB3 is to be had."""
     Rack(short_dir / "root").add_card(CardSpec())
-    (short_dir / "logs").mkdir()
     async with (
         cluster(tmp_path) as (api, _),
         KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
     ):
         annotate(api, "region")
-        processes.accelbind(
-            *("plugin", "--root", short_dir / "root", "--kubelet-dir", short_dir / "k"),
-            *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-            *("--kubeconfig", api.kubeconfig_path, "--state-dir", short_dir / "state"),
-            *("--pod-logs-dir", short_dir / "k" / "pod-logs", "--scan-interval", "0.1"),
-        )
+        begin(processes, short_dir, api)
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1, timeout=PATIENCE)
-        spec = pod("p", container("c", REGION, 1, functions(NLB0)))
+        spec = pod("p", container("c", REGION, 1, functions(function)))
+        api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
         api.put(spec)
-        api.put(mapping())
+        api.put(mapping(function))
         await kubelet.settled(await kubelet.admit(spec))
+        if function == NLB3:
+            await eventually_async(partial(told, api, "ProgrammingFailed", 2), timeout=PATIENCE)
         for count in (1, 2):
             annotate(api, "nonsense")
             await eventually_async(
                 partial(told, api, "ModeAnnotationInvalid", count), timeout=PATIENCE
             )
             annotate(api, "region")
-            await eventually_async(
-                lambda: "region" in str(api.get("Node", "n1", "")), timeout=PATIENCE
-            )
-        rights = rights_of(rendered("base"), "accelbind-plugin")
+            await eventually_async(partial(understood, short_dir), timeout=PATIENCE)
+        rights = rights_of(rendered(folder), "accelbind-plugin")
         await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
         assert beyond(rights, asked(api)) == set()
 
 
-def mapping() -> Json:
+def begin(processes: Processes, folder: Path, api: ApiServerStandIn) -> Process:
+    return processes.accelbind(
+        *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
+        *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
+        *("--pod-logs-dir", folder / "k" / "pod-logs", "--scan-interval", "0.1"),
+        *("--ports-file", folder / "ports", "--bitstreams", folder / "bitstreams"),
+    )
+
+
+async def understood(folder: Path) -> bool:
+    """Whether the plugin has seen that the annotation names a mode again."""
+    _, text = await asyncio.to_thread(get, folder, "/metrics")
+    return "accelbind_node_mode_annotation_invalid 0.0" in text
+
+
+def mapping(function: str) -> Json:
     return {
         "apiVersion": "fpga.intel.com/v2",
         "kind": "AcceleratorFunction",
-        "metadata": {"name": "nlb0", "namespace": "ns"},
-        "spec": {"interfaceId": REGION.partition("region-")[2], "afuId": NLB0, "mode": "region"},
+        "metadata": {"name": "nlb", "namespace": "ns"},
+        "spec": {
+            "interfaceId": REGION.partition("region-")[2],
+            "afuId": function,
+            "mode": "region",
+        },
     }
 
 
