@@ -28,6 +28,7 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError
 
+from services.cluster.credentials import completed
 from services.cluster.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
 from services.cluster.transport import LeanTransport
 from services.domain.errors import ClusterError
@@ -94,7 +95,7 @@ def _loaded(what: str, load: Callable[[], SingleConfig | None]) -> SingleConfig:
         raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
     if config is None or config.user is None:
         raise ClusterError(f"{what} names no user to be: set its current-context to one that does")
-    return config
+    return completed(config)
 
 
 @dataclass(frozen=True, slots=True)
