@@ -45,6 +45,8 @@ class Right(NamedTuple):
     name: str = ""
 
     def __str__(self) -> str:
+        if self.verb == "*":
+            return "do everything with everything"
         what = f"{self.resource}.{self.group}" if self.group else self.resource
         what += f"/{self.name}" if self.name else ""
         where = f"in namespace {self.namespace}" if self.namespace else "in the whole cluster"
@@ -136,7 +138,7 @@ class Access:
             if not allowed:
                 yield failed(
                     f"{account} may not {right}",
-                    "kubectl apply -k manifests/overlays/MODE gives it the right",
+                    "kubectl apply --server-side -k OVERLAY gives it the right",
                 )
         for right, allowed in zip(EXCESSIVE, verdicts[len(needed) :], strict=True):
             if allowed:

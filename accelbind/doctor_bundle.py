@@ -145,7 +145,7 @@ class Bundles:
         if found is None:
             return failed(
                 f"{hook.label} calls the Service {namespace}/{name}, which isn't there",
-                "kubectl apply -k manifests/overlays/MODE makes it",
+                "kubectl apply --server-side -k OVERLAY makes it",
             )
         ports = (found.get("spec") or {}).get("ports") or ()
         entry = next((one for one in ports if one.get("port") == port), None)

@@ -109,7 +109,12 @@ class RunningPlugin:
         if status != HTTPStatus.OK:
             yield unseen(f"{self.where}/metrics answers {status}")
             return
-        for family in text_string_to_metric_families(text.decode(errors="replace")):
+        try:
+            families = [*text_string_to_metric_families(text.decode(errors="replace"))]
+        except ValueError:
+            yield unseen(f"what {self.where}/metrics answers are no metrics")
+            return
+        for family in families:
             for sample in family.samples if family.name == _PERMISSIONS else ():
                 path, permission = sample.labels.get("path"), sample.labels.get("permission")
                 yield failed(

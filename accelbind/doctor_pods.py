@@ -55,7 +55,7 @@ class Pods:
             told = f"{found.code.value}: {name}: {plain(found.message, 500)}"
             yield (warning if found.code in _MILD else failed)(told, _TODO[found.code])
         yield from (unseen(what) for what in seen.missing)
-        yield ok(f"{len(seen.index)} can be used, in {len(seen.index.namespaces)} namespaces")
+        yield ok(f"mappings: {len(seen.index)}, namespaces: {len(seen.index.namespaces)}")
 
     def pending(self) -> Iterator[Line]:
         """Pods that ask for ours and don't start."""

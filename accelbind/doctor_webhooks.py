@@ -14,7 +14,7 @@ Json: TypeAlias = dict[str, Any]
 NAME: Final = "accelbind"
 _SUFFIX: Final = ".accelbind.dev"
 _PUBLIC: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
-_APPLY: Final = "kubectl apply -k manifests/overlays/MODE puts it right"
+_APPLY: Final = "kubectl apply --server-side -k OVERLAY puts it right"
 _SLOWEST: Final = 10
 _MAPPINGS: Final = frozenset({"acceleratorfunctions", "fpgaregions"})
 

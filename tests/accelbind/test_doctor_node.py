@@ -439,7 +439,7 @@ def test_a_plugin_that_is_away_or_out_of_reach(short_dir: Path) -> None:
         result = looked(short_dir)["node.plugin"]
     assert result.state is State.UNSEEN, "it runs, in a pod with an address of its own"
     assert "kubectl exec" in told(result)
-    with plain_port({}) as port:
+    with plain_port({"/metrics": (200, "{{{ 7 of 9")}) as port:
         results = looked(short_dir, metrics_port=port)
         assert RunningPlugin(settings(short_dir, metrics_port=port)).mode(None) is PluginMode.AF
     assert results["node.permissions"].state is State.UNSEEN
