@@ -73,14 +73,18 @@ def offers(node: Node, count: int) -> Callable[[], bool]:
 async def _starts() -> AsyncIterator[Row]:
     for alike, what in ((True, "one resource"), (False, "a resource each")):
         async with a_node(cards(CARDS, alike=alike)) as node:
-            took, resident = [], []
+            took, worked, read, resident = [], [], [], []
             for _ in range(STARTS):
                 with node.plugin() as plugin:
                     await node.kubelet.until(offers(node, CARDS), WAIT_SECONDS)
                     took.append(time.perf_counter() - plugin.began)
+                    worked.append(plugin.cpu_seconds)
+                    read.append(plugin.reader_cpu_seconds)
                     resident.append(plugin.resident_mib)
                 await node.kubelet.until(offers(node, 0), WAIT_SECONDS)
         yield row(f"start to registered, {CARDS} cards, {what}", took, 1e3, "ms", "1000 ms")
+        yield row("  of which at work", worked, 1e3, "ms", "")
+        yield row("  beside it, reading its settings", read, 1e3, "ms", "")
         yield row(f"resident then, {what}", resident, 1, "MiB", "60 MiB")
 
 

@@ -69,8 +69,12 @@ def test_a_plugin_is_measured_with_all_its_cards() -> None:
     assert {len(row) for row in rows} == {len(plugin.HEADINGS)}
     assert [row[0].partition(",")[0] for row in rows] == [
         "start to registered",
+        "  of which at work",
+        "  beside it, reading its settings",
         "resident then",
         "start to registered",
+        "  of which at work",
+        "  beside it, reading its settings",
         "resident then",
         "Allocate",
         "a call that does nothing",
