@@ -129,8 +129,8 @@ def run(
     which must be there (empty is fine); any number of replicas agree on them.
     Certificates are renewed at two thirds of their life. Rights that it takes:
     get and update of the two Secrets and of the webhook configurations named.
-    A TIME is a number with s, m, h or d behind it. Each option may also come as
-    a variable ACCELBIND_<OPTION> or from the file of --config.
+    A TIME is a number with ms, s, m, h or d behind it. Each option may also be
+    a variable ACCELBIND_<OPTION>, or come from the file of --config.
 
     [bold]Examples[/bold]
       accelbind certs run

@@ -18,15 +18,15 @@ from services.runtime.settings import CommaSeparated, ProcessSettings
 NAMESPACE: Final = "accelbind-system"
 """Where the manifests put everything; the default outside of a pod."""
 
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION: Final = re.compile(r"(\d{1,9})\s*([smhd]?)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|[smhd]?)")
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LONGEST: Final = timedelta(days=36500)
 
 
 def duration(value: object) -> object:
-    """A time such as `90d`, `12h`, `30m` or `45s`; a plain number counts seconds."""
+    """A time such as `90d`, `12h`, `30m`, `45s` or `200ms`; a plain number counts seconds."""
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
         return timedelta(seconds=min(int(match[1]) * _SECONDS[match[2] or "s"], 10**10))
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -38,10 +38,13 @@ def duration(value: object) -> object:
 
 def duration_text(value: timedelta) -> str:
     """A time as `duration` reads it."""
-    seconds = int(value.total_seconds())
+    milliseconds = round(value.total_seconds() * 1000)
+    if milliseconds % 1000:
+        return f"{milliseconds}ms"
+    seconds = milliseconds // 1000
     for unit in ("d", "h", "m"):
         if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds // _SECONDS[unit]}{unit}"
+            return f"{seconds // int(_SECONDS[unit])}{unit}"
     return f"{seconds}s"
 
 
@@ -91,13 +94,13 @@ class CertsSettings(ProcessSettings):
     ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
     tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same
     webhook_config: Annotated[CommaSeparated, AfterValidator(_object_names)] = ("accelbind",)
-    lifetime: Annotated[Duration, Field(ge=timedelta(seconds=10), le=_LONGEST)] = timedelta(days=90)
-    ca_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=10), le=_LONGEST)] = timedelta(
+    lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(days=90)
+    ca_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(
         days=3650
     )
     overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST)] = timedelta(days=1)
     settle: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(days=1))] = timedelta(minutes=1)
-    interval: Annotated[Duration, Field(ge=timedelta(seconds=1), le=timedelta(hours=1))] = (
+    interval: Annotated[Duration, Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1))] = (
         timedelta(seconds=10)
     )
 
@@ -110,6 +113,11 @@ class CertsSettings(ProcessSettings):
             )
         if self.ca_lifetime < self.lifetime:
             raise ValueError("--ca-lifetime is shorter than --lifetime: no certificate outlives it")
+        if self.interval > self.lifetime / 6:
+            raise ValueError(
+                "--interval is more than a sixth of --lifetime: certificates would end before it is"
+                " seen that they are due"
+            )
         try:
             _ = self.rules
         except InvalidSettings as error:
