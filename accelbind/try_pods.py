@@ -21,14 +21,13 @@ from accelbind.demo.acts import PODS, Theatre, done_by_driver
 from accelbind.demo.api import Api, Refused
 from accelbind.demo.checks import Checks
 from accelbind.demo.stage import DemoFailed
-from accelbind.demo.suite import driver_of, registrations
+from accelbind.demo.suite import driver_log, registrations
 from services.domain.errors import AccelbindError, ClusterError
 
 T = TypeVar("T")
 
 SECONDS = 60.0
 _LOOK_EVERY = 0.1
-_CONFLICT = 409
 _NOT_FOUND = 404
 
 
@@ -129,7 +128,6 @@ def play(asked: argparse.Namespace) -> bool:
     """
     console, done, began = show.make_console(), Checks(), time.monotonic()
     api = connect(asked.kubeconfig)
-    driven = {driver_of(plan): asked.dir / plan.name / "driver.jsonl" for plan in cluster.NODES}
     clear(api)
     theatre = Theatre(
         api=api,
@@ -137,8 +135,8 @@ def play(asked: argparse.Namespace) -> bool:
         console=console,
         checks=done,
         until=until,
-        driven=lambda node: done_by_driver(driven[driver_of(node)]),
-        again=any(path.exists() for path in driven.values()),
+        driven=lambda node: done_by_driver(driver_log(asked.dir, node)),
+        again=any(driver_log(asked.dir, plan).exists() for plan in cluster.NODES),
     )
     register(api, asked.webhook, asked.ca)
     theatre.show_nodes()

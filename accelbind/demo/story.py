@@ -10,11 +10,9 @@ from rich.console import Console
 
 from accelbind.demo import show
 from accelbind.demo.acts import Theatre, done_by_driver
-from accelbind.demo.api import Json
 from accelbind.demo.checks import Checks
-from accelbind.demo.cluster import NodePlan
 from accelbind.demo.stage import Stage
-from accelbind.demo.suite import Suite, driver_of, raise_suite
+from accelbind.demo.suite import Suite, driver_log, raise_suite
 
 _DESCRIPTIONS = {
     "api-server": "stand-in for the API server, on port {port}",
@@ -65,7 +63,7 @@ def _play(stage: Stage, console: Console, done: Checks) -> None:
         console=console,
         checks=done,
         until=stage.until,
-        driven=lambda node: _driven(stage, node),
+        driven=lambda node: done_by_driver(driver_log(stage.folder, node)),
     )
     theatre.show_nodes()
     theatre.play_pods()
@@ -76,12 +74,6 @@ def _describe(stage: Stage, suite: Suite) -> Iterator[tuple[str, int, str]]:
         kind, _, node = part.name.partition("-")
         text = _DESCRIPTIONS.get(part.name) or _DESCRIPTIONS[kind]
         yield part.name, part.process.pid, text.format(node=node, port=suite.ports.get(part.name))
-
-
-def _driven(stage: Stage, node: NodePlan) -> list[Json]:
-    """What the driver of a node's cards has done so far; nothing where it isn't needed."""
-    logs = [part.log for part in stage.parts if part.name == driver_of(node)]
-    return [each for log in logs for each in done_by_driver(log)]
 
 
 @contextlib.contextmanager

@@ -83,7 +83,8 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     lay_out(home / "root", plan.cards)
     if plan.bitstreams:
         install_bitstreams(home, plan)
-        stage.start(driver_of(plan), "simulator.driver", "--root", home / "root")
+        driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
+        stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
     node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
     stage.start(
         f"kubelet-{plan.name}",
@@ -100,9 +101,9 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     )
 
 
-def driver_of(plan: NodePlan) -> str:
-    """Name of the stand-in for the driver of a node's cards."""
-    return f"driver-{plan.name}"
+def driver_log(folder: Path, plan: NodePlan) -> Path:
+    """Where the stand-in for the driver of a node's cards notes what it has done."""
+    return folder / plan.name / "driver.jsonl"
 
 
 def install_bitstreams(home: Path, plan: NodePlan) -> None:

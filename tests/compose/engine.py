@@ -17,6 +17,7 @@ BASE = "accelbind-test-base"
 SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
 TRUST = Path("etc/ssl/certs/ca-certificates.crt")
+USUAL = "unix:///var/run/docker.sock"
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 EMPTY = """*{table}
 :INPUT ACCEPT [0:0]
@@ -67,10 +68,11 @@ class Engine:
 
 @contextlib.contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
-    """The engine that DOCKER_HOST names, or one that is started in a folder and ends with it."""
+    """The engine that DOCKER_HOST names, or the usual one, or one that ends with the test."""
     require("docker")
-    if host := os.environ.get("DOCKER_HOST"):
-        yield Engine(host, folder)
+    usual = Engine(os.environ.get("DOCKER_HOST", USUAL), folder)
+    if "DOCKER_HOST" in os.environ or _answers(usual):
+        yield usual
         return
     dockerd = require("dockerd")
     if os.geteuid() != 0:
@@ -91,21 +93,25 @@ def engine(folder: Path) -> Iterator[Engine]:
             start_new_session=True,
         )
         try:
-            eventually(
-                lambda: _answers(made, process), timeout=60, interval=0.2, what="the Docker engine"
-            )
+            _await(made, process)
             yield made
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
 
 
-def _answers(made: Engine, process: subprocess.Popen[bytes]) -> bool:
-    if process.poll() is not None:
-        tail = (made.folder / "engine.log").read_text(errors="replace")[-3000:]
-        pytest.fail(f"dockerd ended with {process.returncode}:\n{tail}")
-    answer = made.run("docker", "version", "--format", "{{.Server.Version}}", code=None)
-    return answer[:1].isdigit()
+def _await(made: Engine, process: subprocess.Popen[bytes]) -> None:
+    def look() -> bool:
+        if process.poll() is not None:
+            tail = (made.folder / "engine.log").read_text(errors="replace")[-3000:]
+            pytest.fail(f"dockerd ended with {process.returncode}:\n{tail}")
+        return _answers(made)
+
+    eventually(look, timeout=60, interval=0.2, what="the Docker engine")
+
+
+def _answers(made: Engine) -> bool:
+    return made.run("docker", "version", "--format", "{{.Server.Version}}", code=None)[:1].isdigit()
 
 
 @contextlib.contextmanager

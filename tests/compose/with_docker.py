@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from tests.compose.engine import Engine, base_image, engine
-from tests.support import eventually, require
+from tests.support import eventually
 
 pytestmark = pytest.mark.timeout(900)
 
 TARGETS = ("plugin", "webhook", "certs", "hook-installer")
 TAG = "test"
+PROJECT = "accelbindtest"
+OURS = ("--filter", f"label=com.docker.compose.project={PROJECT}")
 LARGEST = 100_000_000
 """Bytes that the webhook's image may have over its base."""
 
@@ -151,7 +153,8 @@ class Suite:
         self._docker = docker
         self._compose = (
             *("env", f"ACCELBIND_TAG={TAG}", f"ACCELBIND_BASE={base}"),
-            *(require("docker-compose"), "--ansi=never", "--project-name=accelbindtest"),
+            *(["docker", "compose"] if not shutil.which("docker-compose") else ["docker-compose"]),
+            *("--ansi=never", f"--project-name={PROJECT}"),
         )
 
     def compose(self, *command: str, seconds: float = 240, code: int | None = 0) -> str:
@@ -159,7 +162,7 @@ class Suite:
 
     def states(self) -> dict[str, str]:
         """Service → its state, `healthy` where it has a health check that says so."""
-        ids = self.compose("--profile=watch", "ps", "--quiet").split()
+        ids = self._docker.run("docker", "ps", "--all", "--quiet", *OURS).split()
         found = json.loads(self._docker.run("docker", "inspect", *ids)) if ids else []
         return {
             one["Config"]["Labels"]["com.docker.compose.service"]: _state(one["State"])
@@ -195,10 +198,9 @@ def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
         _try_again_while_somebody_watches(suite)
     finally:
         suite.compose("--profile=watch", "down", "--volumes", "--timeout=20")
-    left = docker.run("docker", "ps", "--all", "--quiet") + docker.run(
-        "docker", "volume", "ls", "--quiet"
-    )
-    assert left == ""
+    for kind in ("container", "volume", "network"):
+        every = ("--all",) if kind == "container" else ()
+        assert docker.run("docker", kind, "ls", *every, "--quiet", *OURS) == ""
 
 
 def _try_again_while_somebody_watches(suite: Suite) -> None:
