@@ -70,11 +70,11 @@ def test_a_plugin_is_measured_with_all_its_cards() -> None:
     assert [row[0].partition(",")[0] for row in rows] == [
         "start to registered",
         "  of which at work",
-        "  beside it, reading its settings",
+        "  beside it",
         "resident then",
         "start to registered",
         "  of which at work",
-        "  beside it, reading its settings",
+        "  beside it",
         "resident then",
         "Allocate",
         "a call that does nothing",
