@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from accelbind.doctor_model import State
+from accelbind.plain_port import ask
 from certs.folder import issue
 from services.domain.names import DOMAIN, function_name
 from services.hardware.bitstreams import BitstreamStorage
@@ -23,8 +24,10 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import CardSpec, Rack
 from simulator.driver import raw_bitstream
+from simulator.kubelet.standin import KubeletStandIn
 from tests.accelbind import doctor_cluster as cluster
 from tests.accelbind.doctor_cluster import Json
+from tests.plugin.support import AF, container, pod, running, settings
 from tests.simulator.apiserver.support import MERGE, NODES, PODS, client_of, created
 from tests.simulator.kubelet.fake_plugin import FakePlugin, devices
 from tests.support import Processes, eventually_async, python_module
@@ -377,3 +380,52 @@ async def test_a_deployment_of_the_public_suite_goes_on_unchanged(stage: Stage) 
     assert (refused.status_code, "did you mean" in refused.text) == (403, True)
     assert await doctor(stage, "cluster.pending-pods") is State.OK
     assert await doctor(stage, "cluster.nodes") is State.OK
+
+
+async def all_registered(ports: Path) -> None:
+    def look() -> bool:
+        if not ports.exists():
+            return False
+        port = json.loads(ports.read_text())["metrics"]
+        status, told = ask("127.0.0.1", port, "/readyz", seconds=5)
+        return status == 200 and AF in told.decode()
+
+    async def in_thread() -> bool:
+        return await asyncio.to_thread(look)
+
+    await eventually_async(in_thread, timeout=20, what="the plugin's readiness")
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["one-after-the-other", "both-for-a-while"])
+async def test_the_plugin_changes_under_a_container_in_either_order(
+    short_dir: Path, *, overlap: bool
+) -> None:
+    """A container keeps its device, restarts with what it was given, and nobody else gets it."""
+    rack = Rack(short_dir / "root")
+    for _ in range(2):
+        rack.add_card(CardSpec())
+    old = FakePlugin(short_dir / "k", devices("dfl-port.0", "dfl-port.1"), resource=AF)
+    async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.02) as kubelet:
+        await old.serve()
+        await old.register()
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
+        held = await kubelet.settled(await kubelet.admit(pod("held", container("c", AF))))
+        (device,) = kubelet.in_use(AF)
+        if not overlap:
+            await old.stop()
+            await kubelet.until(lambda: kubelet.allocatable.get(AF) == 0)
+        async with running(settings(short_dir)):
+            await all_registered(short_dir / "ports")
+            if overlap:
+                await old.stop()
+                await all_registered(short_dir / "ports")
+            await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
+            assert (held["c"].running, held["c"].restarts) == (True, 0)
+            await kubelet.restart_container(held, "c")
+            await kubelet.until(lambda: held["c"].running)
+            assert kubelet.in_use(AF) == {device}
+            new = await kubelet.settled(await kubelet.admit(pod("new", container("c", AF))))
+            assert new["c"].running
+            assert kubelet.in_use(AF) == {"dfl-port.0", "dfl-port.1"}
+            third = await kubelet.admit(pod("third", container("c", AF)))
+            assert third.message.startswith("Pod was rejected"), "both are taken"
