@@ -8,6 +8,9 @@ from services.domain.errors import InvalidSettings
 from services.domain.mappings import MappingIndex
 from webhook.settings import WebhookSettings
 
+WATCH_SECONDS: Final = 30.0
+"""How long a watch may last: a connection that falls silent gives wrong answers for as long, and
+what a webhook asks of an API server is little."""
 WATCH_SHARE: Final = 0.5
 """How much of the staleness that is allowed a watch may last, at the most."""
 GRACE_SHARE: Final = 0.25
@@ -69,7 +72,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
             " FpgaRegions as YAML, or how to reach the API server that has them (a pod with a"
             " service account needs neither)"
         )
-    pace = Pace()
+    pace = Pace(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
         # A quiet server is to be heard of more often than it may be silent.
         pace = Pace(

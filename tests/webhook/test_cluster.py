@@ -1,5 +1,6 @@
 """The webhook over an API server: both real processes, and mappings that come and go."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from lightkube.models.meta_v1 import ObjectMeta
 
 from accelbind.cli import main
 from services.domain.errors import InvalidSettings
-from tests.support import Process, Processes, eventually, python_module
+from tests.faults.apiserver import FaultyApiServer
+from tests.services.cluster.following import write_kubeconfig
+from tests.support import Process, Processes, eventually, eventually_async, python_module
 from tests.webhook.reviews import AFU, INTERFACE, body, mapping_yaml, patch_of, pod, response_of
 from tests.webhook.running import Webhook, start_webhook
 from webhook.settings import WebhookSettings
@@ -219,3 +222,26 @@ def test_a_folder_goes_stale_when_it_is_gone(tmp_path: Path) -> None:
     source.load()
     assert staleness(source, 5) == ""
     assert staleness(source, -1).startswith("mappings are 0 s old, which is over -1 s")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("allowed", "seconds"), [(None, range(22, 31)), (8, range(3, 5))])
+async def test_watches_are_short_so_that_silence_is_soon_noticed(
+    tmp_path: Path, allowed: float | None, seconds: range
+) -> None:
+    async with FaultyApiServer().running() as server:
+        settings = WebhookSettings(
+            tls_cert=tmp_path / "c",
+            tls_key=tmp_path / "k",
+            kubeconfig=write_kubeconfig(tmp_path, server.url),
+            max_staleness=allowed,
+        )
+        source = choose_source(settings)
+        source.load()
+        following = asyncio.create_task(source.follow())
+        await eventually_async(lambda: server.open_watches == 2, timeout=20)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    asked = [int(each.query["timeoutSeconds"]) for each in server.requests if each.is_watch]
+    assert len(asked) == 2
+    assert all(each in seconds for each in asked), asked
