@@ -1,5 +1,6 @@
 """What kubectl makes of the kustomizations, and how to look at it."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -33,12 +34,12 @@ def _rendered(folder: Path) -> tuple[str, ...]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert not done.stderr, done.stderr
-    return tuple(yaml.safe_dump(item) for item in yaml.safe_load_all(done.stdout))
+    return tuple(json.dumps(item, sort_keys=True) for item in yaml.safe_load_all(done.stdout))
 
 
 def rendered(folder: Path | str) -> list[Json]:
     """The objects of a kustomization, by its path below `manifests`; yours to change."""
-    return [yaml.safe_load(text) for text in _rendered(MANIFESTS / folder)]
+    return [json.loads(text) for text in _rendered(MANIFESTS / folder)]
 
 
 def everything() -> Iterator[tuple[str, Json]]:
@@ -48,7 +49,7 @@ def everything() -> Iterator[tuple[str, Json]]:
         for text in _rendered(MANIFESTS / folder):
             if text not in seen:
                 seen.add(text)
-                yield folder, yaml.safe_load(text)
+                yield folder, json.loads(text)
 
 
 def named(item: Json) -> str:
