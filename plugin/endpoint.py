@@ -177,9 +177,11 @@ class Endpoint:
             yield server, path
         finally:
             self.server = None
-            await server.close()
-            with contextlib.suppress(OSError):
-                path.unlink()
+            try:
+                await server.close()
+            finally:
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     async def _register(self, server: ResourceServer, path: Path, seen: Identity) -> None:
         """Makes the resource known.

@@ -43,6 +43,9 @@ DRAIN_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 0.5
 """For calls under way after that; what still runs then is cancelled."""
 
+STOP_SECONDS: Final = 2.0
+"""For the server to be stopped by then; one that isn't holds up nobody for longer."""
+
 MAX_DETAILS: Final = 2000
 """Characters of an error's text; it travels in a header and ends in a pod's event."""
 
@@ -130,9 +133,15 @@ class ResourceServer(rpc.DevicePluginServicer):
         await _to_the_end(server.start())
 
     async def close(self) -> None:
-        """Ends the streams, then the calls, then the server, and with it its socket."""
-        if self._server is None:
-            return
+        """Ends the streams, then the calls, then the server, and with it its socket.
+
+        Also if cancelled meanwhile: a server left running would keep its socket in the folder.
+        """
+        if self._server is not None:
+            server, self._server = self._server, None
+            await _to_the_end(self._end(server))
+
+    async def _end(self, server: grpc.aio.Server) -> None:
         self._ending = True
         for wake in self._streams:
             wake.set()
@@ -141,8 +150,12 @@ class ResourceServer(rpc.DevicePluginServicer):
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self._drained.wait()
-        await _to_the_end(self._server.stop(GRACE_SECONDS))
-        self._server = None
+        stopping = asyncio.ensure_future(server.stop(GRACE_SECONDS))
+        done, _ = await asyncio.wait([stopping], timeout=STOP_SECONDS)
+        for each in done:
+            each.result()
+        if not done:
+            log.error("a server doesn't stop, it is left behind", resource=self.resource)
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Takes the resource's devices as they are now, and streams them if that changes the list.
@@ -319,16 +332,20 @@ class ResourceServer(rpc.DevicePluginServicer):
 
 
 async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
-    """A step that is soon done and must be, even if we are cancelled meanwhile.
+    """A step that is soon done and must be, however often we are cancelled meanwhile.
 
     A gRPC server that is cancelled while it starts fails when it is stopped (InvalidStateError).
     """
     task = asyncio.ensure_future(step)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 _CODES: Final = (

@@ -328,6 +328,24 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
     assert sockets_in(short_dir) == []
 
 
+async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
+    short_dir: Path,
+) -> None:
+    for steps in range(12):
+        async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+            stream = stub.ListAndWatch(pb.Empty())
+            await stream.read()
+            task = asyncio.create_task(server.close())
+            for _ in range(steps):  # a step of the loop further each time
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()  # as by who gives up waiting for it
+            await asyncio.wait([task])
+            if steps:  # before its first step there is nothing to finish
+                assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
+
+
 async def test_a_server_that_has_not_started_is_not_alive() -> None:
     server = ResourceServer(
         RESOURCE,
