@@ -98,6 +98,14 @@ def engine(folder: Path) -> Iterator[Engine]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
+            _unmount_below(folder)
+
+
+def _unmount_below(folder: Path) -> None:
+    """Takes away what an engine leaves mounted: its name for the host's network, among others."""
+    points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for point in sorted((each for each in points if each.startswith(f"{folder}/")), reverse=True):
+        subprocess.run([require("umount"), "--lazy", point], check=True)
 
 
 def _await(made: Engine, process: subprocess.Popen[bytes]) -> None:
