@@ -7,6 +7,7 @@ itself, where that is one of the accounts. Nothing is tried out.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from accelbind.doctor_cluster import Cluster
@@ -106,7 +107,7 @@ class Access:
             Check(
                 f"cluster.access.{account.removeprefix('accelbind-')}",
                 f"May the account {account} do what it does, and no more?",
-                lambda account=account: self.of(account),
+                partial(self.of, account),
             )
             for account in NEEDED
         ]
