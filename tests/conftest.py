@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,15 @@ from tests.support import SHARED_IS_ABSENT, Processes, eventually
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+def pytest_configure() -> None:
+    """Lets processes of the tests be interrupted although a shell may run us in the background.
+
+    What is run so has SIGINT ignored, and what it starts inherits that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _must_not_skip(reason: str) -> bool:
