@@ -32,6 +32,7 @@ from certs.authority import (
     sign_authority,
     utc_now,
 )
+from services.atomic import sync_folder, write_new
 from services.domain.errors import CertificateError, InvalidSettings
 
 SERVING_DAYS = 365
@@ -189,30 +190,13 @@ def _replace_all(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> Non
     beside = {name: directory / f".{name}.{suffix}.new" for name in files}
     try:
         for name, (content, mode) in files.items():
-            _write_synced(beside[name], content, mode)
+            write_new(beside[name], content, mode=mode)
         for name in files:
             beside[name].replace(directory / name)
-        _sync_folder(directory)
+        sync_folder(directory)
     except OSError as error:
         raise CertificateError(f"{directory} can't be written: {error.strerror}") from error
     finally:
         for path in beside.values():
             with contextlib.suppress(OSError):  # the reason is told already, of the folder
                 path.unlink()
-
-
-def _write_synced(path: Path, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _sync_folder(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,6 @@ its owner alone, since what stands in it may start. A file that can't be read co
 one that can't be written is said once; approvals then last as long as the process.
 """
 
-import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Final
 import structlog
 
 from plugin.worker import Worker
+from services.atomic import replace_file
 from services.domain.approvals import (
     MAX_BYTES,
     Approval,
@@ -105,17 +105,4 @@ class ApprovalFile:
 
     def _write(self, content: bytes) -> None:
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        beside = self._path.with_name(f".{self._path.name}.new")
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(beside, flags, _MODE), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        replace_file(self._path, content, mode=_MODE)

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from plugin.worker import Worker
+from services.atomic import replace_file
 from services.domain.devices import PluginMode
 from services.domain.errors import HardwareError
 from services.domain.recall import MAX_BYTES, decode, encode
@@ -116,20 +117,7 @@ class Recall:
     def _write(self, content: bytes) -> None:
         with contextlib.suppress(FileExistsError):
             self._path.parent.mkdir(mode=0o755)
-        beside = self._path.with_name(f".{self._path.name}.new")
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()  # a predecessor was killed while it wrote
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(beside, flags, _MODE), "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                beside.unlink()
-            raise
+        replace_file(self._path, content, mode=_MODE)
 
 
 def _reason(error: Exception) -> str:

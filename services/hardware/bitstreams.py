@@ -11,7 +11,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from services.atomic import replace_file
 from services.domain.bitstream_files import (
     check_is,
     function_of,
@@ -38,7 +38,7 @@ DEFAULT_STORAGE: Final = Path("/srv/intel.com/fpga")
 """Where the public suite keeps them."""
 
 _INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
-_HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.[0-9a-f]{12}\.new")
+_HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
 _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644
 
@@ -163,7 +163,7 @@ class BitstreamStorage:
             _remove_halves(place.parent)
             outcome = _outcome(place, data, force=force)
             if outcome is not Outcome.UNCHANGED:
-                _put(place, data)
+                replace_file(place, data, mode=_FILE_MODE)
         return place, outcome
 
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
@@ -283,34 +283,6 @@ def _remove_halves(folder: Path) -> None:
     for name in _listed(folder):
         if _HALF.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
-
-
-def _put(place: Path, data: bytes) -> None:
-    half = place.with_name(f".{place.name}.{secrets.token_hex(6)}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        with os.fdopen(os.open(half, flags, _FILE_MODE), "wb") as file:
-            os.fchmod(file.fileno(), _FILE_MODE)  # whatever the umask
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(place)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            half.unlink()
-        raise
-    _sync(place.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that can't do that has no power cut to fear
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _why(error: OSError) -> str:

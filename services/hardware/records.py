@@ -7,12 +7,11 @@ its record goes: what is interrupted leaves none. A record that can't be read is
 """
 
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Final
 
+from services.atomic import replace_file
 from services.domain.errors import HardwareError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -63,16 +62,7 @@ class Records:
         record = {"boot": self._boot(), "inode": inode, "program": program}
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            descriptor, beside = tempfile.mkstemp(prefix=".record-", dir=self._folder)
-            try:
-                with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                    json.dump(record, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(beside).replace(self._path(port))
-            except BaseException:
-                Path(beside).unlink(missing_ok=True)
-                raise
+            replace_file(self._path(port), json.dumps(record).encode(), mode=0o600)
         except OSError as error:
             raise HardwareError(self._failed(error)) from error
 

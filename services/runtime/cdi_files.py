@@ -9,24 +9,23 @@ Ours are the files whose names start as `services.domain.cdi.FILE_PREFIX` says. 
 wanted any more, among them the halves that a killed process left, are removed.
 """
 
-import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.atomic import replace_file
 from services.domain.cdi import FILE_PREFIX
 
 MODE: Final = 0o644
 """The runtime that reads it may run as anyone."""
 
 _OURS: Final = re.compile(rf"{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json")
-_HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.[0-9a-f]{{8}}")
+_HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.new")
 """Hidden and without a suffix that runtimes read."""
 
 
@@ -101,15 +100,7 @@ class CdiFolder:
 
     def _write(self, name: str, content: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        half = self._folder / f".{name}.{secrets.token_hex(4)}"
-        try:
-            _write_new(half, content)
-            half.replace(self._folder / name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                half.unlink()
-            raise
-        _sync(self._folder)
+        replace_file(self._folder / name, content, mode=MODE)
 
     def _stale(self, wanted: Mapping[str, bytes], problems: list[str]) -> Iterator[str]:
         try:
@@ -122,27 +113,6 @@ class CdiFolder:
         for name in names:
             if _HALF.fullmatch(name) or (_OURS.fullmatch(name) and name not in wanted):
                 yield name
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, MODE), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fchmod(file.fileno(), MODE)  # whatever the umask
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Makes a rename last; a file system that can't do that has no power cut to fear."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _told(what: str, path: Path, error: OSError) -> str:

@@ -1,12 +1,10 @@
 """Tells others which ports a process got when it asked for any free one."""
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from services.atomic import replace_file
 from services.domain.errors import WorldError
 
 
@@ -23,21 +21,7 @@ def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
     if path is None:
         return
     try:
-        _replace(path, json.dumps(dict(ports), sort_keys=True) + "\n")
+        content = json.dumps(dict(ports), sort_keys=True) + "\n"
+        replace_file(path, content.encode(), mode=0o644)
     except OSError as error:
         raise WorldError(f"can't write the ports file {path}: {error.strerror}") from error
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.fsync(file.fileno())
-        Path(scratch).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(scratch).unlink()
-        raise

@@ -228,7 +228,7 @@ def test_a_read_only_folder_is_named_and_not_a_file_beside(
         # What a file system mounted read-only says, even of a file that isn't there.
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr(folder, "_write_synced", refuse)
+    monkeypatch.setattr(folder, "write_new", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(CertificateError) as caught:
         issue(tmp_path, ["hook.svc"])

@@ -74,7 +74,7 @@ async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
 async def test_a_predecessors_file_is_made_right_at_once(short_dir: Path, rack: Rack) -> None:
     folder = short_dir / "cdi"
     folder.mkdir()
-    for stale in (FILE_NAME, "accelbind-old.json", f".{FILE_NAME}.0123abcd"):
+    for stale in (FILE_NAME, "accelbind-old.json", f".{FILE_NAME}.new"):
         (folder / stale).write_text("stale")
     rack.add_card(CardSpec())
     publisher = publisher_for(folder)

@@ -182,7 +182,7 @@ def kill_and_start(made: Storm, processes: Processes) -> float:
 
 def leave_halves(made: Storm) -> list[str]:
     """What a plugin leaves that is killed in the middle of writing a CDI file."""
-    half = made.folder / f"cdi/.accelbind-fpga.json.{made.chance.randrange(1 << 32):08x}"
+    half = made.folder / "cdi/.accelbind-fpga.json.new"
     half.write_text('{"cdiVersion": "0.5.0", "dev')
     return [str(half)]
 

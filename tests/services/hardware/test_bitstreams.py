@@ -79,7 +79,7 @@ class TestInstall:
     def test_what_a_killed_install_left_is_gone_after_the_next(
         self, storage: BitstreamStorage, gbs: Path
     ) -> None:
-        half = storage.folder / INTERFACE / f".{AFU}.gbs.0123456789ab.new"
+        half = storage.folder / INTERFACE / f".{AFU}.gbs.new"
         half.parent.mkdir(parents=True)
         half.write_bytes(b"half")
         storage.install(gbs)

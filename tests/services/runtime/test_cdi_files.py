@@ -95,11 +95,11 @@ def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
 
 def test_stale_files_of_ours_are_removed_and_no_others(tmp_path: Path) -> None:
     others = ["intel.cdi.k8s.io-fpga.json", "accelbind.json", "accelbind-fpga.yaml", ".accelbind-x"]
-    ours = ["accelbind-old.json", ".accelbind-fpga.json.0123abcd"]
+    ours = ["accelbind-old.json", ".accelbind-fpga.json.new"]
     for name in [*others, *ours, NAME]:
         (tmp_path / name).write_bytes(OLD)
     put = CdiFolder(tmp_path).put({NAME: NEW})
-    assert put == Put((NAME,), (".accelbind-fpga.json.0123abcd", "accelbind-old.json"))
+    assert put == Put((NAME,), (".accelbind-fpga.json.new", "accelbind-old.json"))
     assert names(tmp_path) == sorted([*others, NAME])
 
 
@@ -165,10 +165,10 @@ def test_a_disk_that_turns_out_full_when_it_is_written_to_keeps_the_old_file(
 def test_a_missing_permission_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(cdi_files, "_write_new", refuse)
+    monkeypatch.setattr(cdi_files, "replace_file", refuse)
     (problem,) = CdiFolder(tmp_path).put({NAME: NEW}).problems
     assert os.strerror(code) in problem
     assert f"as user {os.geteuid()}: let it write to {tmp_path}" in problem
