@@ -13,19 +13,25 @@ from services.domain.errors import InvalidBitstream
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _STEP: Final = 256 * 1024
 
+MAX_MEMBERS: Final = 4096
+"""Of a gzip: each costs time, and 20 bytes are enough for one that holds nothing."""
+
 
 def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
     """Give what a gzip holds, in pieces of at most 256 KiB.
 
     Args:
-        packed: One gzip member or several, one after the other.
+        packed: One gzip member or several, one after the other; zeros after them are padding.
         limit: How many bytes may come out.
 
     Raises:
         InvalidBitstream: It is no gzip, or not whole, or holds more; checksums are verified.
     """
-    position = total = 0
-    while position < len(packed):
+    position = total = members = 0
+    while position < len(packed) and not (members and _is_padding(packed[position:])):
+        if members == MAX_MEMBERS:
+            raise InvalidBitstream(f"it can't be unpacked: it has more than {members} members")
+        members += 1
         member = zlib.decompressobj(_GZIP)
         while not member.eof:
             piece: bytes | memoryview = member.unconsumed_tail
@@ -43,3 +49,7 @@ def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
                 raise InvalidBitstream(f"it unpacks to more than {limit} bytes")
             yield out
         position -= len(member.unused_data)
+
+
+def _is_padding(rest: memoryview) -> bool:
+    return len(rest) <= _STEP and not any(rest)

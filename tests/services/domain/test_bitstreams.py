@@ -182,6 +182,19 @@ class TestAocx:
         packed = gzip.compress(data[:100]) + gzip.compress(data[100:])
         assert bytes(parse(aocx_of(PROGRAM, packed)).raw()) == b"raw"
 
+    def test_zeros_after_the_gzip_are_padding(self) -> None:
+        packed = gzip.compress(make_gbs(INTERFACE, AFU, b"raw"))
+        for count in (1, 8, 4096):
+            assert bytes(parse(aocx_of(PROGRAM, packed + bytes(count))).raw()) == b"raw"
+
+    def test_a_gzip_of_very_many_members_is_refused(self) -> None:
+        packed = gzip.compress(make_gbs(INTERFACE, AFU, b"raw"))
+        empty = gzip.compress(b"")
+        most = packed + empty * (gunzip.MAX_MEMBERS - 1)
+        assert bytes(parse(aocx_of(PROGRAM, most)).raw()) == b"raw"
+        with pytest.raises(InvalidBitstream, match="more than 4096 members"):
+            parse(aocx_of(PROGRAM, most + empty))
+
     def test_its_id_may_be_upper_case_and_end_in_a_newline(self) -> None:
         packed = gzip.compress(make_gbs(INTERFACE, OPENCL_AFU))
         assert parse(aocx_of(f"{PROGRAM.upper()}\n\0", packed)).function_id == PROGRAM
@@ -215,6 +228,8 @@ class TestAocx:
         [
             (b"", "ends within its header|start as a GBS"),
             (b"plain", "can't be unpacked"),
+            (bytes(100), "can't be unpacked"),
+            (gzip.compress(make_gbs(INTERFACE, AFU)) + bytes(300_000), "can't be unpacked"),
             (gzip.compress(make_gbs(INTERFACE, AFU))[:-5], "cut off"),
             (gzip.compress(make_gbs(INTERFACE, AFU)) + b"more", "can't be unpacked"),
             (gzip.compress(make_gbs(INTERFACE, AFU))[:-8] + bytes(8), "can't be unpacked"),
