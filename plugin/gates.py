@@ -5,7 +5,7 @@ modes regiondevel and af where mappings are enforced; `auto` leaves that where n
 reach an API server, since then there is nobody to ask at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.approval_file import ApprovalFile
@@ -17,6 +17,7 @@ from plugin.worker import Worker
 from services.cluster.event_queue import Happening
 from services.domain.devices import Inventory, PluginMode
 from services.domain.enforce import Enforce, is_enforced
+from services.domain.errors import HardwareError
 from services.hardware.card_threads import CardThreads
 from services.kubelet.channel import checkpoint_file
 
@@ -118,8 +119,10 @@ class Gates:
         from plugin.hook_server import HookServer  # noqa: PLC0415
         from services.domain.regions import Region, regions_of  # noqa: PLC0415
 
-        def regions() -> tuple[dict[str, Region], Sequence[str]]:
-            return regions_of(discovery.inventory or Inventory()), tuple(discovery.tree.resources)
+        def regions() -> dict[str, Region]:
+            if discovery.inventory is None:
+                raise HardwareError("the cards have not been read yet: try again in a moment")
+            return regions_of(discovery.inventory)
 
         claims = self._claims(enforced=self._is_enforced(mode))
         return HookServer(

@@ -53,7 +53,7 @@ class HookServer:
     Args:
         path: Where the socket is made.
         checkpoint: The kubelet's checkpoint.
-        regions: Gives the node's regions, and the resources they are offered as.
+        regions: Gives the node's regions as they were seen last.
         gate: Asked for each resource.
         worker: Where to read the kubelet's files.
         counted: Told the outcome of each: allowed, refused, failed.
@@ -64,7 +64,7 @@ class HookServer:
         path: Path,
         *,
         checkpoint: Path,
-        regions: Callable[[], tuple[Mapping[str, Region], Sequence[str]]],
+        regions: Callable[[], Mapping[str, Region]],
         gate: HookGate,
         worker: Worker,
         counted: Callable[[str], None],
@@ -150,8 +150,7 @@ class HookServer:
             seconds=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
-        regions, resources = self._regions()
-        for resource, ids in held_regions(call, entries, regions, resources).items():
+        for resource, ids in held_regions(call, entries, self._regions()).items():
             await self._gate.check(resource, ids, only=call.who)
 
 

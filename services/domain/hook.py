@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from services.domain.errors import AskerError
+from services.domain.errors import AskerError, InvalidName
+from services.domain.names import DOMAIN, RegionName, decode
 from services.domain.regions import Region
 from services.domain.startup import Candidate, Entry
 from services.domain.text import listing, plain
@@ -83,7 +84,7 @@ def parse(message: bytes) -> HookCall:
     annotations = {**(found.annotations or {}), **(found.state.annotations or {})}
     nodes = [_NODE.fullmatch(each.path) for each in found.devices or ()]
     named = frozenset(match[1] for match in nodes if match)
-    if any(annotations.get(key) == _SANDBOX for key in _TYPES):
+    if {annotations[key] for key in _TYPES if key in annotations} == {_SANDBOX}:
         return HookCall(None, named)
     return HookCall(_who(annotations), named)
 
@@ -105,18 +106,14 @@ def _who(annotations: Mapping[str, str]) -> Candidate:
 
 
 def held_regions(
-    call: HookCall,
-    entries: Iterable[Entry],
-    regions: Mapping[str, Region],
-    resources: Iterable[str],
+    call: HookCall, entries: Iterable[Entry], regions: Mapping[str, Region]
 ) -> dict[str, tuple[str, ...]]:
     """The regions that a container was allocated, by resource.
 
     Args:
         call: The container.
         entries: The kubelet's checkpoint.
-        regions: The node's regions.
-        resources: The resources of regions that this node offers.
+        regions: The node's regions, without those that can't be read just now.
 
     Returns:
         Names of regions, sorted, by full resource name; empty for a container without any.
@@ -124,10 +121,9 @@ def held_regions(
     Raises:
         InvalidHookCall: It has nodes of regions that the kubelet hasn't allocated to it.
     """
-    known = set(resources)
     held: dict[str, tuple[str, ...]] = {}
     for entry in entries:
-        if call.who == Candidate(entry.pod_uid, entry.container) and entry.resource in known:
+        if call.who == Candidate(entry.pod_uid, entry.container) and _is_region(entry.resource):
             held[entry.resource] = tuple(sorted({*held.get(entry.resource, ()), *entry.device_ids}))
     allocated = {name for names in held.values() for name in names}
     strange = sorted(
@@ -142,3 +138,11 @@ def held_regions(
             " ask for a region as a resource"
         )
     return held
+
+
+def _is_region(resource: str) -> bool:
+    """Whether a resource is of regions, those that aren't there at the moment too."""
+    try:
+        return resource.startswith(f"{DOMAIN}/") and isinstance(decode(resource), RegionName)
+    except InvalidName:
+        return False

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,34 @@ async def test_while_the_api_server_is_away_only_what_was_allowed_goes_on(
         uid = await admitted(kubelet, pods, NLB0)
         pods.error = ClusterError("the API server https://k can't be reached")
         assert await runtime.start(uid) == (0, "")
+
+
+async def test_a_container_whose_region_is_not_seen_is_not_let_on(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+) -> None:
+    """A plugin that has just started, or has lost the card, can't tell what is in it."""
+    address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(hooked(short_dir), pods) as plugin:
+        uid = await admitted(kubelet, pods, NLB0)
+        assert await runtime.start(uid) == (0, "")
+        said = runtime.arguments()
+        rack.remove_card(address)
+        await eventually_async(lambda: not plugin._discovery.tree.resources)
+        code, reason = await asyncio.to_thread(runtime.run, runtime.state(uid), *said)
+        assert (code, "dfl-fme.0 is not there any more" in reason) == (1, True)
+
+
+async def test_before_the_cards_were_read_nobody_is_let_on(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(replace(hooked(short_dir), scan_interval=600.0), pods) as plugin:
+        uid = await admitted(kubelet, pods, NLB0)
+        plugin._discovery.inventory = None
+        code, reason = await runtime.start(uid)
+        assert (code, "the cards have not been read yet" in reason) == (1, True)
 
 
 async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(

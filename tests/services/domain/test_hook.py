@@ -46,6 +46,11 @@ def test_a_sandbox_is_no_container() -> None:
     assert parse(message(sandbox)) == HookCall(None, frozenset())
 
 
+def test_a_container_on_cri_o_cannot_pass_for_a_sandbox_by_its_pods_annotations() -> None:
+    forged = CRIO | {"io.kubernetes.cri.container-type": "sandbox"}
+    assert parse(message(forged)) == HookCall(WHO, frozenset())
+
+
 @pytest.mark.parametrize("annotations", [{}, {"io.kubernetes.pod.uid": "uid"}])
 def test_annotations_that_do_not_say_it_are_refused(annotations: dict[str, str]) -> None:
     with pytest.raises(InvalidHookCall, match="don't say which container of which pod"):
@@ -84,7 +89,7 @@ def entry(*ids: str, container: str = "c", resource: str = REGION) -> Entry:
 
 
 def held(call: HookCall, *entries: Entry) -> dict[str, tuple[str, ...]]:
-    return held_regions(call, entries, REGIONS, [REGION])
+    return held_regions(call, entries, REGIONS)
 
 
 def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
@@ -95,8 +100,17 @@ def test_a_containers_regions_are_those_of_the_checkpoint() -> None:
         entry("dfl-fme.0"),
         entry("dfl-fme.9", container="another"),
         entry("gpu-0", resource="example.com/gpu"),
+        entry("dfl-fme.1", resource="fpga.intel.com/other"),
+        entry("dfl-fme.1", resource=REGION.removeprefix("fpga.intel.com/")),
     )
     assert found == {REGION: ("dfl-fme.0", "dfl-fme.1")}
+
+
+def test_a_region_that_is_not_seen_yet_or_any_more_is_held_all_the_same() -> None:
+    """Else a plugin that has just started would let on whoever asks."""
+    assert held_regions(HookCall(WHO, frozenset()), [entry("dfl-fme.0")], {}) == {
+        REGION: ("dfl-fme.0",)
+    }
 
 
 def test_a_container_without_regions_has_none() -> None:
