@@ -51,7 +51,7 @@ class Theatre:
 
     def show_nodes(self) -> None:
         """Waits for the nodes' capacity and shows it."""
-        found = [(plan, self._node(plan)) for plan in cluster.NODES]
+        found = [(plan, furnished(self.api, plan, self.until)) for plan in cluster.NODES]
         self.console.print(show.title("The nodes"), show.nodes(found))
         for plan, node in found:
             self.checks.equal(f"{plan.name}: capacity", checks.capacity(node), dict(plan.capacity))
@@ -61,15 +61,6 @@ class Theatre:
         for number, pod in enumerate(cluster.PODS, 1):
             self.console.print(show.title(pod.title, number))
             (self._refused if pod.refusal else self._running)(pod)
-
-    def _node(self, plan: NodePlan) -> Json:
-        def look() -> Json | None:
-            with contextlib.suppress(Refused):  # not registered yet
-                node = self.api.get(f"/api/v1/nodes/{plan.name}")
-                return node if checks.has_capacity(node, plan) else None
-            return None
-
-        return self.until(look, f"the capacity of {plan.name}")
 
     def _running(self, plan: PodPlan) -> None:
         written, node = plan.load(), _node_of(plan)
@@ -114,6 +105,18 @@ class Theatre:
         message = str(status.get("message"))
         words = (WEBHOOK, "denied", *plan.refusal)
         self.checks.holds(f"{name}: the refusal says why", words, message)
+
+
+def furnished(api: Api, plan: NodePlan, until: Until) -> Json:
+    """A node, once it has the capacity that its cards are worth."""
+
+    def look() -> Json | None:
+        with contextlib.suppress(Refused):  # not registered yet
+            node = api.get(f"/api/v1/nodes/{plan.name}")
+            return node if checks.has_capacity(node, plan) else None
+        return None
+
+    return until(look, f"the capacity of {plan.name}")
 
 
 def _node_of(plan: PodPlan) -> NodePlan:

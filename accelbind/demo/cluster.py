@@ -104,6 +104,23 @@ class PodPlan:
         return _folder("pods").joinpath(self.file).read_text()
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a cluster is laid out with.
+
+    Args:
+        nodes: their plugins' modes and their cards.
+        mappings: as objects, for the API server.
+        folder: the same as files, for the webhook.
+        namespaces: those that must be there.
+    """
+
+    nodes: tuple[NodePlan, ...]
+    mappings: tuple[Json, ...]
+    folder: Path
+    namespaces: tuple[str, ...] = (NAMESPACE,)
+
+
 _REGION_ENV = {"FPGA_REGION_1": ARRIA10_DFL, "FPGA_AFU_1": NLB0}
 
 PODS = (
@@ -149,15 +166,16 @@ PODS = (
 )
 
 
-def mappings() -> list[Json]:
-    """The namespace's mappings, as objects."""
-    folder = _folder("mappings")
+def demo_world() -> World:
+    """The demo's own nodes and mappings."""
+    folder = mappings_folder()
     texts = [file.read_text() for file in sorted(folder.iterdir())]
-    return [obj for text in texts for obj in yaml.safe_load_all(text)]
+    mappings = tuple(obj for text in texts for obj in yaml.safe_load_all(text))
+    return World(NODES, mappings, folder)
 
 
 def mappings_folder() -> Path:
-    """The same as files, for the webhook."""
+    """The demo's mappings as files."""
     return _folder("mappings")
 
 

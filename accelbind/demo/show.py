@@ -1,6 +1,7 @@
 """How the demo looks: everything it prints is made here, from values."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -13,10 +14,21 @@ from rich.text import Text
 
 from accelbind.demo.api import Json
 from accelbind.demo.checks import Checks, capacity, containers, environment, given
-from accelbind.demo.cluster import NodePlan, PodPlan
+from accelbind.demo.cluster import NodePlan
 from accelbind.demo.stage import Stage
 
 WIDTH = 120
+
+
+class Written(Protocol):
+    """A pod as its author wrote it."""
+
+    @property
+    def file(self) -> str:
+        """Where it stands."""
+
+    def text(self) -> str:
+        """What stands there, or its spec."""
 
 
 def make_console() -> Console:
@@ -58,25 +70,31 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     return table
 
 
-def pod(plan: PodPlan, pod: Json, patch: Sequence[Json], driven: Sequence[Json]) -> RenderableType:
+def pod(plan: Written, pod: Json, patch: Sequence[Json], driven: Sequence[Json]) -> RenderableType:
     """A pod that runs: as written, the patch, what was done for it, and what its containers got."""
     return Group(
         _as_written(plan),
-        Text("the webhook's patch", style="bold"),
+        Text("the webhook's patch" if patch else "no patch: nothing to change", style="bold"),
         Padding(_patch(patch), (0, 0, 1, 2)),
-        Text(f"on {pod['spec'].get('nodeName')}", style="bold"),
+        Text(f"on {pod['spec'].get('nodeName', 'no node')}", style="bold"),
         Padding(_containers(pod), (0, 0, 0, 2)),
         *(_done_by_driver(each) for each in driven),
     )
 
 
-def refusal(plan: PodPlan, status: Json) -> RenderableType:
+def refusal(plan: Written, status: Json) -> RenderableType:
     """A pod that was refused: as written, and what kubectl prints."""
     message = (
         f"Error from server ({status.get('reason')}): error when creating"
         f' "{plan.file}": {status.get("message")}'
     )
     return Group(_as_written(plan), Text(message, style="red"))
+
+
+def waiting(reasons: Sequence[str]) -> RenderableType:
+    """Why a pod doesn't run, a line a reason."""
+    lines = reasons or ["nobody said why; --keep leaves the logs"]
+    return Text("it does not run\n" + "\n".join(f"  {line}" for line in lines), style="red")
 
 
 def checks(done: Checks, seconds: float, after: str) -> RenderableType:
@@ -90,6 +108,13 @@ def checks(done: Checks, seconds: float, after: str) -> RenderableType:
         table.add_row(Text(what), Text(wrong, style="red"))
     head = Text(f"{len(done.failed)} of {len(done.results)} expectations failed", style="bold red")
     return Group(head, table)
+
+
+def outcome(ran: Sequence[bool], seconds: float) -> RenderableType:
+    """The end for pods of one's own: how many run."""
+    style = "green" if all(ran) else "red"
+    text = f"{sum(ran)} of {len(ran)} pods ran, nothing is left running · {seconds:.1f} s"
+    return Panel(Text(text, style=f"bold {style}"), border_style=style, expand=False)
 
 
 def logs(stage: Stage) -> RenderableType:
@@ -107,7 +132,7 @@ def _done_by_driver(done: Json) -> RenderableType:
     return line.append(f" with AFU {done['afuId']}" if done["what"] == "programmed" else "")
 
 
-def _as_written(plan: PodPlan) -> RenderableType:
+def _as_written(plan: Written) -> RenderableType:
     spec = plan.text().partition("spec:\n")[2]
     code = Syntax(spec.rstrip(), "yaml", background_color="default", word_wrap=True)
     return Panel(code, title=f"{plan.file}, from spec: on", title_align="left", border_style="dim")

@@ -3,14 +3,15 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 
 from accelbind.demo import show
-from accelbind.demo.acts import Theatre, done_by_driver
+from accelbind.demo.acts import Theatre, done_by_driver, furnished
 from accelbind.demo.checks import Checks
+from accelbind.demo.own import OwnPods, Trial
 from accelbind.demo.stage import Stage
 from accelbind.demo.suite import Suite, driver_log, raise_suite
 
@@ -37,21 +38,47 @@ def play(folder: Path, console: Console) -> bool:
         AccelbindError: it could not be played to its end; the logs have been shown.
     """
     stage, done, began = Stage(folder), Checks(), time.monotonic()
-    try:
-        with _signals_interrupt():
-            _play(stage, console, done)
-            codes = stage.stop()
-    except Exception:
-        console.print(show.logs(stage))
-        raise
-    finally:
-        stage.kill()
+    codes = _on(stage, console, lambda: _play(stage, console, done))
     done.equal("all processes ended cleanly", codes, dict.fromkeys(codes, 0))
     if done.failed:
         console.print(show.logs(stage))
     seconds = time.monotonic() - began
     console.print(show.title("Done"), show.checks(done, seconds, "nothing is left running"))
     return not done.failed
+
+
+def play_own(folder: Path, console: Console, own: OwnPods) -> bool:
+    """Creates somebody's own pods on a cluster that has the cards for them.
+
+    Args:
+        folder: as for `play`.
+        console: where to show it.
+        own: the pods, and what they need.
+
+    Returns:
+        Whether all of them run.
+
+    Raises:
+        AccelbindError: it could not be played to its end; the logs have been shown.
+    """
+    stage, began, ran = Stage(folder), time.monotonic(), list[bool]()
+    _on(stage, console, lambda: _play_own(stage, console, own, ran))
+    seconds = time.monotonic() - began
+    console.print(show.title("Done"), show.outcome(ran, seconds))
+    return all(ran)
+
+
+def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int | str]:
+    """Plays on a stage and takes it down, whatever happens; the processes' exit codes."""
+    try:
+        with _signals_interrupt():
+            act()
+            return stage.stop()
+    except Exception:
+        console.print(show.logs(stage))
+        raise
+    finally:
+        stage.kill()
 
 
 def _play(stage: Stage, console: Console, done: Checks) -> None:
@@ -67,6 +94,16 @@ def _play(stage: Stage, console: Console, done: Checks) -> None:
     )
     theatre.show_nodes()
     theatre.play_pods()
+
+
+def _play_own(stage: Stage, console: Console, own: OwnPods, ran: list[bool]) -> None:
+    suite = raise_suite(stage, own.world)
+    console.print(show.title("What runs"), show.processes(_describe(stage, suite)))
+    found = [(plan, furnished(suite.api, plan, stage.until)) for plan in own.world.nodes]
+    console.print(show.title("The nodes"), show.nodes(found))
+    trial = Trial(stage, suite, console)
+    for number, pod in enumerate(own.pods, 1):
+        ran.append(trial.of(number, pod))
 
 
 def _describe(stage: Stage, suite: Suite) -> Iterator[tuple[str, int, str]]:

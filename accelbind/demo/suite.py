@@ -7,11 +7,11 @@ from pathlib import Path
 
 from accelbind.demo import cluster
 from accelbind.demo.api import Api, Json
-from accelbind.demo.cluster import NodePlan
+from accelbind.demo.cluster import NodePlan, World
 from accelbind.demo.stage import Stage
 from certs.folder import IssuedPaths, issue
 from services.hardware.bitstreams import BitstreamStorage
-from simulator.bitstreams import make_gbs
+from simulator.bitstreams import OPENCL_AFU, make_aocx, make_gbs
 from simulator.cards import lay_out
 from simulator.driver import raw_bitstream
 
@@ -38,10 +38,18 @@ class Suite:
     audit: Path
     ports: Mapping[str, int]
     """Process → the port that people would look at."""
+    world: World
+    """What it was laid out with."""
 
 
-def raise_suite(stage: Stage) -> Suite:
-    """Starts everything, and waits until all of it serves."""
+def raise_suite(stage: Stage, world: World | None = None) -> Suite:
+    """Starts everything, and waits until all of it serves.
+
+    Args:
+        stage: takes the processes.
+        world: nodes and mappings (the demo's own unless told).
+    """
+    world = world or cluster.demo_world()
     folder = stage.folder
     issued = issue(folder / "tls", ["localhost", HOST])
     control_plane = folder / "api"
@@ -50,29 +58,31 @@ def raise_suite(stage: Stage) -> Suite:
         "simulator.apiserver",
         *("--dir", control_plane, "--ports-file", folder / "api-server.ports"),
     )
-    _start_webhook(stage, issued)
+    _start_webhook(stage, issued, world.folder)
     api_ports = stage.announced(folder / "api-server.ports", "the API server stand-in")
     kubeconfig = control_plane / "kubeconfig"
-    for plan in cluster.NODES:
+    for plan in world.nodes:
         _start_node(stage, plan, kubeconfig)
     webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
     api = Api(kubeconfig)
     url = f"https://{HOST}:{webhook_ports['admission']}"
-    for path, obj in registrations(url, issued.ca_certificate):
+    for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
+        api.post("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+    for path, obj in registrations(url, issued.ca_certificate, world):
         api.post(path, obj)
-    for plan in cluster.NODES:
+    for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
     ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
-    return Suite(api, control_plane / "audit.jsonl", ports)
+    return Suite(api, control_plane / "audit.jsonl", ports, world)
 
 
-def _start_webhook(stage: Stage, issued: IssuedPaths) -> None:
+def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
     stage.start(
         "webhook",
         "accelbind",
         *("webhook", "--host", HOST, "--port", "0", "--metrics-port", "0"),
         *("--tls-cert", issued.certificate, "--tls-key", issued.key),
-        *("--mappings", cluster.mappings_folder()),
+        *("--mappings", mappings),
         *("--ports-file", stage.folder / "webhook.ports"),
     )
 
@@ -110,23 +120,34 @@ def install_bitstreams(home: Path, plan: NodePlan) -> None:
     """Puts a node's bitstreams where its plugin looks for them."""
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
-        source.write_bytes(make_gbs(interface_id, afu_id, raw_bitstream(afu_id)))
+        source.write_bytes(_bitstream(interface_id, afu_id))
         storage.install(source)
     source.unlink()
 
 
-def registrations(url: str, authority: Path) -> Iterator[tuple[str, Json]]:
+def _bitstream(interface_id: str, afu_id: str) -> bytes:
+    """A GBS, or an AOCX for the longer ids of OpenCL programs."""
+    if len(afu_id) > len(OPENCL_AFU):
+        return make_aocx(interface_id, afu_id, raw_bitstream(OPENCL_AFU))
+    return make_gbs(interface_id, afu_id, raw_bitstream(afu_id))
+
+
+def registrations(
+    url: str, authority: Path, world: World | None = None
+) -> Iterator[tuple[str, Json]]:
     """What the API server has to know: the mappings and the two webhook configurations.
 
     Args:
         url: where the API server reaches the webhook.
         authority: the CA of the webhook's certificate.
+        world: has the mappings (the demo's own unless told).
 
     Yields:
         The collection's path, and the object.
     """
-    for obj in cluster.mappings():
-        yield f"{_API}/namespaces/{cluster.NAMESPACE}/{_PLURALS[obj['kind']]}", obj
+    for obj in (world or cluster.demo_world()).mappings:
+        namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
+        yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
     bundle = base64.b64encode(authority.read_bytes()).decode()
     for kind, path in (
         ("MutatingWebhookConfiguration", "mutate"),
