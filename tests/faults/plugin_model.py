@@ -5,6 +5,7 @@ alone: names of resources, ids, health and topology are written down here a seco
 """
 
 import base64
+import errno
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -175,7 +176,9 @@ class Model:
         port = self._chance.randrange(len(card.ports))
         try:
             self.rack.hang(address, hang, port)
-        except FileNotFoundError:  # it is broken already
+        except OSError as error:  # it is broken already: away, or a link in a loop
+            if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                raise
             return f"{address} has no {hang.value}"
         card.hanging.add((hang, port))
         return f"{hang.value} hangs at {address} port {port}"
