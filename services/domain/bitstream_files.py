@@ -1,7 +1,8 @@
 """From the bytes of a file to a bitstream, and from ids to where a file of it is stored.
 
 Storage, as the public suite has it: `<interface id>/<AFU id>.gbs`, or
-`<interface id>/<program id>.aocx` for OpenCL; a GBS is looked for first.
+`<interface id>/<program id>.aocx` for OpenCL; a GBS is looked for first. Files that people have put
+there may spell ids as tools print them: in capitals, with `-`.
 """
 
 import re
@@ -12,7 +13,9 @@ from services.domain.bitstreams import Bitstream, Kind
 from services.domain.elf import is_elf
 from services.domain.errors import InvalidBitstream
 from services.domain.gbs import is_gbs, parse_gbs
+from services.domain.names import canonical_id
 
+_INTERFACE = re.compile(r"[0-9a-f]{8,32}")
 _STORED = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")
 
 
@@ -51,9 +54,15 @@ def stored_name(bitstream: Bitstream) -> str:
     return f"{bitstream.interface_id}/{bitstream.function_id}.{bitstream.kind}"
 
 
+def interface_of(folder_name: str) -> str | None:
+    """Give the interface id that the name of a folder in the storage spells; None if none."""
+    spelt = canonical_id(folder_name)
+    return spelt if _INTERFACE.fullmatch(spelt) else None
+
+
 def function_of(file_name: str) -> tuple[str, Kind] | None:
     """Give the function id and the kind that the name of a stored file spells; None if none."""
-    match = _STORED.fullmatch(file_name)
+    match = _STORED.fullmatch(canonical_id(file_name))
     return (match[1], Kind(match[2])) if match else None
 
 

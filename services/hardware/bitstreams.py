@@ -1,9 +1,10 @@
 """The bitstreams that a node keeps: looked up by interface and function, installed safely.
 
 A folder an interface id, in it a file a function (`services.domain.bitstream_files` has the names).
-Nothing in a file's name is believed: what is read must hold what its place says. A file appears
-whole or not at all: it is written and synced beside its place, then renamed. Whoever installs or
-removes holds a lock on the storage's folder; readers need none.
+Ids spelt otherwise, as people copy them, are found too, after those spelt as `install` does it.
+Nothing in a name is believed: what is read must hold what its place says. A file appears whole or
+not at all: it is written and synced beside its place, then renamed. Whoever installs or removes
+holds a lock on the storage's folder; readers need none.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from services.atomic import replace_file
 from services.domain.bitstream_files import (
     check_is,
     function_of,
+    interface_of,
     parse,
     stored_name,
     stored_names,
@@ -37,7 +39,6 @@ from services.domain.errors import (
 DEFAULT_STORAGE: Final = Path("/srv/intel.com/fpga")
 """Where the public suite keeps them."""
 
-_INTERFACE: Final = re.compile(r"[0-9a-f]{8,32}")
 _HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
 _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644
@@ -110,12 +111,10 @@ class BitstreamStorage:
             StorageError: It can't be read.
             InvalidBitstream: It is broken, or another one than its place says.
         """
-        for name, kind in stored_names(interface_id, function_id):
-            path = self.folder / name
-            if _is_there(path):
-                found = read_bitstream(path)
-                self._check(path, found, interface_id, function_id, kind)
-                return found
+        for path, kind in self._places(interface_id, function_id):
+            found = read_bitstream(path)
+            self._check(path, found, interface_id, function_id, kind)
+            return found
         raise BitstreamMissing(
             f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
         )
@@ -126,13 +125,8 @@ class BitstreamStorage:
         Raises:
             StorageError: The storage's folder can't be listed.
         """
-        for interface_id in _listed(self.folder):
-            folder = self.folder / interface_id
-            if not _INTERFACE.fullmatch(interface_id) or not folder.is_dir():
-                continue
-            for name in _listed(folder):
-                if found := function_of(name):
-                    yield self._stored(folder / name, interface_id, *found)
+        for found in self._named():
+            yield self._stored(*found)
 
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
@@ -175,16 +169,34 @@ class BitstreamStorage:
         """
         gone = []
         with self._writing(None):
-            for name, _ in stored_names(interface_id, function_id):
-                path = self.folder / name
-                if _is_there(path):
-                    path.unlink()
-                    gone.append(path)
+            for path, _ in list(self._places(interface_id, function_id)):
+                path.unlink()
+                gone.append(path)
         if not gone:
             raise BitstreamMissing(
                 f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
             )
         return gone
+
+    def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, Kind]]:
+        """The files of a function, the one that counts first."""
+        usual = [
+            (self.folder / name, kind) for name, kind in stored_names(interface_id, function_id)
+        ]
+        yield from ((path, kind) for path, kind in usual if _is_there(path))
+        for path, interface, function, kind in self._named():
+            if (interface, function) == (interface_id, function_id) and (path, kind) not in usual:
+                yield path, kind
+
+    def _named(self) -> Iterator[tuple[Path, str, str, Kind]]:
+        """All files that are named as bitstreams: path, interface id, function id, kind."""
+        for name in _listed(self.folder):
+            folder, interface_id = self.folder / name, interface_of(name)
+            if interface_id is None or not folder.is_dir():
+                continue
+            for each in _listed(folder):
+                if found := function_of(each):
+                    yield folder / each, interface_id, *found
 
     def _stored(self, path: Path, interface_id: str, function_id: str, kind: Kind) -> Stored:
         try:

@@ -11,6 +11,7 @@ from services.domain import bitstream_files, bitstreams, gbs, gunzip
 from services.domain.bitstream_files import (
     check_is,
     function_of,
+    interface_of,
     parse,
     stored_name,
     stored_names,
@@ -343,7 +344,8 @@ class TestFiles:
         [
             (f"{AFU}.gbs", (AFU, Kind.GBS)),
             (f"{PROGRAM}.aocx", (PROGRAM, Kind.AOCX)),
-            (f"{AFU.upper()}.gbs", None),
+            (f"{AFU.upper()}.GBS", (AFU, Kind.GBS)),
+            ("D8424DC4-A4A3-C413-F89E-433683F9040B.gbs", (AFU, Kind.GBS)),
             (f"{AFU}.gbs.new", None),
             ("readme.txt", None),
         ],
@@ -352,6 +354,17 @@ class TestFiles:
         self, name: str, found: tuple[str, Kind] | None
     ) -> None:
         assert function_of(name) == found
+
+    @pytest.mark.parametrize(
+        ("name", "found"),
+        [
+            (INTERFACE, INTERFACE),
+            ("CE489693-98F0-5F33-946D-560708BE108A", INTERFACE),
+            ("lost+found", None),
+        ],
+    )
+    def test_the_name_of_a_folder_spells_its_interface(self, name: str, found: str | None) -> None:
+        assert interface_of(name) == found
 
     def test_a_file_in_another_ones_place_is_noticed(self) -> None:
         found = parse(make_gbs(INTERFACE, AFU))

@@ -126,6 +126,22 @@ class TestLoad:
         with pytest.raises(BitstreamMissing, match=f"AFU {AFU} .interface {INTERFACE}.* in "):
             storage.load(INTERFACE, AFU)
 
+    def test_ids_may_be_spelt_as_people_copy_them_and_files_be_links(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        spelt = storage.folder / "CE489693-98F0-5F33-946D-560708BE108A" / f"{AFU.upper()}.gbs"
+        spelt.parent.mkdir(parents=True)
+        (tmp_path / "elsewhere").write_bytes(make_gbs(INTERFACE, AFU, b"spelt otherwise"))
+        spelt.symlink_to(tmp_path / "elsewhere")
+        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"spelt otherwise"
+        (stored,) = storage.entries()
+        assert (stored.path, stored.function_id, stored.problem) == (spelt, AFU, "")
+        (tmp_path / "usual").write_bytes(make_gbs(INTERFACE, AFU, b"usual"))
+        place, _ = storage.install(tmp_path / "usual")
+        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"usual"
+        assert storage.remove(INTERFACE, AFU) == [place, spelt]
+        assert (tmp_path / "elsewhere").exists()
+
     def test_a_file_in_another_ones_place_is_refused(
         self, storage: BitstreamStorage, gbs: Path
     ) -> None:
