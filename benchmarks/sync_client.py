@@ -127,7 +127,7 @@ def _server(kubeconfig: Path) -> str:
     config = load_config(kubeconfig)
     if config is None:
         raise SystemExit(f"{kubeconfig} names no server")
-    return config.cluster.server
+    return config.server
 
 
 def _resident() -> float:

@@ -1,14 +1,13 @@
 """Asking the API server: where it is, who we are, and one bounded request at a time.
 
-lightkube reads the configuration and makes the authenticated HTTP client; what is asked and what
-comes of it stays here, as bytes that a caller decodes for the fields it needs. An answer that is
-too long, too late or no answer is a `ClusterError` whose text says what to do.
+What is asked and what comes of it are bytes, which a caller decodes for the fields it needs. An
+answer that is too long, too late or no answer is a `ClusterError` whose text says what to do.
 """
 
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +16,12 @@ from urllib.parse import quote
 
 import httpx2
 import msgspec
-import yaml
-from lightkube.config.client_adapter import (
-    AsyncClient,
-    ConnectionParams,
-    user_auth,
-    verify_cluster,
-)
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import User
-from lightkube.core.exceptions import ConfigError
 
-from services.cluster.credentials import completed
+from services.cluster.credentials import auth_of, tls_context
+from services.cluster.kubeconfig import Access, from_files, from_service_account
 from services.cluster.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
 from services.cluster.transport import LeanTransport
+from services.cluster.tunnel import proxy_of
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
@@ -47,7 +38,8 @@ _TOTAL_SECONDS: Final = 12.0
 
 _ACCEPT: Final = {"Accept": "application/json"}
 
-_PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+USER_AGENT: Final = "accelbind"
+"""What an API server's audit log, and its rules of flow control, know us by."""
 
 _HINTS: Final[Mapping[int, str]] = {
     401: " (is the token still good?)",
@@ -60,10 +52,10 @@ def load_config(
     *,
     environment: Mapping[str, str] = os.environ,
     service_account: str = SERVICE_ACCOUNT,
-) -> SingleConfig | None:
+) -> Access | None:
     """How to reach the API server, or None where nothing says how.
 
-    In this order: the file named, the file that `KUBECONFIG` names, the pod's service account.
+    In this order: the file named, the files that `KUBECONFIG` names, the pod's service account.
 
     Args:
         kubeconfig: A kubeconfig file, if one was named.
@@ -75,27 +67,10 @@ def load_config(
     """
     named = named_kubeconfig(kubeconfig, environment)
     if named:
-        return _loaded(f"kubeconfig {named}", lambda: KubeConfig.from_file(named).get())
+        return from_files(named, several=kubeconfig is None)
     if in_a_pod(environment, service_account):
-        return _loaded(
-            f"service account {service_account}",
-            lambda: KubeConfig.from_service_account(service_account).get(),
-        )
+        return from_service_account(service_account, environment)
     return None
-
-
-def _loaded(what: str, load: Callable[[], SingleConfig | None]) -> SingleConfig:
-    try:
-        config = load()
-    except ConfigError as error:
-        raise ClusterError(f"{what} can't be used: {error}") from error
-    except OSError as error:
-        raise ClusterError(f"{what} can't be read: {error.strerror or error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
-    if config is None or config.user is None:
-        raise ClusterError(f"{what} names no user to be: set its current-context to one that does")
-    return completed(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +118,11 @@ class ClusterClient:
         ClusterError: Its certificates or credentials can't be used.
     """
 
-    def __init__(self, config: SingleConfig) -> None:
-        timeout = httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS)
-        self.server: str = config.cluster.server
+    def __init__(self, config: Access) -> None:
+        self.server: str = config.server
         try:
-            self._http = _http_client(config, timeout)
-        except (ConfigError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self._http = _http_client(config)
+        except (ClusterError, httpx2.InvalidURL) as error:
             raise ClusterError(
                 f"the credentials for {self.server} can't be used: {error}"
             ) from error
@@ -332,22 +306,28 @@ class ClusterClient:
             raise _Dropped(f"{where} closed the connection during {what}: {error}") from error
         except httpx2.ConnectError as error:
             raise ClusterError(f"{where} can't be reached: {error}") from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, ConfigError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             text = str(error) or type(error).__name__
             raise ClusterError(f"{where} can't be asked ({what}): {text}") from error
 
 
-def _http_client(config: SingleConfig, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
-    """With a transport of our own, unless a proxy is in between, which it can't speak to."""
-    if any(os.environ.get(name) for name in _PROXIES):
-        return AsyncClient(config, ConnectionParams(timeout=timeout))
-    user = config.user or User()
-    context = verify_cluster(config.cluster, user, config.abs_file)
+def _http_client(config: Access) -> httpx2.AsyncClient:
+    transport = LeanTransport(
+        tls_context(config) if config.server.startswith("https:") else None,
+        server_name=config.server_name,
+        proxy=proxy_of(config.server, config.proxy, os.environ),
+    )
+
+    def show(certificate: bytes, key: bytes) -> None:
+        if transport.context is not None:
+            transport.context = tls_context(config, certificate, key)
+
     return httpx2.AsyncClient(
-        base_url=config.cluster.server,
-        auth=user_auth(user),
-        transport=LeanTransport(context),
-        timeout=timeout,
+        base_url=config.server,
+        auth=auth_of(config, show),
+        headers=[("User-Agent", USER_AGENT), *config.headers],
+        transport=transport,
+        timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
     )
 
 

@@ -12,10 +12,13 @@ wait has the time-out that the request came with.
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable
 from typing import Final, TypeVar
 
 import httpx2
+
+from services.cluster.tunnel import Proxy, dig
 
 T = TypeVar("T")
 
@@ -24,23 +27,39 @@ MAX_HEAD: Final = 64 * 1024
 
 MAX_IDLE: Final = 4
 """Connections that are kept for the next request."""
+IDLE_SECONDS: Final = 60.0
+"""How long they are kept: what stands in between forgets a silent connection without a word, some
+after a few minutes, and the request after that would wait in vain."""
 
 _PIECE: Final = 64 * 1024
 _BODILESS: Final = frozenset({204, 304})
 
 
 class _Connection:
-    """A connection to the server."""
+    """A connection to the server.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    Attributes:
+        reader: What comes.
+        context: How TLS is spoken on it.
+        idle_since: When it was used last, by the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        context: ssl.SSLContext | None,
+    ) -> None:
         self.reader = reader
+        self.context = context
+        self.idle_since = time.monotonic()
         self._writer = writer
-        self.used = False
 
     @property
     def fit(self) -> bool:
         """Whether it may be used again, as far as can be told."""
-        return not self.reader.at_eof() and not self._writer.is_closing()
+        young = time.monotonic() - self.idle_since < IDLE_SECONDS
+        return young and not self.reader.at_eof() and not self._writer.is_closing()
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
@@ -55,10 +74,19 @@ class LeanTransport(httpx2.AsyncBaseTransport):
 
     Args:
         context: How to speak TLS, for `https` URLs.
+        server_name: The name that the server's certificate must have; that of the URL if empty.
+        proxy: Through which the server is reached; None for straight.
+
+    Attributes:
+        context: As above; another one counts for connections that are opened from then on.
     """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
+    def __init__(
+        self, context: ssl.SSLContext | None, *, server_name: str = "", proxy: Proxy | None = None
+    ) -> None:
+        self.context = context
+        self._server_name = server_name
+        self._proxy = proxy
         self._idle: list[_Connection] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -86,7 +114,12 @@ class LeanTransport(httpx2.AsyncBaseTransport):
 
     def keep(self, connection: _Connection) -> None:
         """Takes a connection back whose answer has been read to its end."""
-        if connection.fit and len(self._idle) < MAX_IDLE:
+        connection.idle_since = time.monotonic()
+        if (
+            connection.fit
+            and connection.context in (None, self.context)
+            and len(self._idle) < MAX_IDLE
+        ):
             self._idle.append(connection)
         else:
             connection.abort()
@@ -94,18 +127,28 @@ class LeanTransport(httpx2.AsyncBaseTransport):
     async def _connection(self, url: httpx2.URL, seconds: float | None) -> _Connection:
         while self._idle:
             connection = self._idle.pop()
-            if connection.fit:
+            if connection.fit and connection.context in (None, self.context):
                 return connection
             connection.abort()
+        return await _within(seconds, self._opened(url), _CONNECTING)
+
+    async def _opened(self, url: httpx2.URL) -> _Connection:
         secure = url.scheme == "https"
-        opening = asyncio.open_connection(
-            url.host,
-            url.port or (443 if secure else 80),
-            ssl=self._context if secure else None,
-            limit=MAX_HEAD,
-        )
-        reader, writer = await _within(seconds, opening, _CONNECTING)
-        return _Connection(reader, writer)
+        port = url.port or (443 if secure else 80)
+        context = self.context if secure else None
+        name = self._server_name or url.host if secure else None
+        if self._proxy is None:
+            reader, writer = await asyncio.open_connection(
+                url.host, port, limit=MAX_HEAD, ssl=context, server_hostname=name
+            )
+        else:
+            reader, writer = await asyncio.open_connection(
+                sock=await dig(self._proxy, url.host, port),
+                limit=MAX_HEAD,
+                ssl=context,
+                server_hostname=name,
+            )
+        return _Connection(reader, writer, context)
 
 
 class _Body(httpx2.AsyncByteStream):

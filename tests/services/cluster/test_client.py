@@ -301,69 +301,33 @@ async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None
 def test_the_file_named_counts_before_the_environment(tmp_path: Path) -> None:
     config = load_config(kubeconfig(tmp_path, "http://a"), environment={"KUBECONFIG": "/nowhere"})
     assert config is not None
-    assert config.cluster.server == "http://a"
+    assert config.server == "http://a"
 
 
 def test_the_environment_names_a_file(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, "http://b")
     config = load_config(environment={"KUBECONFIG": str(path)})
     assert config is not None
-    assert config.cluster.server == "http://b"
+    assert config.server == "http://b"
 
 
-def test_a_pod_has_its_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
-    (tmp_path / "namespace").write_text("ns")
+    (tmp_path / "ca.crt").write_text("c")
     host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    for key, value in host.items():
-        monkeypatch.setenv(key, value)
     config = load_config(environment=host, service_account=str(tmp_path))
     assert config is not None
-    assert config.cluster.server == "https://[fd00::1]:443"
+    assert (config.server, config.authority) == ("https://[fd00::1]:443", b"c")
+    assert config.token_file == tmp_path / "token"
+
+
+def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
+        load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
 
 
 def test_nothing_configured_is_none(tmp_path: Path) -> None:
     host = {"KUBERNETES_SERVICE_HOST": "h"}
     assert load_config(environment={}) is None
     assert load_config(environment=host, service_account=str(tmp_path)) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "not found"),
-        ("{", "is no kubeconfig"),
-        ("[]", "is no kubeconfig"),
-        ("clusters: []", "is no kubeconfig"),
-        ("clusters: 5\ncontexts: []", "is no kubeconfig"),
-        ("clusters: []\ncontexts: []", "No current context"),
-        (
-            "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\n"  # noqa: ISC004 - one text
-            "clusters: [{name: k, cluster: {server: http://x}}]",
-            "names no user",
-        ),
-    ],
-)
-def test_a_kubeconfig_that_can_not_be_used_says_why(
-    tmp_path: Path, text: str | None, message: str
-) -> None:
-    path = tmp_path / "config"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ClusterError, match=message):
-        load_config(path, environment={})
-
-
-def test_credentials_that_can_not_be_used_are_an_error(tmp_path: Path) -> None:
-    certificate = {"client-certificate": "/nowhere.crt", "client-key": "/nowhere.key"}
-    with pytest.raises(ClusterError, match="credentials for https://a can't be used"):
-        client_of(tmp_path, "https://a", **certificate)
-
-
-def test_kinds_of_credentials_that_are_not_known_are_an_error(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, "http://a")
-    path.write_text(path.read_text().replace("token: secret", "auth-provider: {name: x}"))
-    config = load_config(path, environment={})
-    assert config is not None
-    with pytest.raises(ClusterError, match="auth-provider not supported"):
-        ClusterClient(config)
