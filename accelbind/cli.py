@@ -4,12 +4,11 @@ A command is a module of this package that is imported when it is asked for, not
 --help` and shell completion stay quick, and a process holds only what its command needs. Each is a
 Typer app or a plain function, named in `COMMANDS`; it raises what it raises, and `main` translates.
 
-Exit codes: 0 done · 1 the world stands in the way, or the answer is no (a refusal) · 2 the request
-itself is wrong (arguments, settings, names) · 70 a mistake of accelbind's own · 130 interrupted.
-A file or folder that isn't there or can't be read is the world. Only for `explain` and `check`,
-whose 1 is an answer as that of grep and diff is, it is 2. `fpga` has three more, since scripts
-wait for a busy device. So commands find out by themselves: options for files
-say `readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
+Exit codes are those of `accelbind.exits`. A file or folder that isn't there or can't be read is the
+world. Only for `explain` and `check`, whose 1 is an answer as that of grep and diff is, it is 2.
+`fpga` has three more, since scripts wait for a busy device. So commands find out by themselves:
+options for files say `readable=False`, or Typer would tell a part of the troubles with an exit code
+of its own.
 """
 
 import sys
@@ -24,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from accelbind import __version__
+from accelbind.exits import Exit
 from services.domain.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
-
-EXIT_WORLD = 1
-EXIT_ASKER = 2
-EXIT_OURS = 70
 
 RUN = "Run"
 LOOK = "Look"
@@ -204,9 +200,9 @@ def main(arguments: Sequence[str] | None = None, *, serve: "Serve | None" = None
         sys.stdout.flush()
     except BrokenPipeError:
         _let_go_of(sys.stdout)
-        return EXIT_WORLD
+        return Exit.WORLD
     except KeyboardInterrupt:
-        return 130
+        return Exit.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - here all of them become a line and an exit code
         return report(error, debug=options.debug)
     return code
@@ -234,16 +230,16 @@ def report(error: Exception, *, debug: bool = False) -> int:
     if isinstance(error, typer.TyperException):
         return _report_usage(error)
     if isinstance(error, typer.Abort):
-        return _say("error: aborted", EXIT_WORLD)
+        return _say("error: aborted", Exit.WORLD)
     if isinstance(error, AccelbindError):
-        code = EXIT_ASKER if isinstance(error, AskerError) else EXIT_WORLD
+        code = Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
         return _say(f"error: {error}", code)
     if isinstance(error, OSError):
-        return _say(f"error: {_describe(error)}", EXIT_WORLD)
+        return _say(f"error: {_describe(error)}", Exit.WORLD)
     return _say(
         f"error: accelbind has made a mistake: {type(error).__name__}: {error}"
         " (--debug before the command shows where)",
-        EXIT_OURS,
+        Exit.OURS,
     )
 
 
@@ -251,9 +247,9 @@ def _report_usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
     if not message:  # no command was given: the help has been printed instead
-        return EXIT_ASKER
+        return Exit.ASKER
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
-    return _say(f"error: {message.rstrip('.')}{hint}", EXIT_ASKER)
+    return _say(f"error: {message.rstrip('.')}{hint}", Exit.ASKER)
 
 
 def _describe(error: OSError) -> str:

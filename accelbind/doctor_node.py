@@ -21,6 +21,7 @@ from plugin.options import PluginOptions
 from services.domain.devices import Card, Inventory, PluginMode, Problem
 from services.domain.errors import KubeletError
 from services.domain.names import DOMAIN, UNIT_RESOURCE
+from services.domain.reasons import remedy
 from services.domain.text import plain
 from services.domain.tree import build_tree
 from services.hardware.scan import Scanner
@@ -47,27 +48,6 @@ _NOT_LISTENING: Final = {
     errno.EPERM: "denied",
     errno.ECONNREFUSED: "nobody listens on it",
 }
-_REMEDIES: Final = {
-    "no-sysfs": "name the host's root with --root",
-    "no-driver": "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
-    "no-cards": "dmesg tells whether the driver took the card; lspci -d ::1200 whether it is there",
-    "class-hung": "a driver hangs: dmesg; it may take a restart of the node",
-    "class-unreadable": "run it as root",
-}
-_BY_START: Final = (
-    ("card-hung", "the card doesn't answer: dmesg, then reset or reseat it"),
-    ("card-", "look at its entry under /sys/class and at dmesg; unbind and bind its driver"),
-    ("afu-id-", "programme the port: accelbind fpga program PORT FILE"),
-    ("interface-id-", "the static image isn't one with partial reconfiguration: flash another"),
-    ("no-fme", "give the port back to the physical function: accelbind fpga assign"),
-    (
-        "port-errors",
-        "accelbind fpga clear-errors PORT once nobody has it; see what the workload did",
-    ),
-    ("too-hot", "see to the cooling; --max-temperature is the limit"),
-    ("too-much-power", "see to the load; --max-power is the limit"),
-)
-_OTHERWISE: Final = "accelbind fpga info DEVICE tells all that the card says"
 
 
 @dataclass(slots=True)
@@ -109,7 +89,7 @@ class Node:
             return
         inventory = self.inventory()
         for problem in inventory.problems:
-            yield failed(plain(problem.message, 500), _REMEDIES.get(problem.reason, _OTHERWISE))
+            yield failed(plain(problem.message, 500), remedy(problem.reason))
         for driver in sorted({card.driver for card in inventory.cards}):
             count = sum(card.driver == driver for card in inventory.cards)
             yield ok(f"{count} card{'s' if count != 1 else ''} under the driver {driver}")
@@ -137,7 +117,9 @@ class Node:
             for problem in device.reasons:
                 if problem not in told:
                     told.add(problem)
-                    line = failed(f"{device.card}: {plain(problem.message, 400)}", _todo(problem))
+                    line = failed(
+                        f"{device.card}: {plain(problem.message, 400)}", remedy(problem.reason)
+                    )
                     found.setdefault(device.card, []).append(line)
         return found
 
@@ -151,11 +133,7 @@ class Node:
         for _, problem in (each for card in cards for each in _problems(card)):
             if problem.reason.startswith(_NODE_REASONS):
                 bad = True
-                yield failed(
-                    problem.message,
-                    "udev makes it when the driver loads: udevadm trigger; in a pod, mount the"
-                    " host's /dev",
-                )
+                yield failed(problem.message, remedy(problem.reason))
         if not bad:
             yield ok(f"{sum(map(_count_nodes, cards))} below {self.options.root / 'dev'}")
 
@@ -318,11 +296,11 @@ def _of_card(card: Card) -> Iterator[Line]:
             continue  # told by another check
         what = f"{card.name}: {plain(problem.message, 400)}"
         if serious:
-            yield failed(what, _todo(problem))
+            yield failed(what, remedy(problem.reason))
         elif problem.message.endswith("Permission denied"):
             yield unseen(what, "run it as root")
         else:
-            yield warning(what, _todo(problem))
+            yield warning(what, remedy(problem.reason))
 
 
 def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
@@ -334,10 +312,6 @@ def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
         yield from ((True, problem) for problem in card.fme.problems)
     for port in card.ports:
         yield from ((True, problem) for problem in port.problems)
-
-
-def _todo(problem: Problem) -> str:
-    return next((todo for start, todo in _BY_START if problem.reason.startswith(start)), _OTHERWISE)
 
 
 def _described(card: Card) -> str:

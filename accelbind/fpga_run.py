@@ -7,15 +7,16 @@ from typing import Final, TypeVar
 
 import typer
 
+from accelbind.exits import Exit
 from services.domain.errors import DeviceBusy, DeviceGone, DeviceHung, HardwareError
 from services.hardware.card_threads import CardThreads
 
 T = TypeVar("T")
 
 EXIT_CODES: Final[tuple[tuple[type[HardwareError], int], ...]] = (
-    (DeviceBusy, 3),
-    (DeviceGone, 4),
-    (DeviceHung, 5),
+    (DeviceBusy, Exit.BUSY),
+    (DeviceGone, Exit.GONE),
+    (DeviceHung, Exit.HUNG),
 )
 """Beside those of all commands: a script waits for a busy device, and gives up on a hung one."""
 

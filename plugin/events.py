@@ -8,6 +8,7 @@ speaks for its devices. How often anything is written is for `services.cluster.e
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from plugin.event_reasons import EventReason, event_reason
 from plugin.mode import Choice
 from services.cluster.event_queue import Happening, node
 from services.domain.damping import RECOVERING
@@ -61,15 +62,15 @@ class NodeEvents:
     def mode(self, before: Choice, now: Choice) -> None:
         """The node's annotation has changed what counts, or isn't understood."""
         if now.trouble:
-            self._say("mode", "ModeAnnotationInvalid", now.trouble)
+            self._say("mode", EventReason.MODE_ANNOTATION_INVALID, now.trouble)
         else:
             why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
             change = f"it was {before.mode}" if now.mode is not before.mode else "as before"
-            self._say("mode", "ModeChanged", f"mode {now.mode}: {why}; {change}", warning=False)
+            self._say("mode", EventReason.MODE_CHANGED, f"mode {now.mode}: {why}; {change}")
 
     def waits(self, why: str) -> None:
         """This plugin is the second one on the node."""
-        self._say("plugin", "SecondPlugin", f"{why}: this one waits until it ends")
+        self._say("plugin", EventReason.SECOND_PLUGIN, f"{why}: this one waits until it ends")
 
     def registered(self, resource: str, trouble: str) -> None:
         """A registration has succeeded, or failed for a reason.
@@ -80,11 +81,11 @@ class NodeEvents:
         """
         if not trouble:
             if self._failures.pop(resource, 0) >= FAILURES:
-                self._say(resource, "Registered", f"{resource} is registered", warning=False)
+                self._say(resource, EventReason.REGISTERED, f"{resource} is registered")
             return
         count = self._failures[resource] = self._failures.get(resource, 0) + 1
         if count == (ABSENCES if trouble.startswith("nobody answers") else FAILURES):
-            self._say(resource, "RegistrationFailed", f"{resource}: {trouble}")
+            self._say(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {trouble}")
 
     def cleared(self, port: str, trouble: str) -> None:
         """The errors that a container left in a port were cleared, or couldn't be.
@@ -94,21 +95,23 @@ class NodeEvents:
             trouble: Why they couldn't be; empty if they were.
         """
         if trouble:
-            self._say(f"errors of {port}", "ErrorsNotCleared", trouble)
+            self._say(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, trouble)
         else:
             text = f"errors that a container left in {port} were cleared"
-            self._say(f"errors of {port}", "ErrorsCleared", text, warning=False)
+            self._say(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
 
-    def _say(self, subject: str, reason: str, message: str, *, warning: bool = True) -> None:
-        text = plain(message, _MAX)
-        self._tell(Happening(self._about, subject, reason, text, warning))
+    def _say(self, subject: str, reason: "_Reason", message: str) -> None:
+        """Tells of something; a reason that is spelled from a code is a warning."""
+        warning = reason.warning if isinstance(reason, EventReason) else True
+        self._tell(Happening(self._about, subject, str(reason), plain(message, _MAX), warning))
 
     def _say_all(self, said: "Iterator[_Said]") -> None:
-        for subject, reason, message, warning in said:
-            self._say(subject, reason, message, warning=warning)
+        for subject, reason, message in said:
+            self._say(subject, reason, message)
 
 
-_Said = tuple[str, str, str, bool]
+_Reason = EventReason | str
+_Said = tuple[str, _Reason, str]
 
 
 def _of_node(before: Inventory, now: Inventory) -> Iterator[_Said]:
@@ -116,9 +119,9 @@ def _of_node(before: Inventory, now: Inventory) -> Iterator[_Said]:
     known = {problem.reason for problem in before.problems}
     for problem in now.problems:
         if problem.reason not in known:
-            yield "node", _camel(problem.reason), problem.message, True
+            yield "node", event_reason(problem.reason), problem.message
     if before.problems and not now.problems:
-        yield "node", "CardsFound", f"cards are found again: {len(now.cards)}", False
+        yield "node", EventReason.CARDS_FOUND, f"cards are found again: {len(now.cards)}"
 
 
 def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
@@ -127,16 +130,17 @@ def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
     for card in now.cards:
         subject = f"card {card.name}"
         if card.failure and failing.get(card.name) != card.failure.reason:
-            yield subject, _camel(card.failure.reason), card.failure.message, True
+            yield subject, event_reason(card.failure.reason), card.failure.message
         elif card.failure is None and card.name in failing:
-            yield subject, "CardReadable", f"card {card.name} can be read again", False
+            yield subject, EventReason.CARD_READABLE, f"card {card.name} can be read again"
 
 
 def _of_devices(before: Tree | None, now: Tree, inventory: Inventory) -> Iterator[_Said]:
     old, new = _by_id(before), _by_id(now)
     silent = {card.name for card in inventory.cards if card.failure}
     for key in sorted(old.keys() - new.keys()):
-        yield key, "DeviceGone", f"{key} of {old[key].resource or 'no resource'} is gone", True
+        text = f"{key} of {old[key].resource or 'no resource'} is gone"
+        yield key, EventReason.DEVICE_GONE, text
     for key, device in sorted(new.items()):
         if device.card not in silent:
             yield from _of_device(old.get(key), device)
@@ -147,11 +151,11 @@ def _of_device(before: Device | None, now: Device) -> Iterator[_Said]:
     what = f"{now.id} of {now.resource}" if now.resource else now.id
     if now.healthy:
         if before is not None and not before.healthy:
-            yield now.id, "DeviceHealthy", f"{what} is healthy again", False
+            yield now.id, EventReason.DEVICE_HEALTHY, f"{what} is healthy again"
     elif reasons not in (was, {RECOVERING}):
         why = "; ".join(problem.message for problem in now.reasons)
         state = "Unhealthy" if now.resource else "not offered"
-        yield now.id, "DeviceUnhealthy", f"{what} is {state}: {why}", True
+        yield now.id, EventReason.DEVICE_UNHEALTHY, f"{what} is {state}: {why}"
 
 
 def _reasons(device: Device | None) -> frozenset[str]:
@@ -160,8 +164,3 @@ def _reasons(device: Device | None) -> frozenset[str]:
 
 def _by_id(tree: Tree | None) -> Mapping[str, Device]:
     return {each.id: each for each in (*tree.unplaced, *tree.devices())} if tree else {}
-
-
-def _camel(reason: str) -> str:
-    """A reason code as Events have them: `no-driver` is `NoDriver`."""
-    return "".join(part.capitalize() for part in reason.split("-"))

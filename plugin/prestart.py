@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import structlog
 
 from plugin.claims import Claims
+from plugin.event_reasons import EventReason
 from services.cluster.event_queue import Happening, Involved
 from services.domain import startup
 from services.domain.devices import PluginMode
@@ -86,11 +87,11 @@ class RegionGate:
         try:
             done = await self._work.fulfil(wish, ids, interface_id)
         except AccelbindError as error:
-            self._say(wish, "ProgrammingFailed", f"{wish.who}: {error}", warning=True)
+            self._say(wish, EventReason.PROGRAMMING_FAILED, f"{wish.who}: {error}")
             raise
         for each in done.programmed:
             text = f"{wish.who}: AFU {each.function} programmed into {each.region} ({each.port})"
-            self._say(wish, "Programmed", text, warning=False)
+            self._say(wish, EventReason.PROGRAMMED, text)
         log.info(
             "container may start",
             resource=resource,
@@ -100,10 +101,11 @@ class RegionGate:
             programmed=len(done.programmed),
         )
 
-    def _say(self, wish: Wish, reason: str, message: str, *, warning: bool) -> None:
+    def _say(self, wish: Wish, reason: EventReason, message: str) -> None:
         if wish.pod is not None:
             about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
-            self._tell(Happening(about, message, reason, plain(message, MAX_MESSAGE), warning))
+            text = plain(message, MAX_MESSAGE)
+            self._tell(Happening(about, message, str(reason), text, reason.warning))
 
 
 class FunctionGate:

@@ -348,7 +348,7 @@ async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
         raise cancelled
 
 
-_CODES: Final = (
+CODES: Final = (
     (NotMapped, grpc.StatusCode.PERMISSION_DENIED),
     (AskerError, grpc.StatusCode.FAILED_PRECONDITION),
     (BitstreamMissing, grpc.StatusCode.NOT_FOUND),
@@ -358,6 +358,9 @@ _CODES: Final = (
 )
 """By kind of error, the first that fits."""
 
+OTHER_CODE: Final = grpc.StatusCode.UNAVAILABLE
+"""Of any other error: the world is in the way, and may not be next time."""
+
 
 def code_of(error: AccelbindError) -> grpc.StatusCode:
     """The gRPC code that says whose fault an error is.
@@ -365,10 +368,10 @@ def code_of(error: AccelbindError) -> grpc.StatusCode:
     What the asker wants doesn't fit the node as it is: FAILED_PRECONDITION. The world is in the
     way, and may not be next time: UNAVAILABLE. Some say it more exactly.
     """
-    for kind, code in _CODES:
+    for kind, code in CODES:
         if isinstance(error, kind):
             return code
-    return grpc.StatusCode.UNAVAILABLE
+    return OTHER_CODE
 
 
 def listing(devices: Mapping[str, Device]) -> pb.ListAndWatchResponse:

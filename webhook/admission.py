@@ -9,6 +9,7 @@ created the pod.
 
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -66,10 +67,23 @@ class Mappings(Protocol):
     index: MappingIndex
 
 
-class Rejection(Exception):
-    """A request that isn't a review; `reason` is a label of metrics."""
+class RejectionReason(StrEnum):
+    """Why a request isn't a review; the values are metric labels."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    INVALID_REVIEW = "invalid-review"
+    """The body is no AdmissionReview of v1 with a uid (400)."""
+    TOO_LARGE = "too-large"
+    """The body is larger than `--max-body` (413)."""
+    CONTENT_TYPE = "content-type"
+    """The body isn't `application/json` (415)."""
+    CONTENT_ENCODING = "content-encoding"
+    """The body is compressed (415)."""
+
+
+class Rejection(Exception):
+    """A request that isn't a review."""
+
+    def __init__(self, status: int, reason: RejectionReason, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -177,7 +191,9 @@ class Gate:
                 else judge(body, index)
             )
         except InvalidReview as error:
-            return self._reject(endpoint, Rejection(400, "invalid-review", str(error)))
+            return self._reject(
+                endpoint, Rejection(400, RejectionReason.INVALID_REVIEW, str(error))
+            )
         figures.seconds.observe(time.perf_counter() - begun)
         figures.count(endpoint, found.outcome, found.reason)
         if found.outcome not in _ADMITTED:
@@ -194,11 +210,15 @@ class Gate:
             elif name == b"content-length" and int(value) > self._max_body:
                 raise self._too_large()
             elif name == b"content-encoding" and value.strip().lower() != b"identity":
-                raise Rejection(415, "content-encoding", "a review must not be compressed")
+                raise Rejection(
+                    415, RejectionReason.CONTENT_ENCODING, "a review must not be compressed"
+                )
         if kind != b"application/json" and (
             kind.partition(b";")[0].strip().lower() != b"application/json"
         ):
-            raise Rejection(415, "content-type", "a review must come as application/json")
+            raise Rejection(
+                415, RejectionReason.CONTENT_TYPE, "a review must come as application/json"
+            )
 
     async def _read(self, receive: Receive) -> bytes:
         message = await receive()
@@ -223,7 +243,9 @@ class Gate:
         return b"".join(parts)
 
     def _too_large(self) -> Rejection:
-        return Rejection(413, "too-large", f"a review may have at most {self._max_body} bytes")
+        return Rejection(
+            413, RejectionReason.TOO_LARGE, f"a review may have at most {self._max_body} bytes"
+        )
 
     def _reject(self, endpoint: str, rejection: Rejection) -> tuple[int, bytes]:
         self._figures.count(endpoint, REJECTED, rejection.reason)

@@ -1,25 +1,7 @@
 """Verdicts on what the files of a card say: ids, error registers, event flags, device nodes.
 
 Pure: `services.hardware` reads, this module judges. A verdict is a value and, where something is
-wrong, a `Problem` with a stable reason:
-
-========================  ==================================================================
-``<id>-missing``          the file isn't there (`<id>` is ``afu-id`` or ``interface-id``)
-``<id>-unreadable``       it can't be read, or isn't a file
-``<id>-empty``            nothing but blanks or NULs
-``<id>-all-f``            the driver's word for crashed firmware
-``<id>-invalid``          not 32 hex digits
-``node-missing``          no device node below ``/dev``
-``node-unreadable``       it can't be looked at
-``node-not-a-device``     something else stands in its place
-``no-fme``                no engine: neither on the card nor on its physical function
-``port-errors`` …         a register that isn't zero; each driver's are in `services.hardware`
-``<register>-unreadable``  the card doesn't answer when that register is read
-========================  ==================================================================
-
-A card of which nothing can be read has one of `services.hardware`'s: ``card-dangling`` (its entry
-leads nowhere), ``card-unreadable`` (its folder can't be listed), ``card-hung`` (it doesn't answer),
-``card-unread`` (so many others hang that it isn't asked).
+wrong, a `Problem` with a stable reason: `services.domain.reasons` has them all.
 
 A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
 to read tells nothing about the card's health, so it is a remark and no more; but an I/O

@@ -84,8 +84,11 @@ class UnchangedReason(StrEnum):
     """Why a pod stays as it is; the values are metric labels."""
 
     NOTHING_ASKED = "nothing-asked"
+    """It asks for none of our resources."""
     MIRROR_POD = "mirror-pod"
+    """It mirrors a static pod, which no webhook may change."""
     ALREADY_PHYSICAL = "already-physical"
+    """It asks by physical names that its namespace maps."""
 
 
 class Unchanged(msgspec.Struct, frozen=True):

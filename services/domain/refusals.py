@@ -18,14 +18,23 @@ class RefusalReason(StrEnum):
     """What kind of thing is wrong. The values are metric labels: they never change."""
 
     UNKNOWN_NAME = "unknown-name"
+    """The namespace doesn't map a name that the pod asks for."""
     UNUSABLE_MAPPING = "unusable-mapping"
+    """A mapping of that name is there, and can't be used."""
     UNMAPPED_RESOURCE = "unmapped-resource"
+    """A physical name is asked for that no mapping of the namespace stands for."""
     INVALID_QUANTITY = "invalid-quantity"
+    """A number of units that is no whole number."""
     REQUESTS_DIFFER = "requests-differ"
+    """Requests and limits of a container differ."""
     TOO_MANY_UNITS = "too-many-units"
+    """More units than `--max-units`."""
     MIXED_MODES = "mixed-modes"
+    """Resources of different modes in one pod, while a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
+    """Variables that only the webhook may set, with values that no mapping allows."""
     SHARED_DEVICE = "shared-device"
+    """Containers would share a device and want different functions in it."""
 
 
 @dataclass(frozen=True, slots=True)

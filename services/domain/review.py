@@ -24,10 +24,15 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 NOT_A_POD = "not-a-pod"
+"""Reason: the review is of something else, which is admitted."""
 NOT_CREATED = "not-created"
+"""Reason: the pod is not being created, so it is admitted."""
 NOT_MUTATED = "not-mutated"
+"""Reason: at `/validate` the pod would still have to change, so it is denied."""
 UNREADABLE_POD = "unreadable-pod"
+"""Reason: there is no pod in the review, or none that can be read."""
 INTERNAL_ERROR = "internal-error"
+"""Reason: a mistake of accelbind's own; its log has the traceback."""
 NO_POD = "the review has no pod in request.object"
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
@@ -38,9 +43,13 @@ class Outcome(StrEnum):
     """How a review was answered; the values are metric labels."""
 
     ALLOWED = "allowed"
+    """Admitted as it is."""
     PATCHED = "patched"
+    """Admitted with a JSON patch; it has no reason."""
     DENIED = "denied"
+    """Refused: the asker has to change something."""
     ERRORED = "errored"
+    """Refused, since it couldn't be judged."""
 
     __hash__ = str.__hash__  # an enum's own is written in Python, and each review is counted
 
