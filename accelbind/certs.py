@@ -192,8 +192,6 @@ def inject(
     import asyncio  # noqa: PLC0415 - only when it runs
 
     from certs.oneshot import inject as inject_now  # noqa: PLC0415 - the same
-    from certs.reading import bundle_pem  # noqa: PLC0415 - the same
-    from services.domain.errors import CertificateError  # noqa: PLC0415 - the same
 
     settings = settings_of(
         namespace=namespace,
@@ -203,11 +201,7 @@ def inject(
         webhook_config=webhook_config,
         kubeconfig=kubeconfig,
     )
-    bundle = None
-    if directory is not None:
-        bundle = bundle_pem(contents_of(directory, settings).authorities)
-        if not bundle:
-            raise CertificateError(f"{directory / 'ca.crt'} holds no certificate of a CA")
-    found, changed = asyncio.run(inject_now(settings, bundle))
+    folder = None if directory is None else contents_of(directory, settings)
+    found, changed = asyncio.run(inject_now(settings, folder))
     for one in found:
         typer.echo(f"{one}  {'bundle put in' if one in changed else 'has it already'}")

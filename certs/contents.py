@@ -2,18 +2,19 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography import x509
 
 from certs import serving, trust
+from certs.authority import name_text
 from certs.keeper import Places
-from certs.reading import certificates_in, unique
+from certs.reading import certificates_in, names_of, unique
 from services.cluster.client import ClusterClient
 from services.cluster.connection import connector
 from services.cluster.secrets import read_secret
-from services.cluster.webhook_configs import PLURALS, read_configuration
+from services.cluster.webhook_configs import PLURALS, Configuration, read_configuration
 from services.domain.errors import CertificateError
 
 LARGEST_FILE = 1024 * 1024
@@ -51,6 +52,11 @@ class Contents:
         """The serving certificate and what stands between it and its CA."""
         return serving.chain_of(self.serving)
 
+    def served_by(self, places: Places) -> Places:
+        """The same places, called by all names that the serving certificate has."""
+        held = map(name_text, names_of(self.chain[0])) if self.chain else ()
+        return replace(places, hosts=places.hosts.union(held))
+
 
 def from_folder(directory: Path) -> Contents:
     """What a folder of `certs issue`, or a mounted Secret, holds.
@@ -84,26 +90,31 @@ async def from_cluster(client: ClusterClient, places: Places) -> Contents:
     Raises:
         ClusterError: They can't be had.
     """
-    bundles: dict[str, bytes] = {}
+    found: list[Configuration] = []
     missing: list[str] = []
     for plural in PLURALS:
         for name in places.configurations:
-            found = await read_configuration(client, plural, name)
-            if found is None:
+            configuration = await read_configuration(client, plural, name)
+            if configuration is None:
                 missing.append(f"{plural}/{name}")
-                continue
-            for number, bundle in enumerate(found.bundles(places.owner)):
-                bundles[f"{found.name}[{number}]"] = bundle
+            else:
+                found.append(configuration)
     pair = await read_secret(client, places.namespace, places.serving)
     authority = await read_secret(client, places.namespace, places.authority)
-    return Contents(
+    contents = Contents(
         authority.data,
         pair.data,
         f"Secret {places.namespace}/{places.authority}",
         f"Secret {places.namespace}/{places.serving}",
-        bundles,
-        tuple(missing),
+        missing=tuple(missing),
     )
+    owner = contents.served_by(places).owner
+    bundles = {
+        f"{one.name}[{number}]": bundle
+        for one in found
+        for number, bundle in enumerate(one.bundles(owner))
+    }
+    return replace(contents, bundles=bundles)
 
 
 def _read(path: Path) -> bytes | None:

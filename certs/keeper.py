@@ -55,6 +55,7 @@ class Places:
         serving: Name of the serving Secret.
         service: Name of the webhook's Service.
         configurations: Names of webhook configurations, mutating and validating.
+        hosts: Names of the serving certificate, for webhooks that are called by URL.
     """
 
     namespace: str
@@ -62,11 +63,12 @@ class Places:
     serving: str
     service: str
     configurations: tuple[str, ...]
+    hosts: frozenset[str] = frozenset()
 
     @property
     def owner(self) -> Owner:
         """Which entries of the configurations are ours."""
-        return Owner(self.namespace, self.service)
+        return Owner(self.namespace, self.service, self.hosts)
 
 
 @dataclass(slots=True)

@@ -47,24 +47,24 @@ async def renew(
     return outcome
 
 
-async def inject(settings: CertsSettings, bundle: bytes | None) -> tuple[list[str], list[str]]:
+async def inject(settings: CertsSettings, folder: Contents | None) -> tuple[list[str], list[str]]:
     """Puts a bundle into the webhook configurations.
 
     Args:
         settings: Where they are.
-        bundle: What to put in; the CAs of the CA's Secret if None.
+        folder: Whose CAs to put in; those of the CA's Secret if None.
 
     Returns:
         The configurations that there are, and those of them that have been changed.
 
     Raises:
-        CertificateError: The Secret has no CA.
+        CertificateError: The Secret or folder has no CA.
         ClusterError: It can't be put in, or there is no such configuration.
     """
     async with cluster_client(settings.kubeconfig) as client:
         for _ in range(ATTEMPTS):
             try:
-                return await _inject(client, settings, bundle)
+                return await _inject(client, settings, folder)
             except Conflict:
                 await asyncio.sleep(0.05)
     raise ClusterError("the webhook configurations are being changed all the time")
@@ -81,7 +81,7 @@ async def look(settings: CertsSettings) -> Contents:
 
 
 async def _inject(
-    client: ClusterClient, settings: CertsSettings, bundle: bytes | None
+    client: ClusterClient, settings: CertsSettings, folder: Contents | None
 ) -> tuple[list[str], list[str]]:
     places = settings.places
     read = [
@@ -93,14 +93,13 @@ async def _inject(
     if not found:
         names = ", ".join(places.configurations)
         raise ClusterError(f"there is no webhook configuration called {names}")
-    if bundle is None:
-        bundle = bundle_pem((await from_cluster(client, places)).authorities)
+    contents = folder or await from_cluster(client, places)
+    bundle = bundle_pem(contents.authorities)
     if not bundle:
-        raise CertificateError(
-            f"Secret {places.namespace}/{places.authority} holds no CA: accelbind certs run makes"
-            " one, accelbind certs renew does too"
-        )
-    changed = [one.name for one in found if await put_bundle(client, one, bundle, places.owner)]
+        remedy = "" if folder else ": accelbind certs run makes one, accelbind certs renew does too"
+        raise CertificateError(f"{contents.authority_at} holds no CA{remedy}")
+    owner = contents.served_by(places).owner
+    changed = [one.name for one in found if await put_bundle(client, one, bundle, owner)]
     return [one.name for one in found], changed
 
 

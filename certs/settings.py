@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from certs.authority import parse_names
+from certs.authority import name_text, parse_names
 from certs.keeper import Places
 from certs.trust import Rules
 from services.cluster.reach import SERVICE_ACCOUNT
@@ -128,7 +128,12 @@ class CertsSettings(ProcessSettings):
     def places(self) -> Places:
         """Where the certificates are kept."""
         return Places(
-            self.namespace, self.ca_secret, self.tls_secret, self.service, self.webhook_config
+            self.namespace,
+            self.ca_secret,
+            self.tls_secret,
+            self.service,
+            self.webhook_config,
+            frozenset(map(name_text, self.rules.names)),
         )
 
     @property

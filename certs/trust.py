@@ -15,9 +15,9 @@ what it has signed serves until step 2, and nothing new is signed with it.
 What else may be found is repaired, and `reasons` say how: a Secret that is empty, a key or a
 certificate that is missing, garbled or of another pair, a CA that has ended or was put there by
 hand. A CA that the configurations trust and that has signed what is served now is kept as an old
-one, wherever it came from: that carries over from certificates made by other means. Refused are a
-key that is whole and can't be used, and a pair that is no CA's: they are somebody's, and not ours
-to overwrite.
+one, wherever it came from: that carries over from certificates made by other means. So are those
+that they trust where both Secrets were lost. Refused are a key that is whole and can't be used, and
+a pair that is no CA's: they are somebody's, and not ours to overwrite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -236,19 +236,23 @@ def _signed_anew(key: ec.EllipticCurvePrivateKey, rules: Rules, now: datetime) -
 
 
 def _adopt(step: Step, around: Surroundings) -> None:
-    """Keeps the CAs that the configurations trust, if one of them is of what is served.
+    """Keeps the CAs that the configurations trust, where we have lost whose certificates are shown.
 
-    Only where we don't know that one: then what we knew is lost, and replicas that are behind may
-    still show certificates of the others.
+    That is so if what is served is of one of them and we don't know it, and if both Secrets were
+    lost: replicas show what they have loaded until their mounted Secret follows.
     """
-    if not around.chain or signer_of(around.chain, step.trust.authorities):
-        return
     trusted = tuple(filter(is_authority, around.trusted))
-    if signer_of(around.chain, trusted) is not None:
+    if not around.chain:
+        lost = step.changed and not step.trust.old
+        reason = "what was served is lost, and replicas may still show it"
+    else:
+        known = signer_of(around.chain, step.trust.authorities)
+        lost = not known and signer_of(around.chain, trusted) is not None
+        reason = "what is served now is of a CA that is not in this Secret"
+    if lost and trusted:
         step.trust = replace(step.trust, old=unique((*trusted, *step.trust.old)))
         step.reasons.append(
-            "what is served now is of a CA that the webhook configurations trust: it stays in the"
-            " bundle for as long"
+            f"{reason}: the CAs that the webhook configurations trust stay in the bundle so long"
         )
 
 

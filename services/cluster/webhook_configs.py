@@ -2,7 +2,8 @@
 
 A configuration is read, its `caBundle`s are replaced where they differ, and all of it is written
 back under the version that was read, which takes the verbs `get` and `update`. Left alone are
-entries that name another Service than ours, and configurations that cert-manager looks after.
+entries of other Services and of other people's URLs, and configurations that cert-manager looks
+after.
 """
 
 import base64
@@ -10,6 +11,7 @@ import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from services.cluster.client import ClusterClient, segment
 from services.cluster.named_object import NamedObject, read_object, replace_object
@@ -22,19 +24,30 @@ INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-
 """Annotations with which cert-manager's cainjector puts bundles in, again and again."""
 
 
+SUFFIX: Final = ".accelbind.dev"
+"""What the names of our entries end in, in the manifests."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose entries are ours: those by URL, and those of this Service."""
+    """Which entries are ours.
+
+    Attributes:
+        namespace: Of the Service that they call.
+        service: The name of that Service.
+        hosts: Names that our serving certificate has, for entries that call a URL instead.
+    """
 
     namespace: str
     service: str
+    hosts: frozenset[str] = frozenset()
 
     def owns(self, entry: dict[str, Any]) -> bool:
         """Whether an entry's `caBundle` is ours to set."""
-        service = (entry.get("clientConfig") or {}).get("service")
-        if not service:
-            return True
-        return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
+        config = entry.get("clientConfig") or {}
+        if service := config.get("service"):
+            return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
+        return str(entry.get("name", "")).endswith(SUFFIX) or _host(config) in self.hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +65,6 @@ class Configuration:
     def bundles(self, owner: Owner) -> list[bytes]:
         """The bundles of the entries that are ours; empty bytes where there is none."""
         return [_bundle(entry) for entry in _entries(self.object.item) if owner.owns(entry)]
-
-    def foreign(self, owner: Owner) -> list[str]:
-        """The names of entries that are not ours."""
-        entries = _entries(self.object.item)
-        return [str(entry.get("name", "")) for entry in entries if not owner.owns(entry)]
 
 
 def configuration_path(plural: str, name: str) -> str:
@@ -101,6 +109,13 @@ async def put_bundle(
             config = entry.setdefault("clientConfig", {})
             config["caBundle"] = base64.b64encode(bundle).decode()
     return Configuration(await replace_object(client, read.object, item), read.name)
+
+
+def _host(config: dict[str, Any]) -> str:
+    try:
+        return urlsplit(str(config.get("url", ""))).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _entries(item: dict[str, Any]) -> Iterator[dict[str, Any]]:

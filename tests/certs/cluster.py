@@ -23,7 +23,7 @@ NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
 SERVICE = "accelbind-webhook"
 HOST = f"{SERVICE}.{NAMESPACE}.svc"
-PLACES = Places(NAMESPACE, CA, TLS, SERVICE, ("accelbind",))
+PLACES = Places(NAMESPACE, CA, TLS, SERVICE, ("accelbind",), frozenset({HOST}))
 RULES = Rules(
     parse_names([HOST]),
     lifetime=timedelta(days=90),

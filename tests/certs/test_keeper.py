@@ -31,6 +31,7 @@ from tests.certs.cluster import (
     bundles,
     configuration,
     edit_secret,
+    empty_secret,
     entry,
     secret,
     serving,
@@ -101,17 +102,23 @@ async def test_only_the_bundle_of_a_configuration_changes(cluster: Cluster) -> N
     assert after == before
 
 
-async def test_entries_of_another_service_are_left_alone(cluster: Cluster) -> None:
+async def test_entries_of_other_services_and_urls_are_left_alone(cluster: Cluster) -> None:
     api = cluster.api
-    other = entry("x.example.dev", service={"name": "other", "namespace": "elsewhere"})
-    by_url = entry("y.accelbind.dev", url="https://127.0.0.1:1/mutate")
-    api.put(configuration(MUTATING, other, by_url))
-    await (await cluster.keeper()).round()
+    stranger = make_authority(cluster.clock.now(), timedelta(days=1)).certificate
+    theirs = base64.b64encode(certificate_pem(stranger)).decode()
+    entries = (
+        entry("x.example.dev", service={"name": "other", "namespace": "elsewhere"}),
+        entry("z.example.dev", url="https://other.example:8443/mutate", caBundle=theirs),
+        entry("y.accelbind.dev", url="https://127.0.0.1:1/mutate"),
+        entry("y.example.dev", url=f"https://{HOST}:8443/mutate"),
+    )
+    api.put(configuration(MUTATING, *entries))
+    assert (await (await cluster.keeper()).round()).problems == ()
     item = api.get(MUTATING, "accelbind")
     assert item is not None
+    ours = base64.b64encode(secret(api, CA)["ca.crt"]).decode()
     held = [each["clientConfig"].get("caBundle", "") for each in item["webhooks"]]
-    assert held[0] == ""
-    assert base64.b64decode(held[1]) == secret(api, CA)["ca.crt"]
+    assert held == ["", theirs, ours, ours]
 
 
 async def test_a_bundle_that_is_wiped_comes_back(cluster: Cluster) -> None:
@@ -254,6 +261,25 @@ async def test_a_damaged_ca_is_repaired_and_what_serves_stays_trusted(
         clock.pass_(minutes=45)
         await keeper.round()
         assert any(signed(serving(api), one) for one in the_bundle(api))
+    clock.pass_(minutes=61)
+    await keeper.round()
+    assert len(the_bundle(api)) == 1
+
+
+async def test_where_both_secrets_are_lost_replicas_stay_trusted_that_show_what_they_have(
+    cluster: Cluster,
+) -> None:
+    api, clock = cluster.api, cluster.clock
+    keeper = await cluster.keeper()
+    await keeper.round()
+    [old], shown = the_bundle(api), serving(api)
+    for name in (CA, TLS):
+        api.put(empty_secret(name))
+    await (await cluster.keeper()).round()
+    assert serving(api) != shown
+    assert signed(serving(api), the_bundle(api)[0])
+    assert the_bundle(api)[1:] == (old,)
+    await keeper.round()
     clock.pass_(minutes=61)
     await keeper.round()
     assert len(the_bundle(api)) == 1
