@@ -179,7 +179,8 @@ def _matches(
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
-        return address is not None and address in ipaddress.ip_network(entry, strict=False)
+        network = ipaddress.ip_network(entry, strict=False)
+        return address is not None and address in network
     name, colon, digits = entry.rpartition(":")
     if colon:
         if digits != str(port):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
+from services.cluster import transport as module
 from services.cluster.transport import MAX_HEAD, LeanTransport
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +109,16 @@ async def test_a_connection_is_kept_while_answers_have_an_end() -> None:
         assert [(await client.get("/")).text for _ in range(4)] == list("1234")
         assert made.connections == 1
         assert (await client.get("/")).text == "5"
+        assert made.connections == 2
+
+
+async def test_a_connection_that_was_silent_for_long_is_not_used_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with talk(answer(b"1"), answer(b"2")) as (client, made):
+        assert (await client.get("/")).text == "1"
+        monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+        assert (await client.get("/")).text == "2"
         assert made.connections == 2
 
 
