@@ -6,8 +6,10 @@ disk, the pod and its namespace's mappings from the API server. What was allowed
 while the API server is away, a container that was allowed to start may start again.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -26,6 +28,9 @@ from services.kubelet.checkpoint import pod_folders, read_checkpoint
 
 FILES_SECONDS: Final = 10.0
 """For reading the kubelet's files."""
+
+ASK_SECONDS: Final = 12.0
+"""For the API server to tell all: of the 25 s of a start, the cards need the rest."""
 
 log = structlog.get_logger(room="plugin")
 
@@ -152,7 +157,7 @@ class Claims:
             )
         who = await self._who(resource, ids, only)
         try:
-            wishes = [await ask(self._pods, *each) for each in who.found]
+            wishes = await _in_time([partial(ask, self._pods, *each) for each in who.found])
         except ClusterError as error:
             return await self._approved(who, resource, ids, error)
         devices = tuple(sorted(set(ids)))
@@ -195,6 +200,24 @@ class Claims:
         return await self._worker.run(
             read, seconds=FILES_SECONDS, what=f"reading {self._checkpoint}"
         )
+
+
+async def _in_time(asked: Sequence[Callable[[], Awaitable[Wish]]]) -> list[Wish]:
+    """The answers, one after the other.
+
+    Raises:
+        ClusterError: They take too long.
+    """
+    limit = asyncio.timeout(ASK_SECONDS)
+    try:
+        async with limit:
+            return [await each() for each in asked]
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ClusterError(
+            f"the API server didn't tell within {ASK_SECONDS:g} s what the container may have"
+        ) from error
 
 
 class _Ask(Protocol):

@@ -35,6 +35,9 @@ T = TypeVar("T")
 CHECK_SECONDS: Final = 25.0
 """For the whole check; the kubelet gives up after 30 s and says nothing useful then."""
 
+TELL_SECONDS: Final = 0.5
+"""How long before that what is slow gives up by itself, since it can say what it is."""
+
 MAX_MESSAGE: Final = 900
 """Characters of an Event's message."""
 
@@ -83,9 +86,10 @@ class RegionGate:
 
     async def _check(self, resource: str, ids: Sequence[str], only: Candidate | None) -> None:
         interface_id = _interface_of(resource)
+        until = asyncio.get_running_loop().time() + CHECK_SECONDS - TELL_SECONDS
         wish = await self._claims.wish(resource, ids, interface_id, only=only)
         try:
-            done = await self._work.fulfil(wish, ids, interface_id)
+            done = await self._work.fulfil(wish, ids, interface_id, until=until)
         except AccelbindError as error:
             self._say(wish, EventReason.PROGRAMMING_FAILED, f"{wish.who}: {error}")
             raise

@@ -15,7 +15,7 @@ import structlog
 from plugin.worker import Worker
 from services.domain.bitstreams import OPENCL_AFU
 from services.domain.devices import Inventory
-from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError
+from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, regions_of
 from services.domain.startup import Wish
@@ -95,13 +95,16 @@ class RegionWork:
         self._counts = counts
         self._done = done
 
-    async def fulfil(self, wish: Wish, ids: Sequence[str], interface_id: str) -> Plan:
+    async def fulfil(
+        self, wish: Wish, ids: Sequence[str], interface_id: str, *, until: float
+    ) -> Plan:
         """Sees that a container's functions are in its regions.
 
         Args:
             wish: What it wants and may have.
             ids: The regions that it was given.
             interface_id: Canonical interface id that they must have.
+            until: When to give up, by the event loop's clock.
 
         Returns:
             What was there, and what was programmed.
@@ -110,12 +113,12 @@ class RegionWork:
             AccelbindError: One of them isn't ready; of several, the first one's reason.
         """
         regions, recorded = await self._worker.run(
-            self._look, seconds=LOOK_SECONDS, what="reading the cards"
+            self._look, seconds=_left(until, LOOK_SECONDS), what="reading the cards"
         )
         planned = plan(wish, ids, regions, recorded, interface_id=interface_id)
         work = [
-            *(self._keep(regions[each.region], each) for each in planned.kept),
-            *(self._programme(regions[each.region], each) for each in planned.programmed),
+            *(self._keep(regions[each.region], each, until) for each in planned.kept),
+            *(self._programme(regions[each.region], each, until) for each in planned.programmed),
         ]
         try:
             await _all(work)
@@ -127,15 +130,15 @@ class RegionWork:
         inventory = self._scan()
         return regions_of(inventory), self._programs.recorded(inventory)
 
-    async def _keep(self, region: Region, what: Assignment) -> None:
+    async def _keep(self, region: Region, what: Assignment, until: float) -> None:
         """Resets the ports of a region whose function is there."""
-        await self._ensure(region, what, _image_there(region, what))
+        await self._ensure(region, what, _image_there(region, what), until)
 
-    async def _programme(self, region: Region, what: Assignment) -> None:
+    async def _programme(self, region: Region, what: Assignment, until: float) -> None:
         try:
             bitstream = await self._worker.run(
                 lambda: self._storage.load(region.interface_id, what.function),
-                seconds=LOAD_SECONDS,
+                seconds=_left(until, LOAD_SECONDS),
                 what=f"reading a bitstream from {self._storage.folder}",
             )
         except BitstreamMissing as error:
@@ -146,7 +149,7 @@ class RegionWork:
         except AccelbindError:
             self._counts.programming_ended("failed")
             raise
-        await self._ensure(region, what, Image.of(bitstream))
+        await self._ensure(region, what, Image.of(bitstream), until)
 
     def _do(self, region: Region, port: str, image: Image) -> Programmed:
         """In the card's thread: the container gets all ports of its region, so all are reset."""
@@ -156,14 +159,9 @@ class RegionWork:
                 self._programs.reset(other.name)
         return done
 
-    async def _ensure(self, region: Region, what: Assignment, image: Image) -> None:
+    async def _ensure(self, region: Region, what: Assignment, image: Image, until: float) -> None:
         try:
-            found = await self._cards.run_async(
-                region.address or region.card,
-                lambda: self._do(region, what.port, image),
-                seconds=WORK_SECONDS,
-                what=f"programming {what.port}",
-            )
+            found = await self._work_on(region, what.port, image, until)
         except AccelbindError:
             self._counts.programming_ended("failed")
             raise
@@ -180,6 +178,35 @@ class RegionWork:
             seconds=round(found.seconds, 3),
             remarks=list(found.remarks),
         )
+
+    async def _work_on(self, region: Region, port: str, image: Image, until: float) -> Programmed:
+        """What comes of the card's work; without the time for it, that goes on, and isn't a hang.
+
+        Raises:
+            TooSlow: The start's time is up.
+        """
+        limit = asyncio.timeout_at(until)
+        began = asyncio.get_running_loop().time()
+        try:
+            async with limit:
+                return await self._cards.run_async(
+                    region.address or region.card,
+                    lambda: self._do(region, port, image),
+                    seconds=WORK_SECONDS,
+                    what=f"programming {port}",
+                )
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TooSlow(
+                f"the time for this start is up, with {max(0.0, until - began):.0f} s left when"
+                f" {port} was begun with, which goes on; the kubelet will try again"
+            ) from error
+
+
+def _left(until: float, seconds: float) -> float:
+    """As many seconds, or as many as are left."""
+    return min(seconds, max(0.1, until - asyncio.get_running_loop().time()))
 
 
 def _image_there(region: Region, what: Assignment) -> Image:

@@ -72,7 +72,7 @@ class CardThreads:
             DeviceHung: It took too long, or the card is stuck.
             HardwareError: The system gives no thread.
         """
-        future = self._submit(card, call, what)
+        future = self._submit(card, call, seconds, what)
         try:
             return future.result(seconds)
         except FutureTimeout as error:
@@ -82,7 +82,7 @@ class CardThreads:
 
     async def run_async(self, card: str, call: Callable[[], T], *, seconds: float, what: str) -> T:
         """As `run`, for an event loop; cancelling it gives the call up too."""
-        future = self._submit(card, call, what)
+        future = self._submit(card, call, seconds, what)
         try:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(asyncio.wrap_future(future))
@@ -94,14 +94,16 @@ class CardThreads:
             future.cancel()
             raise
 
-    def _submit(self, card: str, call: Callable[[], T], what: str) -> "Future[T]":
+    def _submit(self, card: str, call: Callable[[], T], seconds: float, what: str) -> "Future[T]":
         future: Future[T] = Future()
         with self._lock:
-            lane = self._lanes.get(card)
+            lane, now = self._lanes.get(card), time.monotonic()
             if lane is None:
                 lane = self._begin(card)
-            elif lane.stuck_since is not None:
-                gone = time.monotonic() - lane.stuck_since
+            elif lane.stuck_since is None and lane.current and now - lane.began >= seconds:
+                lane.stuck_since = now  # whoever waited for it has gone before this was a hang
+            if lane.stuck_since is not None:
+                gone = now - lane.stuck_since
                 raise DeviceHung(
                     f"{what}: card {card} still hangs in a call given up {gone:.0f} s ago; if it"
                     " doesn't come back, reset the card or restart the node"

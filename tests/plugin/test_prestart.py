@@ -306,6 +306,22 @@ async def test_a_check_that_takes_too_long_is_given_up(
         await setting.check()
 
 
+async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "ASK_SECONDS", 0.2)
+    setting.pods.delay = asyncio.Event()
+    with pytest.raises(ClusterError, match="the API server didn't tell"):
+        await setting.check()
+    gate = setting.gate()
+    monkeypatch.setattr(claims, "ASK_SECONDS", 30.0)
+    setting.pods.delay = None
+    await gate.check(REGION, ["dfl-fme.0"])
+    monkeypatch.setattr(claims, "ASK_SECONDS", 0.2)
+    setting.pods.delay = asyncio.Event()
+    await gate.check(REGION, ["dfl-fme.0"])
+
+
 async def test_files_that_hang_are_given_up(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugin import region_work
+from plugin import prestart, region_work
 from plugin.app import Plugin
 from services.cluster.event_queue import Happening
 from services.domain.devices import PluginMode
@@ -318,6 +318,29 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
         driver.go_on.set()
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
         await kubelet.until(lambda: admitted["c"].running)
+
+
+async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
+    pods, up = Pods(), "code = DeadlineExceeded desc = the time for this start is up"
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        with monkeypatch.context() as patch:
+            patch.setattr(prestart, "CHECK_SECONDS", 2.0)
+            driver.go_on.clear()
+            admitted = await start(kubelet, pods, wants("p", NLB0))
+            await kubelet.until(lambda: up in said(kubelet))
+        assert "left when dfl-port.0 was begun with, which goes on" in said(kubelet)
+        assert kubelet.allocatable.get(REGION) == 1  # slow is not hung
+        driver.go_on.set()
+        await kubelet.until(lambda: admitted["c"].running)
+        assert len(driver.programmed) == 1
 
 
 async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(

@@ -94,7 +94,7 @@ def test_who_waits_for_a_call_that_hangs_gives_up_and_marks_the_card(hang: Hang)
     waiting = threading.Thread(target=lambda: do(cards, "a", hang))
     waiting.start()
     assert hang.begun.wait(10)
-    with pytest.raises(DeviceHung, match="gave no answer"):
+    with pytest.raises(DeviceHung, match="gave no answer|still hangs"):
         do(cards, "a", lambda: 1, 0.2)
     assert list(cards.stuck) == ["a"]
     hang.let_go()
@@ -150,3 +150,18 @@ async def test_a_caller_that_is_cancelled_leaves_the_card_in_order(hang: Hang) -
         await task
     hang.let_go()
     assert await cards.run_async("a", lambda: 1, seconds=30, what="programming") == 1
+
+
+@pytest.mark.anyio
+async def test_a_hang_whose_caller_was_cancelled_is_one_for_the_next(hang: Hang) -> None:
+    cards = CardThreads()
+    task = asyncio.create_task(cards.run_async("a", hang, seconds=30, what="programming"))
+    await eventually_async(hang.begun.is_set)
+    task.cancel()
+    await asyncio.wait([task])
+    assert not cards.stuck
+    with pytest.raises(DeviceHung, match="card a still hangs"):
+        await cards.run_async("a", lambda: 1, seconds=0, what="programming")
+    assert list(cards.stuck) == ["a"]
+    hang.let_go()
+    await eventually_async(lambda: not cards.stuck)
