@@ -14,11 +14,11 @@ from services.hardware.ioctls import (
     port_info,
     region_info,
 )
-from services.hardware.pci import DEVICES
+from services.hardware.pci import function_folder
 from services.hardware.port_holders import holders_of
 from services.hardware.port_session import opened_node, translated
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_device
-from services.hardware.scan import scan
+from services.hardware.scan import DRIVERS, scan
 from services.hardware.sensors import SensorReader
 from services.hardware.sysfs import Sysfs
 from services.hardware.user_clock import read_user_clock
@@ -30,6 +30,14 @@ _FME_FILES = {
     "bitstreamMetadata": "bitstream_metadata",
     "cacheSize": "cache_size",
     "version": "version",
+}
+_PCI_FILES = {
+    "vendor": "vendor",
+    "device": "device",
+    "class": "class",
+    "localCpus": "local_cpulist",
+    "virtualFunctions": "sriov_numvfs",
+    "maxVirtualFunctions": "sriov_totalvfs",
 }
 
 
@@ -59,7 +67,7 @@ def describe(root: Path, device: str) -> dict[str, Any]:
     if isinstance(place, EnginePlace):
         told |= _engine(root, place, files)
     else:
-        told |= _port(place, files)
+        told |= _port(root, place, files)
     told["errors"] = {name: f"{value:#x}" for name, value in read_errors(files, place).items()}
     return told
 
@@ -69,17 +77,11 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     if pci is None:
         return {}
     files = Sysfs(root)
-    folder = files.resolve(f"{DEVICES}/{pci.address}") or ""
-    return {
-        "address": pci.address,
-        "physicalFunction": pci.physfn,
-        "vendor": pci.vendor,
-        "device": pci.device,
-        "class": pci.class_code,
-        "numaNode": pci.numa_node,
-        "localCpus": pci.local_cpulist,
-        "virtualFunctions": files.text(f"{folder}/sriov_numvfs") if folder else "",
-        "maxVirtualFunctions": files.text(f"{folder}/sriov_totalvfs") if folder else "",
+    (entries,) = [driver.folder for driver in DRIVERS if driver.name == card.driver]
+    _, folder = function_folder(files, files.resolve(f"{entries}/{card.name}") or "")
+    told = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
+    return told | {
+        name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
 
 
@@ -87,14 +89,20 @@ def _engine(root: Path, place: EnginePlace, files: DeviceFiles) -> dict[str, Any
     told: dict[str, Any] = {"interfaceId": place.fme.interface_id}
     told |= {name: files.text(file) for name, file in _FME_FILES.items()}
     told |= _asked(place, files)
-    (sensors,) = SensorReader(root).read([place.card])
-    told["temperatures"] = {each.label or "fme": each.value for each in sensors.temperatures}
-    told["powers"] = {each.label or "fme": each.value for each in sensors.powers}
+    told |= _sensors(root, place)
     told["problems"] = _problems(place.fme.problems)
     return told
 
 
-def _port(place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
+def _sensors(root: Path, engine: EnginePlace) -> dict[str, Any]:
+    (sensors,) = SensorReader(root).read([engine.card])
+    return {
+        "temperatures": {each.label or "fme": each.value for each in sensors.temperatures},
+        "powers": {each.label or "fme": each.value for each in sensors.powers},
+    }
+
+
+def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
     clock = read_user_clock(files)
     told: dict[str, Any] = {
         "fme": place.engine.name if place.engine else "",
@@ -105,8 +113,11 @@ def _port(place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
         "powerState": files.text("power_state"),
     }
     told |= _asked(place, files)
-    engine = place.engine.fme.problems if place.engine else ()
-    told["problems"] = _problems((*engine, *place.port.problems))
+    if place.engine is None:
+        return told | {"problems": _problems(place.port.problems)}
+    told["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
+    told |= _sensors(root, place.engine)
+    told["problems"] = _problems((*place.engine.fme.problems, *place.port.problems))
     return told
 
 

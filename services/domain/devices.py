@@ -40,24 +40,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function as sysfs shows it; what its files don't say is empty or None.
+    """A PCI function, as far as it decides about devices; `fpga info` tells the rest.
 
     Args:
         address: Domain, bus, device and function: `0000:5e:00.0`.
-        vendor: Vendor id as written, `0x8086`.
-        device: Device id as written, `0x0b30`.
-        class_code: Class as written, `0x120000` for a processing accelerator.
         numa_node: NUMA node, None where the kernel says -1 or nothing.
-        local_cpulist: CPUs near the function, as written: `0-15,32-47`.
         physfn: Address of the physical function, on a virtual one.
     """
 
     address: str
-    vendor: str = ""
-    device: str = ""
-    class_code: str = ""
     numa_node: int | None = None
-    local_cpulist: str = ""
     physfn: str | None = None
 
 

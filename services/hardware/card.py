@@ -28,7 +28,7 @@ from services.hardware.layout import (
     find_layout,
     length_first,
 )
-from services.hardware.pci import Functions, address_in, on_node
+from services.hardware.pci import address_in, function_named, function_of, on_node
 from services.hardware.sysfs import Content, Sysfs, reading_of
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
@@ -106,14 +106,11 @@ class Look:
     card: Card
 
 
-def read_card(
-    files: Sysfs, functions: Functions, entry: Entry, last: Look | None = None
-) -> Look | Card | None:
+def read_card(files: Sysfs, entry: Entry, last: Look | None = None) -> Look | Card | None:
     """What a class entry says.
 
     Args:
         files: The root's files.
-        functions: The node's PCI functions.
         entry: The entry.
         last: How it was last seen, if it could be read then.
 
@@ -127,15 +124,14 @@ def read_card(
             return again
     try:
         with closing(_enter(files, entry)) as within:
-            layout = find_layout(within, functions, entry.driver)
+            layout = find_layout(within, entry.driver)
             return None if layout is None else _look(within, entry, layout)
     except FileNotFoundError:
-        return _dangling(files, functions, entry)
+        return _dangling(files, entry)
     except OSError as error:
         text = f"{entry.shown} can't be listed: {error.strerror}"
         failure = Problem("card-unreadable", text)
-        folder = files.resolve(entry.path) or ""
-        pci = functions.of(files, folder)
+        pci = function_of(files, files.resolve(entry.path) or "")
         return Card(entry.driver.name, entry.name, pci, None, failure=failure)
 
 
@@ -201,13 +197,13 @@ def _judge(
     return Card(entry.driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
 
 
-def _dangling(files: Sysfs, functions: Functions, entry: Entry) -> Card | None:
+def _dangling(files: Sysfs, entry: Entry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
     if not files.exists(entry.path):
         return None
     target = files.link(entry.path)
     address, _ = address_in(target)
-    pci = functions.named(files, address) if address else None
+    pci = function_named(files, address) if address else None
     text = f"leads nowhere: {target}" if target else "can't be followed"
     failure = Problem("card-dangling", f"{entry.shown} {text}")
     return Card(entry.driver.name, entry.name, pci, None, failure=failure)

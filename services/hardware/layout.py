@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.domain.devices import PciFunction
-from services.hardware.pci import Functions, function_folder
+from services.hardware.pci import function_folder, unplaced
 from services.hardware.sysfs import Stamp, Sysfs
 
 BELIEVED: Final = 8
@@ -198,12 +198,11 @@ PORT_REGISTERS: Final = (
 _PORT_FILES: Final = ("afu_id", *(register.file for register in PORT_REGISTERS), "id")
 
 
-def find_layout(files: Sysfs, functions: Functions, driver: Driver) -> Layout | None:
+def find_layout(files: Sysfs, driver: Driver) -> Layout | None:
     """Finds out where on a card what is.
 
     Args:
         files: The root's files, within the card's folder.
-        functions: The node's PCI functions.
         driver: Its driver.
 
     Returns:
@@ -229,7 +228,7 @@ def find_layout(files: Sysfs, functions: Functions, driver: Driver) -> Layout | 
         folder=folder,
         engine=engine,
         ports=places,
-        pci=functions.unplaced(files, address, function) if address else None,
+        pci=unplaced(files, address, function) if address else None,
         function=function,
         files=_files(folder, function, engine, places),
         nodes=tuple(parts),

@@ -15,7 +15,7 @@ from services.hardware.card import Entry, Look, list_entries, read_card
 from services.hardware.dfl import DFL
 from services.hardware.layout import Driver
 from services.hardware.opae import OPAE
-from services.hardware.pci import DEVICES, Functions, accelerators, address_in
+from services.hardware.pci import DEVICES, accelerators, address_in, function_named
 from services.hardware.readers import PATIENCE, Readers
 from services.hardware.sysfs import Sysfs
 
@@ -46,7 +46,6 @@ class Scanner:
         self._root = root
         self._files = files
         self._readers = Readers("cards", patience=patience)
-        self._functions = Functions()
         self._listed: dict[str, tuple[Entry, ...]] = {}
         self._looks: dict[str, Look] = {}
         self._pci: dict[str, PciFunction | None] = {}
@@ -74,7 +73,6 @@ class Scanner:
         """
         with self._turn:
             files = self._files(self._root)
-            self._functions = self._functions.next()
             problems = self._list(files)
             entries = [entry for driver in DRIVERS for entry in self._listed.get(driver.folder, ())]
             cards = self._read(files, entries)
@@ -104,9 +102,7 @@ class Scanner:
     def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
         read = self._readers.run(
             {
-                entry.key: partial(
-                    read_card, files, self._functions, entry, self._looks.get(entry.key)
-                )
+                entry.key: partial(read_card, files, entry, self._looks.get(entry.key))
                 for entry in entries
             }
         )
@@ -128,7 +124,7 @@ class Scanner:
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
         unknown = self._readers.run(
             {
-                f"{DEVICES}/{address}": partial(self._functions.named, files, address)
+                f"{DEVICES}/{address}": partial(function_named, files, address)
                 for key, address in addresses.items()
                 if address and key not in self._pci
             }

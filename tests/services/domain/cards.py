@@ -16,7 +16,7 @@ BAD = Problem("port-errors", "errors/errors of a port reads 0x40")
 def function(
     address: str = "0000:5e:00.0", *, numa: int | None = 0, physfn: str = ""
 ) -> PciFunction:
-    return PciFunction(address, "0x8086", "0x0b30", "0x120000", numa, "0-15", physfn or None)
+    return PciFunction(address, numa, physfn or None)
 
 
 def port(

@@ -3,19 +3,16 @@ from pathlib import Path
 import pytest
 
 from services.domain.devices import PciFunction
-from services.hardware.pci import Functions, accelerators, address_in
+from services.hardware.pci import accelerators, address_in, function_of
 from services.hardware.sysfs import Sysfs
 
 FOLDER = "sys/devices/pci0000:5d/0000:5d:00.0/0000:5e:00.0"
 ENTRY = f"{FOLDER}/fpga/intel-fpga-dev.0"
 FILES = {
-    "vendor": "0x8086\n",
-    "device": "0x09c4\n",
     "class": "0x120000\n",
     "numa_node": "1\n",
-    "local_cpulist": "0-15,32-47\n",
 }
-FULL = PciFunction("0000:5e:00.0", "0x8086", "0x09c4", "0x120000", 1, "0-15,32-47", None)
+FULL = PciFunction("0000:5e:00.0", 1)
 
 
 def lay_out(root: Path, folder: str = FOLDER, **files: str) -> None:
@@ -25,7 +22,7 @@ def lay_out(root: Path, folder: str = FOLDER, **files: str) -> None:
 
 
 def function(root: Path, entry: str = ENTRY) -> PciFunction | None:
-    return Functions().of(Sysfs(root), f"/{entry}")
+    return function_of(Sysfs(root), f"/{entry}")
 
 
 @pytest.mark.parametrize(
@@ -104,40 +101,6 @@ def test_a_card_on_no_function_has_none(tmp_path: Path, uevent: str) -> None:
     lay_out(tmp_path, f"{platform}/device", uevent=uevent)
     assert function(tmp_path, platform) is None
     assert function(tmp_path, "sys/devices/platform") is None
-
-
-def test_a_function_is_read_once_but_its_numa_node_each_time(tmp_path: Path) -> None:
-    lay_out(tmp_path)
-    files, functions = Sysfs(tmp_path), Functions()
-    first = functions.of(files, f"/{ENTRY}")
-    assert first == FULL
-    lay_out(tmp_path, numa_node="0\n", vendor="0xdead\n")
-    again = functions.next().of(files, f"/{ENTRY}")
-    assert again == PciFunction(
-        "0000:5e:00.0", "0x8086", "0x09c4", "0x120000", 0, "0-15,32-47", None
-    )
-
-
-def test_a_function_that_was_replaced_is_read_again(tmp_path: Path) -> None:
-    lay_out(tmp_path)
-    files, functions = Sysfs(tmp_path), Functions()
-    functions.of(files, f"/{ENTRY}")
-    (tmp_path / FOLDER).rename(tmp_path / "removed")
-    lay_out(tmp_path, device="0x0b30\n")
-    again = functions.next().of(files, f"/{ENTRY}")
-    assert again is not None
-    assert again.device == "0x0b30"
-
-
-def test_a_function_that_was_not_seen_is_forgotten(tmp_path: Path) -> None:
-    lay_out(tmp_path)
-    files, functions = Sysfs(tmp_path), Functions()
-    functions.of(files, f"/{ENTRY}")
-    functions = functions.next()
-    lay_out(tmp_path, device="0x0b30\n")
-    again = functions.next().of(files, f"/{ENTRY}")
-    assert again is not None
-    assert again.device == "0x0b30"
 
 
 def test_accelerators_on_the_bus_are_found_by_their_class(tmp_path: Path) -> None:

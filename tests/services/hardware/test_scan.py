@@ -100,8 +100,7 @@ def test_a_card_is_read_as_it_is(tmp_path: Path, driver: str) -> None:
     assert (card.driver, card.problems, card.failure) == (driver, (), None)
     assert card.name == ("intel-fpga-dev.0" if driver == "opae" else "region0")
     assert card.pci is not None
-    assert (card.pci.address, card.pci.numa_node, card.pci.vendor) == ("0000:5e:00.0", 1, "0x8086")
-    assert (card.pci.class_code, card.pci.local_cpulist) == ("0x120000", "0-15")
+    assert (card.pci.address, card.pci.numa_node) == ("0000:5e:00.0", 1)
     assert card.fme is not None
     assert (card.fme.name, card.fme.node) == (f"{prefix}-fme.0", f"{prefix}-fme.0")
     assert (card.fme.interface_id, card.fme.problems) == (A10_INTERFACE, ())
@@ -240,7 +239,7 @@ def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_p
         "../../devices/pci0000:5e/0000:5e:00.1/fpga_region/region2"
     )
     assert lost.pci is not None
-    assert (lost.address, lost.pci.physfn, lost.pci.vendor) == (virtual, "0000:5e:00.0", "0x8086")
+    assert (lost.address, lost.pci.physfn) == (virtual, "0000:5e:00.0")
     bad = tree(tmp_path, after=good)
     assert [device.healthy for device in bad.devices()] == [True, False]
     (device,) = tree(tmp_path, PluginMode.REGION, after=region).devices()
