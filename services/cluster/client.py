@@ -108,6 +108,10 @@ class TooLong(ClusterError):
     """An answer, or a line of it, is longer than `MAX_BODY`."""
 
 
+class Expired(ClusterError):
+    """What is known of a kind is too old, or too doubtful, to go on from: list anew."""
+
+
 class ClusterClient:
     """An authenticated client of one API server; close it, or use it as a context manager.
 

@@ -18,16 +18,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from services.cluster.client import Answer, BadStatus, ClusterClient
+from services.cluster.client import Answer, BadStatus, ClusterClient, Expired
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
 GONE: Final = 410
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-
-
-class Expired(ClusterError):
-    """What is known is too old, or too doubtful, to go on from: list anew."""
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):

@@ -79,6 +79,8 @@ class ApiServerSource:
     Attributes:
         index: What serves. It is replaced as a whole, never changed.
         loaded: Whether both kinds have been listed.
+        counts: How many mappings of each kind can be used, in what serves.
+        rejected: How many names have an object that can't, in what serves.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class ApiServerSource:
     ) -> None:
         self.index: MappingIndex = EMPTY_INDEX
         self.loaded = False
+        self.counts: Mapping[str, int] = dict.fromkeys(PATHS, 0)
+        self.rejected = 0
         self._connect = connect
         self._connection: Connection | None = None
         self._pace = pace or Pace()
@@ -118,16 +122,6 @@ class ApiServerSource:
     def watching(self) -> bool:
         """Whether changes of both kinds are being told right now."""
         return bool(self._reflectors) and all(each.watching for each in self._reflectors)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind can be used."""
-        return self._table.counts
-
-    @property
-    def rejected(self) -> int:
-        """How many names have an object that can't be used."""
-        return self._table.rejected
 
     def load(self) -> None:
         """Prepares to ask, for the start; nothing is asked yet.
@@ -181,6 +175,7 @@ class ApiServerSource:
 
     def _swap(self, index: MappingIndex) -> None:
         self.index = index
+        self.counts, self.rejected = dict(self._table.counts), self._table.rejected
         if not self.loaded:
             self.loaded = True
             log.info(

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from services.cluster.client import BadStatus, ClusterClient, segment
+from services.cluster.remedies import NOT_FOUND
 from services.domain import names
 from services.domain.errors import ClusterError, InvalidMapping
 from services.domain.mappings import (
@@ -25,8 +26,6 @@ from services.domain.mappings import (
 from services.domain.text import plain
 
 PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fpgaregions"}
-
-_NOT_FOUND: Final = 404
 
 
 class _List(msgspec.Struct):
@@ -51,7 +50,7 @@ async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMapp
             async for page in client.pages(path):
                 _take(page, kind, namespace, mappings, rejected)
         except BadStatus as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
             raise ClusterError(
                 f"{error}: are the custom resource definitions of {names.DOMAIN} installed?"

@@ -24,19 +24,22 @@ from typing import Final, NoReturn, Protocol
 import structlog
 
 from services.cluster.backoff import Backoff, Pace
-from services.cluster.client import PAGE, BadStatus, ClusterClient, TooLong
+from services.cluster.client import PAGE, BadStatus, ClusterClient, Expired, TooLong
 from services.cluster.connection import Connection
-from services.cluster.list_watch import Event, Expired, Item, ListWatch, Page, read_item
+from services.cluster.list_watch import Event, Item, ListWatch, Page, read_item
+from services.cluster.remedies import (
+    FORBIDDEN,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    asked_to_wait,
+    may_be_ours,
+    will_pass,
+)
 from services.domain.errors import ClusterError
 
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is taken in before others get their turn on the event loop."""
 
-_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses that say nothing against what was asked for, or who asks."""
-_UNAUTHORIZED: Final = 401
-_FORBIDDEN: Final = 403
-_NOT_FOUND: Final = 404
 _TOO_LARGE_VERSION: Final = 504
 _PAGE_TRIES: Final = 8
 """How often a page is asked for in a row, once there are pages before it."""
@@ -168,7 +171,7 @@ class Reflector:
             except ClusterError as error:
                 if isinstance(error, TooLong) and limit > 1:
                     limit = max(1, limit // 8)
-                elif token and _will_pass(error) and backoff.failures < _PAGE_TRIES:
+                elif token and will_pass(error) and backoff.failures < _PAGE_TRIES:
                     # The pages that are here already are worth more tries for the next one.
                     await self._sleep(self._paused(error, backoff))
                 else:
@@ -228,13 +231,13 @@ class Reflector:
                     log.info("mappings are listed anew", kind=self._kind, because=str(error))
                     return self._backoff.pause()
         pause = self._paused(error, self._backoff)
-        if _may_be_ours(error):
+        if may_be_ours(error):
             await self._connection.renew(client)
         return pause
 
     def _paused(self, error: ClusterError, backoff: Backoff) -> float:
         """Tells of an error; returns how long to wait."""
-        pause = backoff.pause(error.retry_after if isinstance(error, BadStatus) else 0)
+        pause = backoff.pause(asked_to_wait(error))
         self._tell(_advice(error, self._kind), pause)
         return pause
 
@@ -296,13 +299,6 @@ async def _take(listing: Listing, page: Page) -> int:
     return unreadable
 
 
-def _will_pass(error: ClusterError) -> bool:
-    """Whether the same question by the same client may be answered another time."""
-    if isinstance(error, BadStatus):
-        return error.status in _PASSING
-    return not isinstance(error, (Expired, TooLong))
-
-
 def _may_go_on(error: ClusterError) -> bool:
     """Whether a watch may be taken up where it ended.
 
@@ -310,21 +306,14 @@ def _may_go_on(error: ClusterError) -> bool:
     one that was restored from a backup and will never again reach the version we know. But after
     403: whoever may list and not watch would do nothing but list.
     """
-    if isinstance(error, BadStatus) and error.status in {_UNAUTHORIZED, _FORBIDDEN}:
+    if isinstance(error, BadStatus) and error.status in {UNAUTHORIZED, FORBIDDEN}:
         return True
     if isinstance(error, BadStatus) and error.status == _TOO_LARGE_VERSION:
         return False
-    return _will_pass(error)
-
-
-def _may_be_ours(error: ClusterError) -> bool:
-    """Whether credentials or certificates that have changed would explain an error."""
-    if isinstance(error, BadStatus):
-        return error.status == _UNAUTHORIZED
-    return _will_pass(error)
+    return will_pass(error)
 
 
 def _advice(error: ClusterError, kind: str) -> str:
-    if isinstance(error, BadStatus) and error.status == _NOT_FOUND:
+    if isinstance(error, BadStatus) and error.status == NOT_FOUND:
         return f"the API server knows no {kind}: install the custom resource definitions ({error})"
     return str(error)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.cluster.client import BadStatus, TooLong
+from services.cluster.client import BadStatus, Expired, TooLong
 from services.domain.errors import ClusterError
 
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -17,7 +17,7 @@ def will_pass(error: ClusterError) -> bool:
     """Whether the same question by the same client may be answered another time."""
     if isinstance(error, BadStatus):
         return error.status in PASSING
-    return not isinstance(error, TooLong)
+    return not isinstance(error, (Expired, TooLong))
 
 
 def may_be_ours(error: ClusterError) -> bool:

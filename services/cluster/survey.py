@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from services.cluster.client import BadStatus, ClusterClient, TooLong
+from services.cluster.remedies import FORBIDDEN, NOT_FOUND
 from services.domain.errors import ClusterError, InvalidManifest, InvalidMapping
 from services.domain.mapping_check import Wish, add_advertised, wishes_of
 from services.domain.mappings import (
@@ -32,8 +33,6 @@ from services.domain.workloads import find_pods
 
 T = TypeVar("T")
 
-_FORBIDDEN: Final = 403
-_NOT_FOUND: Final = 404
 _GONE: Final = 410
 _ATTEMPTS: Final = 5
 """How many times a list is begun: it may expire while it is read, or have too long pages."""
@@ -148,9 +147,9 @@ async def _index(client: ClusterClient, namespace: str | None) -> MappingIndex:
 
 def _explained(error: BadStatus, kind: _Kind, namespace: str | None) -> ClusterError:
     """What to do about mappings that can't be listed."""
-    if error.status == _FORBIDDEN:
+    if error.status == FORBIDDEN:
         return ClusterError(f"{error}: {_permission(kind, namespace)}")
-    if error.status == _NOT_FOUND:
+    if error.status == NOT_FOUND:
         return ClusterError(f"{error}: are the definitions there (manifests/crd)?")
     return error
 
@@ -192,9 +191,9 @@ async def _listed(
     try:
         return await _items(client, kind, namespace, read)
     except BadStatus as error:
-        if error.status == _FORBIDDEN:
+        if error.status == FORBIDDEN:
             missing.append(f"{kind.plural}: {_permission(kind, namespace)}")
-        elif error.status != _NOT_FOUND:
+        elif error.status != NOT_FOUND:
             raise
     return None
 

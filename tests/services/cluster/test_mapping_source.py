@@ -110,8 +110,9 @@ async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> No
             with server.answering(403, "forbidden", matches=regions):
                 await until(lambda: server.open_watches == 1)
                 put_function(server, "z")
-                await until(lambda: source.counts[ACCELERATOR_FUNCTION] == 3)
+                await until(lambda: source._table.counts[ACCELERATOR_FUNCTION] == 3)
                 assert not source.loaded
+                assert source.counts[ACCELERATOR_FUNCTION] == 0, "what is counted is what serves"
                 assert len(source.index) == 0
                 assert "forbidden" in source.problem
             await until(lambda: source.loaded)
@@ -145,7 +146,9 @@ async def test_a_mapping_that_is_put_right_serves(tmp_path: Path) -> None:
         await until_watching(server, source)
         server.put(FUNCTIONS, "default", "x", interfaceId="xyz", afuId=NLB0, mode="af")
         await until(lambda: source.rejected == 1)
-        await until(lambda: "x" in source.index.namespace("default").rejected)
+        assert "x" in source.index.namespace("default").rejected, (
+            "counted and refused are one state"
+        )
         put_function(server, "x")
         await until(lambda: names(source) == {"x"})
         assert source.rejected == 0
