@@ -16,6 +16,7 @@ from services.domain.gbs import is_gbs, parse_gbs
 from services.domain.names import canonical_id
 
 _INTERFACE = re.compile(r"[0-9a-f]{8,32}")
+_GZIP = b"\x1f\x8b"
 _STORED = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")
 
 
@@ -32,10 +33,14 @@ def parse(data: bytes | memoryview) -> Bitstream:
         return parse_gbs(data)
     if is_elf(data):
         return parse_aocx(data)
-    raise InvalidBitstream(
-        "it is neither a GBS nor an AOCX"
-        + (": it is empty" if not data else f": it starts with {bytes(data[:4]).hex(' ')}")
-    )
+    first = bytes(data[:4])
+    if not first:
+        what = "it is empty"
+    elif first.startswith(_GZIP):
+        what = "it is packed with gzip, so unpack it first"
+    else:
+        what = f"it starts with {first.hex(' ')}"
+    raise InvalidBitstream(f"it is neither a GBS nor an AOCX: {what}")
 
 
 def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, Kind]]:

@@ -39,7 +39,7 @@ _LARGEST_POWER: Final = 10_000.0  # W
 
 class _Cluster(msgspec.Struct, rename="kebab"):
     accelerator_type_uuid: str
-    name: str = ""
+    name: str | None = None
     total_contexts: Any = 0
 
 
@@ -55,7 +55,7 @@ class _Image(msgspec.Struct, rename="kebab"):
 class _Metadata(msgspec.Struct, rename="kebab"):
     afu_image: _Image
     version: Any = 0
-    platform_name: str = ""
+    platform_name: str | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_Metadata)
@@ -126,8 +126,8 @@ def _read_metadata(text: bytes) -> Metadata:
     return Metadata(
         interface_id=_id(image.interface_uuid, "interface-uuid"),
         afu_id=_id(clusters[0].accelerator_type_uuid, "accelerator-type-uuid"),
-        name=clusters[0].name,
-        platform=found.platform_name,
+        name=clusters[0].name or "",
+        platform=found.platform_name or "",
         version=_whole(found.version, "version"),
         power=_number(image.power, "power", _LARGEST_POWER) or 0,
         clock_high=_clock(image.clock_frequency_high, "clock-frequency-high"),

@@ -149,6 +149,12 @@ def _aocx_around_bent_gzip(chance: random.Random) -> bytes:
     return aocx_of(PROGRAM, chance.choice(BENDERS)(chance, packed))
 
 
+def _aocx_around_gzip_and_more(chance: random.Random) -> bytes:
+    packed = gzip.compress(_gbs(chance), 1, mtime=0)
+    more = chance.choice((bytes(1), gzip.compress(b"", 1, mtime=0)))
+    return aocx_of(PROGRAM, packed + more * chance.choice((1, 7, 4095, 4096)))
+
+
 def _bent_elf_header(chance: random.Random) -> bytes:
     data = bytearray(_aocx(chance))
     (headers,) = struct.unpack_from("<Q", data, 40)
@@ -228,6 +234,7 @@ MAKERS: Final[Sequence[Callable[[random.Random], bytes]]] = (
     _aocx,
     _aocx_around_bent_gbs,
     _aocx_around_bent_gzip,
+    _aocx_around_gzip_and_more,
     _bent_elf_header,
     _sections,
     _rubbish,

@@ -76,6 +76,14 @@ class TestGbs:
         found = parse(make_gbs("CE489693-98F0-5F33-946D-560708BE108A", f" {AFU.upper()}"))
         assert (found.interface_id, found.function_id) == (INTERFACE, AFU)
 
+    def test_what_only_people_read_may_be_null(self) -> None:
+        def nulls(metadata: dict[str, Any]) -> None:
+            metadata["platform-name"] = None
+            metadata["afu-image"]["accelerator-clusters"][0]["name"] = None
+
+        found = parse(with_metadata(nulls))
+        assert (found.metadata.platform, found.metadata.name) == ("", "")
+
     @pytest.mark.parametrize(
         ("value", "mhz"),
         [
@@ -319,7 +327,12 @@ class TestElf:
 
 class TestFiles:
     @pytest.mark.parametrize(
-        ("data", "why"), [(b"", "it is empty"), (b"PK\3\4rest", "it starts with 50 4b 03 04")]
+        ("data", "why"),
+        [
+            (b"", "it is empty"),
+            (b"PK\3\4rest", "it starts with 50 4b 03 04"),
+            (gzip.compress(make_gbs(INTERFACE, AFU)), "it is packed with gzip, so unpack it first"),
+        ],
     )
     def test_another_file_is_neither(self, data: bytes, why: str) -> None:
         with pytest.raises(InvalidBitstream, match=f"neither a GBS nor an AOCX: {why}"):
