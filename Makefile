@@ -15,7 +15,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test test-compose lint format bench soak hook lock proto clean
+.PHONY: help setup demo test test-compose lint format bench docs soak hook lock proto clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -45,6 +45,9 @@ format: setup ## Format the code and fix what can be fixed
 
 bench: setup ## Measure, and print medians and ratios
 	@$(PYTHON_IN_VENV) -m benchmarks
+
+docs: setup ## Write docs/reference.md, docs/dashboards.md and the pictures from their sources
+	@$(PYTHON_IN_VENV) -m docs_build
 
 soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
 	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)

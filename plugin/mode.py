@@ -24,6 +24,7 @@ from services.domain.names import DOMAIN
 from services.domain.text import plain
 
 ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
+"""Says the mode of the node, and overrides `--mode`: `af`, `region` or `regiondevel`."""
 
 ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
 """The modes that the annotation may name."""

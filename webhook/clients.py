@@ -65,7 +65,7 @@ class Clients:
     def __init__(
         self, names: Collection[str], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.refused: dict[str, int] = dict.fromkeys(("bad-certificate", *_STATUS), 0)
+        self.refused: dict[str, int] = dict.fromkeys(REASONS, 0)
         self._names = names
         self._clock = clock
         self._told: dict[str, tuple[float, int]] = {}
@@ -125,6 +125,12 @@ class Clients:
             self._told[reason] = (self._clock(), self.refused[reason])
 
 
+REASONS: Final[Mapping[str, str]] = {
+    "bad-certificate": "The handshake failed: the certificate shown is not of these CAs.",
+    "no-certificate": "None was shown; answered with 401, except for probes.",
+    "other-name": "The certificate has none of the names in `--client-name`; answered with 403.",
+}
+"""Why clients are refused; the keys are metric labels."""
 _STATUS: Final[Mapping[str, int]] = {"no-certificate": 401, "other-name": 403}
 
 

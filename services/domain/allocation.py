@@ -13,8 +13,12 @@ HOOK_ANNOTATION: Mapping[str, str] = {"com.intel.fpga.mode": "fpga.intel.com/reg
 
 _NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
 
-_UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
+UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
 """The b<>com plugin's README says the first, its code sets the second; workloads read either."""
+
+ADDRESS_VARIABLE = "ACCELBIND_{RESOURCE}"
+"""The PCI addresses of the devices that a container has of a resource; that one's name, without its
+domain, is in capitals, with `_` for what no variable's name can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +107,13 @@ def resource_variable(resource: str) -> str:
         resource: Resource name, with or without its domain.
     """
     name = resource.rpartition("/")[2].upper()
-    return f"ACCELBIND_{_NOT_IN_A_VARIABLE.sub('_', name)}"
+    return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))
 
 
 def _variables(chosen: Sequence[Device], mode: PluginMode) -> dict[str, str]:
     if mode in (PluginMode.UNITS, PluginMode.BDF):
         listed = ",".join(device.id for device in chosen)
-        return dict.fromkeys(_UNIT_VARIABLES, listed)
+        return dict.fromkeys(UNIT_VARIABLES, listed)
     addresses: dict[str, dict[str, None]] = {}
     for device in chosen:
         of_resource = addresses.setdefault(resource_variable(device.resource), {})

@@ -25,6 +25,10 @@ Function: TypeAlias = tuple[str, str]
 RESERVED = b"FPGA_"
 """How the names of all variables begin that these rules are about."""
 
+FUNCTION_VARIABLES = ("FPGA_REGION_{NUMBER}", "FPGA_AFU_{NUMBER}")
+"""Interface id and AFU id of each function that a container wants in a region, counted from 1: the
+webhook writes them, the plugin reads them from the pod's spec."""
+
 _RESERVED = ("FPGA_REGION", "FPGA_AFU")
 _FORM = re.compile(r"FPGA_(REGION|AFU)_([1-9][0-9]{0,8})")
 _NO_SOURCE = b"null"
@@ -91,7 +95,8 @@ def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[d
 
 def _names(number: int) -> tuple[str, str]:
     """Return the names of the two variables for a function."""
-    return f"FPGA_REGION_{number}", f"FPGA_AFU_{number}"
+    region, function = FUNCTION_VARIABLES
+    return region.format(NUMBER=number), function.format(NUMBER=number)
 
 
 _FEW = 65  # numbers up to the usual limit of units

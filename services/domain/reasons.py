@@ -106,8 +106,8 @@ def _of_registers() -> Iterator[tuple[str, Reason]]:
             f"{stem}-unreadable",
             Reason(
                 Effect.REMARK,
-                "the same can't be read: after an I/O error, which means that the card doesn't"
-                " answer, the device is unhealthy; for any other cause it is only said",
+                f"`{stem}` can't be told: its file can't be read; after an I/O error the device is"
+                " unhealthy, since its card doesn't answer",
                 "run it as root, or see dmesg after an I/O error",
             ),
         )

@@ -1,0 +1,70 @@
+"""Commands and their options, from the command line itself."""
+
+import re
+from collections.abc import Iterator
+from enum import Enum, EnumType
+from typing import Any
+
+from accelbind.cli import COMMANDS, load
+from docs_build.settings import MODELS
+from docs_build.texts import code, table
+
+_MARKUP = re.compile(r"\[/?[a-z]+\]")
+
+
+def sections() -> Iterator[str]:
+    """A section a command; what processes take stands with the settings."""
+    for name in COMMANDS:
+        yield from _of(f"accelbind {name}", load(name))
+
+
+def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
+    inner = getattr(command, "commands", None)
+    if inner is not None:
+        for name, each in inner.items():
+            yield from _of(f"{words} {name}", each)
+        return
+    parts = [f"### `{words}`", _summary(command.help)]
+    if words.removeprefix("accelbind ") in MODELS:
+        parts.append(
+            "Its flags are [settings](#settings); `--config FILE` and `--print-config` too."
+        )
+    elif rows := [_row(param) for param in command.params if not param.hidden]:
+        parts.append(table(("option", "default", "what it does"), rows).rstrip("\n"))
+    yield "\n\n".join(parts) + "\n"
+
+
+def _summary(text: str) -> str:
+    """The help up to its examples."""
+    return _MARKUP.sub("", text.partition("[bold]Example")[0]).strip()
+
+
+def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
+    flags = [*param.opts, *param.secondary_opts]
+    if not flags[0].startswith("-"):
+        shown = code(param.metavar or flags[0].upper())
+    else:
+        value = f" {param.metavar}" if param.metavar else ""
+        shown = ", ".join(map(code, flags[:-1])) + (", " if flags[1:] else "")
+        shown += code(f"{flags[-1]}{value}")
+    kind = param.type_descriptor.annotation
+    choices = [code(str(each.value)) for each in _members(kind)]
+    words = f"{param.help or ''} {', '.join(choices)}".strip()
+    return shown, _default(param), words
+
+
+def _default(param: Any) -> str:  # noqa: ANN401 - the same
+    if param.required:
+        return "required"
+    if isinstance(param.show_default, str):
+        return param.show_default
+    if param.default in (None, False, (), "") or isinstance(param.default, list):
+        return ""
+    if param.default is True:
+        return "yes"
+    value = param.default.value if isinstance(param.default, Enum) else param.default
+    return code(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _members(kind: object) -> list[Enum]:
+    return list(kind) if isinstance(kind, EnumType) else []

@@ -1,0 +1,58 @@
+"""What the code says of itself: docstrings below attributes, and tables in Markdown."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+
+def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
+    """The strings that stand below assignments in a class or module, by the names assigned to."""
+    tree = ast.parse(inspect.getsource(of))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
+    found = {}
+    for node, following in pairwise(body):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            found[target.id] = " ".join(str(following.value.value).split())
+    return found
+
+
+def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:
+    """The members of an enum with their docstrings.
+
+    Raises:
+        KeyError: A member has none.
+    """
+    said = attribute_docstrings(kind)
+    for member in kind:
+        yield member, said[member.name]
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; its cells may hold anything."""
+    lines = [" | ".join(headings), " | ".join("---" for _ in headings)]
+    lines += [" | ".join(map(cell, row)) for row in rows]
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a table has it: one line, no bars, no markup by `<`."""
+    escaped = " ".join(text.split()).replace("|", "\\|")
+    return "".join(
+        part if part.startswith("`") else part.replace("<", "&lt;")
+        for part in re.split(r"(`[^`]*`)", escaped)
+    )
+
+
+def code(text: str) -> str:
+    """A text as code; nothing of nothing."""
+    return f"`{text}`" if text else ""

@@ -1,0 +1,133 @@
+"""The reference says what the code says, and leaves nothing out."""
+
+import ast
+import re
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+from docs_build import __main__ as build
+from docs_build import codes, metrics, reference, settings, texts
+from docs_build.__main__ import PAGES
+from plugin.event_reasons import EventReason
+from services.runtime.settings import ENVIRONMENT
+from tests.manifests.test_monitoring import scraped, unreachable
+from tests.support import REPOSITORY, Processes
+from tests.webhook.running import start_webhook
+
+
+@pytest.mark.parametrize("path", list(PAGES))
+def test_what_is_committed_is_what_the_code_and_the_sources_say(path: str) -> None:
+    assert (REPOSITORY / path).read_text() == PAGES[path](), "make docs"
+
+
+def test_looking_only_names_what_is_not_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(build, "PAGES", {"a.md": lambda: "new", "b.md": lambda: "as it was"})
+    (tmp_path / "a.md").write_text("old")
+    (tmp_path / "b.md").write_text("as it was")
+    assert build.main(["--check"]) == 1
+    assert "a.md is not" in capsys.readouterr().out
+    assert build.main() == 0
+    assert capsys.readouterr().out == "· a.md\n"
+    assert ((tmp_path / "a.md").read_text(), build.main(["--check"])) == ("new", 0)
+
+
+def test_every_setting_of_every_process_is_there() -> None:
+    page = reference.page()
+    fields = {name for model in settings.MODELS.values() for name in model.model_fields}
+    assert fields == set(ENVIRONMENT)
+    assert [name for name in fields if f"`ACCELBIND_{name.upper()}`" not in page] == []
+
+
+def test_bounds_and_defaults_are_the_models() -> None:
+    page = reference.page()
+    assert (
+        "| `--max-units` | `ACCELBIND_MAX_UNITS` | `max-units` | integer, 1 or more, up to" in page
+    )
+    assert "time, 2s or more, up to 36500d | `90d` |" in page
+    assert "| `af`, `region`, `regiondevel`, `units`, `bdf` | `af` |" in page
+
+
+def test_the_metrics_are_those_that_the_processes_show(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("m")
+    (folder / "root" / "sys").mkdir(parents=True)
+    (folder / "k" / "device-plugins").mkdir(parents=True)
+    processes, found = Processes(folder), {}
+    webhook = start_webhook(folder, mappings={})
+    try:
+        plugin = processes.accelbind(
+            *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
+            *("--metrics-port", "0", "--ports-file", folder / "plugin.json"),
+        )
+        certs = processes.accelbind(
+            *("certs", "run", "--kubeconfig", unreachable(folder)),
+            *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
+        )
+        found["webhook"] = scraped(webhook.metrics_port)
+        found["plugin"] = scraped(plugin.ports(folder / "plugin.json")["metrics"])
+        found["certs run"] = scraped(certs.ports(folder / "certs.json")["metrics"])
+    finally:
+        webhook.process.kill()
+        assert list(processes.close()) == []
+    for process, registry in metrics.PROCESSES.items():
+        families = {
+            name: kind for name, kind in found[process].items() if not name.endswith("_created")
+        }
+        assert {each.name: each.kind for each in metrics.shown(registry())} == families
+
+
+def test_labels_and_units_are_told() -> None:
+    every = {
+        each.name: each for make in metrics.PROCESSES.values() for each in metrics.shown(make())
+    }
+    assert every["accelbind_admission_requests_total"].labels == ("endpoint", "outcome", "reason")
+    assert every["accelbind_allocations_total"].labels == ("resource", "outcome")
+    assert every["accelbind_programming_seconds"].unit == "seconds"
+    assert every["accelbind_certs_expiry_timestamp_seconds"].unit == "seconds since 1970"
+    assert every["accelbind_devices"].unit == ""
+
+
+def test_names_in_objects_of_others_are_all_told() -> None:
+    """Annotations of ours, and the variables, as they stand in the rooms of the processes."""
+    ours = re.compile(r"(accelbind\.dev/[a-z-]+|com\.intel\.fpga\.[a-z]+|ACCELERATOR_[A-Z]+)")
+    told = codes.names()
+    found = {
+        node.value
+        for room in ("webhook", "plugin", "certs", "services")
+        for path in (REPOSITORY / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and ours.fullmatch(node.value)
+    }
+    assert len(found) >= 5
+    assert [name for name in found if name not in told] == []
+
+
+def test_reasons_that_are_constants_are_told_where_they_are_made() -> None:
+    page = reference.page()
+    for name in ("services/domain/review.py", "services/domain/mapping_review.py"):
+        text = (REPOSITORY / name).read_text()
+        reasons = re.findall(r'^[A-Z_]+ = "([a-z]+(?:-[a-z]+)*)"$', text, re.MULTILINE)
+        assert len(reasons) >= 5
+        assert [reason for reason in reasons if f"| `{reason}` |" not in page] == []
+
+
+def test_a_member_without_a_docstring_is_an_error() -> None:
+    assert dict(texts.members(EventReason))["DeviceGone"] == "A device that was there is not."
+    with pytest.raises(KeyError):
+        list(texts.members(Silent))
+
+
+class Silent(StrEnum):
+    WORD = "word"
+
+
+def test_cells_hold_anything_on_one_line() -> None:
+    assert texts.cell("a | b\n  <c> `<d>`") == "a \\| b &lt;c> `<d>`"
