@@ -1,5 +1,6 @@
 """`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,15 +31,22 @@ State = Annotated[
     ),
 ]
 Device = Annotated[
-    str, typer.Argument(metavar="DEVICE", help="FME or port: dfl-port.0, or its node.")
+    str,
+    typer.Argument(
+        metavar="DEVICE",
+        help="FME or port: dfl-port.0, its node, or a PCI address, which stands for the FME there.",
+    ),
 ]
 PortName = Annotated[
     str,
     typer.Argument(
-        metavar="PORT", help="dfl-port.0, or its node; an FME stands for the only port that it has."
+        metavar="PORT",
+        help="dfl-port.0, or its node; an FME or a PCI address stands for the only port there.",
     ),
 ]
-EngineName = Annotated[str, typer.Argument(metavar="FME", help="dfl-fme.0, or its node.")]
+EngineName = Annotated[
+    str, typer.Argument(metavar="FME", help="dfl-fme.0, its node, or its PCI address.")
+]
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
 ]
@@ -218,16 +226,16 @@ def clear_errors(
     from accelbind import fpga_errors, fpga_run  # noqa: PLC0415 - as above
 
     with fpga_run.exit_codes():
-        cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+        name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
     if output is Format.JSON:
-        print_json({"device": device, "cleared": cleared})
+        print_json({"device": name, "cleared": cleared})
         return
     for each in cleared:
         typer.echo(f"{each['register']} of {each['device']}: {each['value']} cleared")
         if each["now"] not in {"0x0", None}:
             typer.secho(f"warning: {each['register']} reads {each['now']} again", err=True)
     if not cleared:
-        typer.echo(f"{device} has no errors")
+        typer.echo(f"{name} has no errors")
 
 
 @app.command()
@@ -245,13 +253,10 @@ def release(
     [bold]Example[/bold]
       accelbind fpga release dfl-fme.0 --port 0
     """
-    from accelbind import fpga_run  # noqa: PLC0415 - as above
-
     programmer = _programmer(root, state_dir, timeout)
-    with fpga_run.exit_codes():
-        fpga_run.in_time(fme, lambda: programmer.release(fme, port), timeout)
-    told = {"device": fme, "port": port, "outcome": "released"}
-    _done(output, f"port {port} of {fme} is released", told)
+    name = _moved(root, fme, lambda name: programmer.release(name, port), timeout)
+    told = {"device": name, "port": port, "outcome": "released"}
+    _done(output, f"port {port} of {name} is released", told)
 
 
 @app.command()
@@ -269,13 +274,22 @@ def assign(
     [bold]Example[/bold]
       accelbind fpga assign dfl-fme.0 --port 0
     """
-    from accelbind import fpga_run  # noqa: PLC0415 - as above
-
     programmer = _programmer(root, state_dir, timeout)
+    name = _moved(root, fme, lambda name: programmer.assign(name, port), timeout)
+    told = {"device": name, "port": port, "outcome": "assigned"}
+    _done(output, f"port {port} of {name} is assigned", told)
+
+
+def _moved(root: Path, fme: str, move: Callable[[str], None], timeout: float) -> str:
+    """Does something with an FME, in time; its name."""
+    from accelbind import fpga_run  # noqa: PLC0415 - as above
+    from services.hardware.ports import find_engine  # noqa: PLC0415 - the same
+    from services.hardware.scan import scan  # noqa: PLC0415 - the same
+
     with fpga_run.exit_codes():
-        fpga_run.in_time(fme, lambda: programmer.assign(fme, port), timeout)
-    told = {"device": fme, "port": port, "outcome": "assigned"}
-    _done(output, f"port {port} of {fme} is assigned", told)
+        name = find_engine(scan(root), fme).name
+        fpga_run.in_time(name, lambda: move(name), timeout)
+    return name
 
 
 def _port_meant(root: Path, named: str) -> str:

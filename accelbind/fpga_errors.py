@@ -8,7 +8,7 @@ from services.hardware.ports import DeviceFiles, find_device
 from services.hardware.scan import scan
 
 
-def clear(root: Path, device: str) -> list[dict[str, Any]]:
+def clear(root: Path, device: str) -> tuple[str, list[dict[str, Any]]]:
     """Clears a device's errors.
 
     Args:
@@ -16,13 +16,13 @@ def clear(root: Path, device: str) -> list[dict[str, Any]]:
         device: An FME or a port.
 
     Returns:
-        What was cleared, a register each.
+        The device's name, and what was cleared, a register each.
 
     Raises:
         HardwareError: There is no such device, or a register can't be cleared.
     """
     place = find_device(scan(root), device)
-    return [
+    return place.name, [
         {
             "device": place.name,
             "register": each.register,

@@ -96,7 +96,7 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
             is_real = at_home or _has_driver(descriptor, place)
             others = holders_of(descriptor, node) if is_real else ()
             if others:
-                raise _busy(place, others)
+                raise busy(place, others)
             yield PortSession(place, files, descriptor, is_real=is_real)
     except (OSError, HardwareError) as error:
         if not files.is_there:
@@ -140,7 +140,7 @@ def opened_node(
         descriptor = open_node(node, alone=alone)
     except OSError as error:
         if error.errno == errno.EBUSY and place is not None:
-            raise _busy(place, who_has(node)) from error
+            raise busy(place, who_has(node)) from error
         raise translated(error, what) from error
     stood_in = not is_real and simulated.is_simulated(node)
     try:
@@ -149,7 +149,8 @@ def opened_node(
         os.close(descriptor)
 
 
-def _busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
+def busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
+    """Says that a port is in use, and by whom."""
     who = named(holders) or "another process, which can't be seen from here"
     return DeviceBusy(f"{place.name} is in use by {who}: end that first, or delete its pod")
 

@@ -1,4 +1,4 @@
-"""Finding a port or an engine by its name, and where its files are."""
+"""Finding a port or an engine by what people call it, and where its files are."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,8 @@ from services.hardware.scan import DRIVERS
 from services.hardware.sysfs import Sysfs
 
 _FOLDERS: Final = {driver.name: driver.folder for driver in DRIVERS}
-_SHOWN: Final = re.compile(r"(?:/dev/)?([A-Za-z0-9.-]{1,64})")
+_SHOWN: Final = re.compile(r"(?:/dev/|/sys/(?:[^/]+/)*)?([A-Za-z0-9.:-]{1,64})/?")
+_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,16 @@ class PortPlace:
 
 
 def device_name(shown: str) -> str:
-    """The name of a device as people give it: bare, or as its node.
+    """What people name: a device or a card as sysfs calls it, bare or as a path; a PCI address.
 
     Raises:
-        DeviceGone: It can't be the name of one.
+        DeviceGone: It can't be any of these.
     """
     found = _SHOWN.fullmatch(shown)
     if found is None:
         raise DeviceGone(f"{shown!r} is no FPGA device: name one as 'accelbind fpga list' does")
-    return found[1]
+    address = _ADDRESS.fullmatch(found[1].lower())
+    return f"{address[1] or '0000'}:{address[2]}" if address else found[1]
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:
@@ -101,7 +103,7 @@ def find_port(inventory: Inventory, name: str) -> PortPlace:
 
 
 def find_engine(inventory: Inventory, name: str) -> EnginePlace:
-    """A management engine of a node.
+    """A management engine of a node, also by its card, or by a virtual function of that.
 
     Raises:
         DeviceGone: There is none of that name.
@@ -110,42 +112,56 @@ def find_engine(inventory: Inventory, name: str) -> EnginePlace:
     for card in inventory.cards:
         if card.fme is not None and card.fme.name == wanted:
             return EnginePlace(card, card.fme)
+        if _is_called(card, wanted) and (engine := _engine_of(inventory, card)):
+            return engine
     raise DeviceGone(f"there is no FME {wanted} on this node{_instead(inventory, 'FMEs')}")
 
 
 def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
-    """A port or an engine.
+    """A port or an engine; a card stands for its engine, or without one for its only port.
 
     Raises:
         DeviceGone: There is none of that name.
+        InvalidSettings: It is a card without an engine that has several ports, or none.
     """
     wanted = device_name(name)
     if any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
         return find_engine(inventory, wanted)
-    return find_port(inventory, wanted)
+    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
+    if card is not None and card.fme is not None:
+        return EnginePlace(card, card.fme)
+    return find_port(inventory, port_meant(inventory, wanted))
 
 
 def port_meant(inventory: Inventory, name: str) -> str:
-    """The name of the port that people mean: an engine stands for its port, if it has one only.
+    """The name of the port that people mean: a card or an engine stands for its only port.
 
     Raises:
-        DeviceGone: There is no such engine.
+        DeviceGone: There is no such card or engine.
         InvalidSettings: It has several ports, or none.
     """
     wanted = device_name(name)
-    if not any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
+    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
+    if card is not None and card.ports:
+        ports = [port.name for port in card.ports]
+    elif card is not None or any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
+        engine = find_engine(inventory, wanted)
+        ports = [
+            port.name
+            for each in inventory.cards
+            for port in each.ports
+            if _engine_of(inventory, each) == engine
+        ]
+    else:
         return wanted
-    engine = find_engine(inventory, wanted)
-    ports = [
-        port.name
-        for card in inventory.cards
-        for port in card.ports
-        if _engine_of(inventory, card) == engine
-    ]
     if len(ports) != 1:
         has = listing(ports) if ports else "no port"
         raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
     return ports[0]
+
+
+def _is_called(card: Card, wanted: str) -> bool:
+    return wanted in (card.address, card.name)
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:

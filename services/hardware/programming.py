@@ -42,7 +42,14 @@ from services.hardware.ioctls import (
     program_port,
     release_port,
 )
-from services.hardware.port_session import PortSession, opened_node, port_session, translated
+from services.hardware.port_holders import who_has
+from services.hardware.port_session import (
+    PortSession,
+    busy,
+    opened_node,
+    port_session,
+    translated,
+)
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
 from services.hardware.records import Records
 from services.hardware.refusals import why_refused
@@ -188,6 +195,7 @@ class Programmer:
 
         Raises:
             InvalidBitstream: The bitstream doesn't fit the region.
+            DeviceBusy: A process that can be seen from here has the port.
             DeviceGone: There is no such port.
             HardwareError: It can't be programmed.
         """
@@ -195,6 +203,8 @@ class Programmer:
         _engine(place)
         _check_fits(place, image)
         files = DeviceFiles(self._root, place)
+        if holders := who_has(files.node()):
+            raise busy(place, holders)
         return _outcome(place, image, programmed=force or not self._is_there(place, files, image))
 
     def ensure(

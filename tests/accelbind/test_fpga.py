@@ -1,6 +1,8 @@
 """`accelbind fpga` where no driver is needed; see tests/umockdev for what asks one."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,20 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     assert "take one made for it" in told["other"][2]
 
 
+def test_a_dry_run_tells_who_has_the_port(
+    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
+) -> None:
+    rack.add_card(CardSpec())
+    file, node = tmp_path / "file", rack.root / "dev" / "dfl-port.0"
+    file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
+    waiting = [sys.executable, "-c", "import signal; signal.pause()"]
+    with node.open("rb") as held, subprocess.Popen(waiting, stdin=held) as holder:
+        code, out, err = run(capsys, rack, "program", "dfl-port.0", file, "--dry-run")
+        holder.kill()
+    assert (code, out) == (3, "")
+    assert f"dfl-port.0 is in use by process {holder.pid} (python" in err
+
+
 def test_a_file_that_is_no_bitstream_is_the_askers_fault(
     capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
 ) -> None:
@@ -131,6 +147,9 @@ def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
     assert told["pci"]["address"] == address
     assert told["pci"]["numaNode"] == 1
     assert told["interfaceId"] == A10_INTERFACE
+    assert "socketId" in told
+    assert list(told["temperatures"].values()) == [38]
+    assert run(capsys, rack, "info", f"/sys/class/x/{device}", "-o", "json") == (0, out, "")
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -455,12 +455,15 @@ def test_info_asks_a_port_for_its_regions(host: Host, driver: str) -> None:
     assert (told["apiVersion"], told["umsgs"]) == (0, 8)
     assert told.get("capability") == ("0x3" if driver == "opae" else None)
     assert (told["pci"]["address"], told["pci"]["numaNode"]) == (card["address"], 1)
+    assert told["socketId"] == "0"
+    assert [*told["temperatures"].values(), *told["powers"].values()] == [38, 23]
     assert [call["request"] - BASE[driver] for call in host.bed.calls()] == [0, 0x41, 0x42, 0x42]
 
 
 def test_info_of_an_engine_has_ids_heat_and_power(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver)
-    told = host.done("info", card["fme"])
+    told = host.done("info", card["address"])
+    assert (told["device"], told["kind"]) == (card["fme"], "fme")
     assert (told["interfaceId"], told["portsNum"], told["socketId"]) == (A10_INTERFACE, "1", "0")
     assert told["bitstreamId"] == "0x202000200000237"
     assert list(told["temperatures"].values()) == [38]
@@ -472,7 +475,7 @@ def test_info_of_an_engine_has_ids_heat_and_power(host: Host, driver: str) -> No
 
 def test_a_reset_is_the_drivers_ioctl(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver)
-    assert host.done("reset", card["ports"][0])["outcome"] == "reset"
+    assert host.done("reset", card["address"]) == {"device": card["ports"][0], "outcome": "reset"}
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 

@@ -7,10 +7,23 @@ from typing import Any
 
 import pytest
 
-from services.domain.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
+from services.domain.errors import (
+    DeviceBusy,
+    DeviceGone,
+    DeviceRefused,
+    HardwareError,
+    InvalidSettings,
+)
 from services.hardware.port_holders import Holder, holders_of, named, who_has
 from services.hardware.port_session import port_session, translated
-from services.hardware.ports import DeviceFiles, PortPlace, find_device, find_engine, find_port
+from services.hardware.ports import (
+    DeviceFiles,
+    PortPlace,
+    find_device,
+    find_engine,
+    find_port,
+    port_meant,
+)
 from services.hardware.refusals import why_refused
 from services.hardware.scan import scan
 from simulator.card_faults import Fault
@@ -122,11 +135,30 @@ def test_devices_are_found_by_name_and_by_node(rack: Rack, driver: str) -> None:
         assert port.engine is not None
         assert (port.name, port.engine.name) == (PORTS[driver], FMES[driver])
     assert find_device(inventory, FMES[driver]).name == FMES[driver]
-    for wrong in ("/dev/../etc/passwd", "a b", "", "x" * 65):
+    for wrong in ("/dev/../etc/passwd", "/etc/passwd", "a b", "", "x" * 65):
         with pytest.raises(DeviceGone, match="is no FPGA device"):
             find_device(inventory, wrong)
     with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
         find_engine(inventory, "dfl-fme.9")
+
+
+def test_devices_are_found_by_their_cards_address_and_in_sysfs(rack: Rack, driver: str) -> None:
+    address = rack.add_card(CardSpec(driver, ports=2))
+    virtual = rack.move_to_vf(address, 1)
+    inventory = scan(rack.root)
+    first, second = (port.name for card in inventory.cards for port in card.ports)
+    card = inventory.cards[0].name
+    for shown in (address, address.upper().removeprefix("0000:"), f"/sys/bus/x/{address}/", card):
+        assert find_device(inventory, shown).name == find_engine(inventory, shown).name
+        assert port_meant(inventory, shown) == first
+    assert find_device(inventory, virtual).name == port_meant(inventory, virtual) == second
+    assert find_engine(inventory, virtual).name == FMES[driver]
+    assert find_device(inventory, f"/sys/class/x/{second}").name == second
+    with pytest.raises(InvalidSettings, match=f"{FMES[driver]} has .* and one is needed"):
+        port_meant(inventory, FMES[driver])
+    for absent in ("0000:ff:00.0", "region9"):
+        with pytest.raises(DeviceGone, match=f"there is no port {absent} on this node; its ports"):
+            find_device(inventory, absent)
 
 
 def test_where_nothing_is_the_reason_is_told(rack: Rack) -> None:
