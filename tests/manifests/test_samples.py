@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manifests.rendering import MANIFESTS
+from tests.manifests.rendering import MANIFESTS, rendered
 from tests.support import accelbind_command, clean_environment
 
 SAMPLES = MANIFESTS / "samples"
@@ -59,3 +59,9 @@ def test_nothing_is_wrong_with_the_mappings() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_what_is_mapped_comes_before_who_asks_for_it() -> None:
+    kinds = [item["kind"] for item in rendered("samples")]
+    assert kinds.index("FpgaRegion") < kinds.index("Pod") < kinds.index("Deployment")
+    assert kinds[0] == "Namespace"
