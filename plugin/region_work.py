@@ -7,13 +7,14 @@ again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from plugin.worker import Worker
-from services.domain.bitstreams import OPENCL_AFU
+from services.domain.bitstreams import OPENCL_AFU, Bitstream
 from services.domain.devices import Inventory
 from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
 from services.domain.programming import Assignment, Plan, plan
@@ -31,6 +32,11 @@ LOAD_SECONDS: Final = 15.0
 
 WORK_SECONDS: Final = 20.0
 """For a card to be programmed: the whole `PreStartContainer` has 25, the kubelet gives it 30."""
+
+LOADED_AT_ONCE: Final = 6
+"""Bitstreams in memory, each of up to 100 MB on the largest cards (an AOCX is there twice, once
+packed): a container that is killed for its memory is killed in the middle of programming. The
+manifests' limit has room for these, and for what cards that hang hold besides."""
 
 _OPENCL_LENGTH: Final = 40
 
@@ -94,6 +100,7 @@ class RegionWork:
         self._node = node
         self._counts = counts
         self._done = done
+        self._loads = asyncio.Semaphore(LOADED_AT_ONCE)
 
     async def fulfil(
         self, wish: Wish, ids: Sequence[str], interface_id: str, *, until: float
@@ -135,8 +142,34 @@ class RegionWork:
         await self._ensure(region, what, _image_there(region, what), until)
 
     async def _programme(self, region: Region, what: Assignment, until: float) -> None:
+        async with self._loading(until):
+            bitstream = await self._load(region, what, until)
+            await self._ensure(region, what, Image.of(bitstream), until)
+
+    @asynccontextmanager
+    async def _loading(self, until: float) -> AsyncIterator[None]:
+        """Holds one of the places for bitstreams.
+
+        Raises:
+            TooSlow: None has become free.
+        """
         try:
-            bitstream = await self._worker.run(
+            async with asyncio.timeout_at(until):
+                await self._loads.acquire()
+        except TimeoutError as error:
+            self._counts.programming_ended("failed")
+            raise TooSlow(
+                f"{LOADED_AT_ONCE} other regions were being programmed all the time, which is as"
+                " many as may be at once; the kubelet will try again"
+            ) from error
+        try:
+            yield
+        finally:
+            self._loads.release()
+
+    async def _load(self, region: Region, what: Assignment, until: float) -> Bitstream:
+        try:
+            return await self._worker.run(
                 lambda: self._storage.load(region.interface_id, what.function),
                 seconds=_left(until, LOAD_SECONDS),
                 what=f"reading a bitstream from {self._storage.folder}",
@@ -149,7 +182,6 @@ class RegionWork:
         except AccelbindError:
             self._counts.programming_ended("failed")
             raise
-        await self._ensure(region, what, Image.of(bitstream), until)
 
     def _do(self, region: Region, port: str, image: Image) -> Programmed:
         """In the card's thread: the container gets all ports of its region, so all are reset."""

@@ -86,6 +86,8 @@ class DriverStandIn:
         told: Callable[[Done], None] = lambda _: None,
     ) -> None:
         self.done: list[Done] = []
+        self.begun: list[str] = []
+        """The ports that were to be programmed, as it began."""
         self.seconds = seconds
         """How long programming takes; may be changed."""
         self.refuse = False
@@ -172,6 +174,7 @@ class DriverStandIn:
             raise OSError(errno.EINVAL, "fields that don't fit")
         port = _port_of(_device(self._root, family, engine).parent, family, number)
         with self._card(engine):
+            self.begun.append(port.name)
             self.go_on.wait()
             time.sleep(self.seconds)  # what a card takes
             found = _RAW.match(data)

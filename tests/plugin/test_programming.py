@@ -343,6 +343,32 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
         assert len(driver.programmed) == 1
 
 
+async def test_only_so_many_bitstreams_are_in_memory_at_once(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(region_work, "LOADED_AT_ONCE", 1)
+    for _ in range(2):
+        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        driver.go_on.clear()
+        first = await kubelet.admit(pods.add(wants("first", NLB0)))
+        await eventually_async(lambda: bool(driver.begun))
+        with monkeypatch.context() as patch:
+            patch.setattr(prestart, "CHECK_SECONDS", 2.0)
+            second = await start(kubelet, pods, wants("second", NLB0))
+            await kubelet.until(lambda: "were being programmed all the time" in said(kubelet))
+        assert len(driver.begun) == 1
+        driver.go_on.set()
+        await kubelet.until(lambda: first["c"].running and second["c"].running)
+
+
 async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
     short_dir: Path,
     rack: Rack,
