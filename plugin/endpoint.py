@@ -21,10 +21,10 @@ soon after the last, so that a kubelet that keeps refusing is not hammered.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 import grpc.aio
@@ -51,6 +51,8 @@ TOLD_SECONDS: Final = 0.02
 
 STABLE_SECONDS: Final = 10.0
 """A registration that lasted this long was a good one: the next wait is a short one again."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger(room="plugin")
 
@@ -133,14 +135,17 @@ class Endpoint:
         while True:
             await self._something_to_tell()
             self.state = State.WAITING
-            seen = await self._kubelet.present()
-            self.state = State.REGISTERING
-            began = time.monotonic()
+            seen, began = await self._kubelet.present(), time.monotonic()
             try:
-                async with self._serving() as (server, path):
-                    await self._register(server, path, seen)
+                async with contextlib.AsyncExitStack() as stack:
+                    async with self._kubelet.registering:
+                        seen, began = await self._kubelet.present(), time.monotonic()
+                        self.state = State.REGISTERING
+                        server, path = await stack.enter_async_context(self._serving())
+                        gone = stack.enter_context(self._kubelet.guard(path, server.news))
+                        await self._register(server, path, seen)
                     self._counting = identify(self._kubelet.socket)  # not always `seen`
-                    why = await self._until_lost(server, path, seen)
+                    why = await self._until_lost(server, path, gone, seen)
                 self.state = State.WAITING
                 self._log.info("registration lost, will register again", reason=why)
             except KubeletError as error:
@@ -195,48 +200,48 @@ class Endpoint:
             resource_name=self.resource,
             options=server.options,
         )
-        async with self._kubelet.registering, dial(self._kubelet.socket) as channel:
-            stub = rpc.RegistrationStub(channel)
-            try:
-                first = await first_of(
-                    {
-                        "answered": _answer(stub.Register(request, timeout=REGISTER_SECONDS)),
-                        "restarted": self._kubelet.replaced(seen),
-                    }
-                )
-            except grpc.aio.AioRpcError as error:
-                raise KubeletError(explain(error, self._kubelet.socket)) from error
-        if first == "restarted":
-            if server.opened.is_set():  # it is the new one that has taken it
-                self._counting = identify(self._kubelet.socket)
-            raise KubeletError("the kubelet restarted during the registration")
+        async with dial(self._kubelet.socket) as channel:
+            call = rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
+            call.add_done_callback(lambda _: server.news.set())
+            await _until(server.news, lambda: call.done() or self._kubelet.current != seen)
+            if call.done():
+                try:
+                    await call
+                except grpc.aio.AioRpcError as error:
+                    raise KubeletError(explain(error, self._kubelet.socket)) from error
+                return
+            call.cancel()
+        if server.opened.is_set():  # it is the new one that has taken it
+            self._counting = identify(self._kubelet.socket)
+        raise KubeletError("the kubelet restarted during the registration")
 
-    async def _until_lost(self, server: ResourceServer, path: Path, seen: Identity) -> str:
+    async def _until_lost(
+        self, server: ResourceServer, path: Path, gone: asyncio.Event, seen: Identity
+    ) -> str:
         """Waits until the registration is worth nothing any more, and says why.
 
         Raises:
             KubeletError: The kubelet never opened its stream.
         """
-        with self._kubelet.guard(path) as gone:
 
-            def losses() -> dict[str, Coroutine[Any, Any, object]]:
-                return {
-                    "the kubelet restarted": self._kubelet.replaced(seen),
-                    "our socket was removed": gone.wait(),
-                    "the kubelet ended its stream": server.cut.wait(),
-                }
+        def loss() -> str:
+            if self._kubelet.current != seen:
+                return "the kubelet restarted"
+            if gone.is_set():
+                return "our socket was removed"
+            return "the kubelet ended its stream" if server.cut.is_set() else ""
 
-            opened = {_OPENED: server.opened.wait()}
-            first = await first_of(opened | losses(), seconds=OPEN_SECONDS)
-            if first is None:
-                raise KubeletError(
-                    "the kubelet took the registration but hasn't asked for the devices within"
-                    f" {OPEN_SECONDS:g} s"
-                )
-            if first != _OPENED:
-                return first
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OPEN_SECONDS):
+                await _until(server.news, lambda: server.opened.is_set() or loss())
+        if server.opened.is_set():
             self._succeeded(path)
-            return await first_of(losses()) or ""
+        elif not loss():
+            raise KubeletError(
+                "the kubelet took the registration but hasn't asked for the devices within"
+                f" {OPEN_SECONDS:g} s"
+            )
+        return await _until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
         self.state, self.trouble = State.REGISTERED, ""
@@ -251,11 +256,17 @@ class Endpoint:
         self._registered(self.resource, "failed")
 
 
-_OPENED: Final = "opened"
+async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
+    """Waits until something is so, and gives what that is.
 
-
-async def _answer(call: Awaitable[object]) -> None:
-    await call
+    Args:
+        news: Set whenever it may have become so; nobody else may wait for it.
+        met: Tells what is so; false until then.
+    """
+    while not (found := met()):
+        news.clear()
+        await news.wait()
+    return found
 
 
 async def first_of(

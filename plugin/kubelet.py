@@ -23,9 +23,9 @@ from services.kubelet.channel import KUBELET_SOCKET
 LOOK_SECONDS: Final = 0.2
 """Between two looks: a restarted kubelet is seen within this, and registered with soon after."""
 
-AT_ONCE: Final = 4
-"""Registrations under way at once: the kubelet takes them one by one, and each has a channel of its
-own, whose memory the next one gets."""
+AT_ONCE: Final = 8
+"""Registrations under way at once: the kubelet takes some while the servers of others start, and the
+memory that one needs goes to the next one."""
 
 SETTLED_NS: Final = 1_000_000_000
 """A folder whose time is older than this says by it whether anything has come or gone since."""
@@ -53,6 +53,15 @@ def identify(path: Path) -> Identity | None:
     return Identity(found.st_ino, found.st_mtime_ns)
 
 
+class _Guard:
+    """A socket of ours that is looked after."""
+
+    def __init__(self, identity: Identity | None, news: asyncio.Event) -> None:
+        self.identity = identity
+        self.news = news
+        self.gone = asyncio.Event()
+
+
 class KubeletWatch:
     """Looks at the kubelet's folder, and wakes who waits for a change in it.
 
@@ -70,7 +79,7 @@ class KubeletWatch:
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
         self._trouble = ""
-        self._guarded: dict[str, tuple[int, asyncio.Event]] = {}
+        self._guards: dict[str, _Guard] = {}
         self._seen: tuple[int, ...] | None = None
         """What the folder was when nothing had just changed in it; None if that can't be told."""
 
@@ -95,23 +104,22 @@ class KubeletWatch:
             await self._changed.wait()
 
     @contextmanager
-    def guard(self, path: Path) -> Iterator[asyncio.Event]:
+    def guard(self, path: Path, news: asyncio.Event) -> Iterator[asyncio.Event]:
         """An event that is set when our socket at a path in the folder is gone.
 
         Args:
             path: A socket that is there.
+            news: Set then too, and when the kubelet's socket is another one.
         """
-        gone = asyncio.Event()
-        identity = identify(path)
-        if identity is None:
-            gone.set()
-        else:
-            self._guarded[path.name] = (identity.inode, gone)
-            self._seen = None
+        guard = _Guard(identify(path), news)
+        if guard.identity is None:
+            guard.gone.set()
+        self._guards[path.name] = guard
+        self._seen = None
         try:
-            yield gone
+            yield guard.gone
         finally:
-            self._guarded.pop(path.name, None)
+            self._guards.pop(path.name, None)
 
     def _look(self) -> None:
         if not self._is_new():
@@ -123,9 +131,10 @@ class KubeletWatch:
             self._trouble = ""
         except OSError as error:
             self._trouble = error.strerror or str(error)
-        for name, (inode, gone) in self._guarded.items():
-            if inodes.get(name) != inode:
-                gone.set()
+        for name, guard in self._guards.items():
+            if guard.identity is None or inodes.get(name) != guard.identity.inode:
+                guard.gone.set()
+                guard.news.set()
         now = identify(self.socket) if KUBELET_SOCKET in inodes else None
         if now == self.current:
             return
@@ -133,6 +142,8 @@ class KubeletWatch:
         self._say(before, now)
         self._changed.set()
         self._changed = asyncio.Event()
+        for guard in self._guards.values():
+            guard.news.set()
 
     def _is_new(self) -> bool:
         """Whether something has come or gone since the last look, or may have.

@@ -96,6 +96,8 @@ class ResourceServer(rpc.DevicePluginServicer):
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
         """Set once the kubelet has ended its stream."""
+        self.news = asyncio.Event()
+        """Set with either of them, for who waits for one thing or another; cleared by that one."""
         self.called = 0.0
         """When it last answered a call of our own, by the monotonic clock; 0 if it never did."""
         self._devices = devices
@@ -218,6 +220,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         wake = asyncio.Event()
         self._streams.add(wake)
         self.opened.set()
+        self.news.set()
         sent = None
         try:
             while not self._ending:
@@ -233,6 +236,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             self._streams.discard(wake)
             if not self._streams:
                 (self._drained if self._ending else self.cut).set()
+                self.news.set()
 
     def _sent(self, stream: asyncio.Event) -> None:
         self._behind.discard(stream)

@@ -90,7 +90,7 @@ async def test_our_socket_is_guarded(short_dir: Path) -> None:
     make_socket(short_dir / "kubelet.sock")
     make_socket(short_dir / "ours.sock")
     async with watching(short_dir) as watch, asyncio.timeout(5):
-        with watch.guard(short_dir / "ours.sock") as gone:
+        with watch.guard(short_dir / "ours.sock", asyncio.Event()) as gone:
             seen = await watch.present()
             remake(short_dir / "kubelet.sock")
             await watch.replaced(seen)
@@ -102,7 +102,7 @@ async def test_our_socket_is_guarded(short_dir: Path) -> None:
 async def test_another_socket_in_the_place_of_ours_is_not_ours(short_dir: Path) -> None:
     make_socket(short_dir / "ours.sock")
     async with watching(short_dir) as watch, asyncio.timeout(5):
-        with watch.guard(short_dir / "ours.sock") as gone:
+        with watch.guard(short_dir / "ours.sock", asyncio.Event()) as gone:
             make_socket(short_dir / "other.sock")
             (short_dir / "other.sock").rename(short_dir / "ours.sock")
             await gone.wait()
@@ -110,7 +110,7 @@ async def test_another_socket_in_the_place_of_ours_is_not_ours(short_dir: Path) 
 
 async def test_a_socket_that_was_gone_before_it_was_guarded_is_gone(short_dir: Path) -> None:
     watch = KubeletWatch(short_dir)
-    with watch.guard(short_dir / "ours.sock") as gone:
+    with watch.guard(short_dir / "ours.sock", asyncio.Event()) as gone:
         assert gone.is_set()
 
 
