@@ -199,10 +199,24 @@ class MappingIndex:
 
     __slots__ = ("_by_namespace", "_count")
 
-    def __init__(self, by_namespace: collections.abc.Mapping[str, NamespaceMappings]) -> None:
-        """Take the mappings of each namespace; the caller keeps no hand on them."""
-        self._by_namespace = dict(by_namespace)
-        self._count = sum(map(len, self._by_namespace.values()))
+    def __init__(
+        self,
+        by_namespace: collections.abc.Mapping[str, NamespaceMappings],
+        *,
+        count: int | None = None,
+    ) -> None:
+        """Take the mappings of each namespace.
+
+        Args:
+            by_namespace: them.
+            count: how many these are in all. Who knows keeps no hand on them, which saves copying
+                and counting: there may be many namespaces, of which one has changed.
+        """
+        if count is None:
+            by_namespace = dict(by_namespace)
+            count = sum(map(len, by_namespace.values()))
+        self._by_namespace = by_namespace
+        self._count = count
 
     def namespace(self, name: str) -> NamespaceMappings:
         """Return what a namespace maps; a namespace that nobody knows maps nothing."""
@@ -223,12 +237,13 @@ class MappingIndex:
 
         A namespace without any mapping, good or rejected, is left out.
         """
-        updated = dict(self._by_namespace)
+        updated, count = dict(self._by_namespace), self._count
         for mappings in changed:
-            updated.pop(mappings.namespace, None)
+            before = updated.pop(mappings.namespace, None)
             if mappings.by_name or mappings.rejected:
                 updated[mappings.namespace] = mappings
-        return MappingIndex(updated)
+            count += len(mappings) - (0 if before is None else len(before))
+        return MappingIndex(updated, count=count)
 
     def __len__(self) -> int:
         return self._count
