@@ -15,7 +15,7 @@ SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test test-compose lint format bench docs soak hook lock proto clean
+.PHONY: help setup demo test e2e test-compose lint format bench docs soak hook lock proto clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -29,6 +29,9 @@ demo: setup ## See the whole suite at work on this machine: no cluster, no card
 
 test: setup ## Run all tests (PYTEST_ARGS='-k names' for some, without the coverage gate)
 	@$(PYTHON_IN_VENV) -m pytest $(COVERAGE) $(PYTEST_ARGS)
+
+e2e: setup ## Test a cluster: KUBECONFIG=FILE [HOST_PROCESSES=1], or SIMULATOR=1 (HELP=1: all settings)
+	@$(PYTHON_IN_VENV) -m tests.e2e $(if $(HELP),--help)
 
 test-compose: setup ## Build the images and run docker-compose.yml with a Docker engine (root, minutes)
 	@$(PYTHON_IN_VENV) -m pytest -s tests/compose/with_docker.py $(PYTEST_ARGS)

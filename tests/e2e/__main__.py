@@ -1,0 +1,49 @@
+"""`python -m tests.e2e`, which `make e2e` runs: the suite against a cluster (`settings.HELP`)."""
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import settings
+from tests.e2e.simulator import simulated
+from tests.support import REPOSITORY
+
+PARTS = ("definitions", "admission", "running", "modes", "away", "rotation", "kubelet", "doctor")
+
+
+def run(more: Sequence[str]) -> int:
+    """Runs the suite; gives its exit code."""
+    settings.read()
+    files = [str(Path(__file__).parent / "suite" / f"{part}.py") for part in PARTS]
+    usual = ["--timeout=0", "-p", "no:cacheprovider", "--tb=short", "-v"]
+    usual += ["-o", "filterwarnings=default"]  # a stranger's cluster is no place for gates
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    return int(pytest.main([*usual, *more, *files]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs what the environment asks for; gives the exit code."""
+    if {"-h", "--help"} & set(arguments):
+        print(settings.HELP)  # noqa: T201 - what is asked for
+        return 0
+    more = [*arguments, *shlex.split(os.environ.get("PYTEST_ARGS", ""))]
+    os.chdir(REPOSITORY)
+    try:
+        if os.environ.get("SIMULATOR") == "1":
+            with simulated() as environment:
+                os.environ.update(environment)
+                return run(more)
+        return run(more)
+    except settings.WrongSetting as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,206 @@
+"""The cluster's API for a suite that asks one thing after the other, or several from threads."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias, TypeVar
+
+from services.cluster.client import Answer, ClusterClient, load_config
+from services.cluster.kubeconfig import Access
+from services.domain.errors import ClusterError
+
+Json: TypeAlias = dict[str, Any]
+
+T = TypeVar("T")
+
+MERGE = "application/merge-patch+json"
+BUSY = 429
+TRIES = 5
+
+PLURALS = {
+    "AcceleratorFunction": "acceleratorfunctions",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "Deployment": "deployments",
+    "Event": "events",
+    "FpgaRegion": "fpgaregions",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "Pod": "pods",
+    "Secret": "secrets",
+    "ServiceAccount": "serviceaccounts",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+}
+
+
+class Refused(ClusterError):
+    """The API server said no; `code` is its HTTP status, `text` its sentence."""
+
+    def __init__(self, what: str, code: int, text: str) -> None:
+        super().__init__(f"{what}: {code}: {text}")
+        self.code = code
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where objects of a kind are."""
+
+    api_version: str
+    kind: str
+    namespace: str = ""
+
+    @property
+    def path(self) -> str:
+        """The collection's path."""
+        root = "/apis" if "/" in self.api_version else "/api"
+        within = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{root}/{self.api_version}{within}/{PLURALS[self.kind]}"
+
+
+def place_of(item: Json) -> Place:
+    """Where an object belongs."""
+    namespace = item["metadata"].get("namespace", "")
+    return Place(item["apiVersion"], item["kind"], namespace)
+
+
+async def _client(config: Access) -> ClusterClient:
+    """A client of the loop that this runs in."""
+    return ClusterClient(config)
+
+
+class Api:
+    """A client with an event loop of its own, in a thread; any thread may ask.
+
+    Args:
+        kubeconfig: which cluster, and who.
+
+    Raises:
+        ClusterError: it can't be used.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = load_config(kubeconfig)
+        if config is None:
+            raise ClusterError(f"{kubeconfig} names no cluster")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
+        self._thread.start()
+        self._client = self._do(_client(config))
+        self.server: str = self._client.server
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._do(self._client.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str | int] | None = None,
+        body: Json | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        """One request; an API server that is too busy is asked again.
+
+        Raises:
+            Refused: its answer is no success.
+            ClusterError: there is none.
+        """
+        answer = self._do(self._patiently(method, path, params, body, content_type))
+        try:
+            decoded = json.loads(answer.body) if answer.body else {}
+        except ValueError:
+            decoded = {"message": answer.body[:300].decode(errors="replace")}
+        if answer.status >= 300:
+            raise Refused(f"{method} {path}", answer.status, str(decoded.get("message", "")))
+        found: Json = decoded
+        return found
+
+    async def _patiently(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str | int] | None,
+        body: Json | None,
+        content_type: str,
+    ) -> Answer:
+        left = TRIES
+        while True:
+            left -= 1
+            answer = await self._client.request(
+                method, path, params=params, body=body, content_type=content_type
+            )
+            if answer.status != BUSY or not left:
+                return answer
+            await asyncio.sleep(answer.retry_after or 1)  # as it asks us to
+
+    def serves(self, api_version: str, plural: str) -> bool:
+        """Whether a resource is served."""
+        root = "/apis" if "/" in api_version else "/api"
+        try:
+            found = self.ask("GET", f"{root}/{api_version}")
+        except Refused as error:
+            if error.code == 404:
+                return False
+            raise
+        return plural in {each["name"] for each in found["resources"]}
+
+    def create(self, item: Json, *, dry_run: bool = False) -> Json:
+        """Creates an object; with `dry_run` only what would come of it.
+
+        Raises:
+            Refused: the API server, or a webhook, says no.
+        """
+        params = {"dryRun": "All"} if dry_run else {}
+        return self.ask("POST", place_of(item).path, params=params, body=item)
+
+    def find(self, place: Place, name: str) -> Json | None:
+        """An object, or None."""
+        try:
+            return self.ask("GET", f"{place.path}/{name}")
+        except Refused as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def get(self, place: Place, name: str) -> Json:
+        """An object.
+
+        Raises:
+            Refused: it isn't there.
+        """
+        return self.ask("GET", f"{place.path}/{name}")
+
+    def list(self, place: Place, **params: str) -> list[Json]:
+        """Objects of a kind."""
+        found = self.ask("GET", place.path, params=params)
+        items: list[Json] = found["items"] or []
+        return items
+
+    def patch(self, place: Place, name: str, change: Json) -> Json:
+        """Merges a change into an object."""
+        return self.ask("PATCH", f"{place.path}/{name}", body=change, content_type=MERGE)
+
+    def delete(self, place: Place, name: str, *, grace: int | None = None) -> None:
+        """Has an object go, if it is there."""
+        options: Json = {"propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            self.ask("DELETE", f"{place.path}/{name}", body=options)
+        except Refused as error:
+            if error.code not in (404, 409):
+                raise

@@ -1,0 +1,259 @@
+"""What a run has in the cluster: namespaces of its own, the node under test, the definitions.
+
+All that is made carries the run's suffix in its name or namespace, and the label `LABEL`; `close`
+takes it away again, whatever has happened.
+"""
+
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.domain.names import DOMAIN, UNIT_RESOURCE
+from tests.e2e.api import Api, Json, Place, Refused, place_of
+from tests.e2e.settings import Settings
+from tests.e2e.waiting import NotYet, holds, until
+
+LABEL = "accelbind.dev/e2e"
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+CONFIGURATION = "accelbind"
+REGISTRATION = "admissionregistration.k8s.io/v1"
+CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+DEFINITION = "apiextensions.k8s.io/v1"
+MODE_ANNOTATION = "fpga.intel.com/device-plugin-mode"
+NODES = Place("v1", "Node")
+LEAVE_SECONDS = 120.0
+ACCOUNT_SECONDS = 20.0
+
+
+class CantRun(Exception):
+    """The suite can't run here as it was told; says what to do."""
+
+
+def documents(*names: str) -> list[Json]:
+    """Objects of the manifests."""
+    return [
+        each
+        for name in names
+        for each in yaml.safe_load_all((MANIFESTS / name).read_text())
+        if each
+    ]
+
+
+class Cluster:
+    """A cluster and what this run has made in it.
+
+    Args:
+        api: its API.
+        settings: the run's.
+    """
+
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self.api = api
+        self.settings = settings
+        self.suffix = secrets.token_hex(3)
+        self.notes: list[str] = []
+        """What a reader of the summary should know."""
+        self._undo: list[tuple[str, Callable[[], None]]] = []
+        self.has_accounts = api.serves("v1", "serviceaccounts")
+        self.node = find_node(api, settings)
+
+    # Objects of the run
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What namespaces and cluster-wide objects of the run are labelled with."""
+        return {LABEL: self.suffix}
+
+    def name(self, part: str = "") -> str:
+        """A name that nobody else has."""
+        return f"accelbind-e2e-{self.suffix}" + (f"-{part}" if part else "")
+
+    def on_close(self, what: str, undo: Callable[[], None]) -> None:
+        """Has something done when the run ends, the last first."""
+        self._undo.append((what, undo))
+
+    def close(self) -> list[str]:
+        """Takes away what was made; gives a sentence for each thing that couldn't be."""
+        problems = []
+        while self._undo:
+            what, undo = self._undo.pop()
+            try:
+                undo()
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - the others must go too
+                problems.append(f"{what}: {error}")
+        return problems
+
+    def namespace(self, part: str = "") -> str:
+        """Makes a namespace in which pods can be created."""
+        name = self.name(part)
+        labels = self.labels | {"pod-security.kubernetes.io/enforce": "baseline"}
+        place = Place("v1", "Namespace")
+        self.on_close(f"namespace {name}", lambda: self.remove(place, name))
+        self.api.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        )
+        if self.has_accounts:
+            self._await_account(Place("v1", "ServiceAccount", name))
+        return name
+
+    def _await_account(self, place: Place) -> None:
+        """Pods are refused until their namespace has its account, which a controller makes."""
+
+        def look() -> Json:
+            found = self.api.find(place, "default")
+            if found is None:
+                raise NotYet("none")
+            return found
+
+        try:
+            until(look, seconds=ACCOUNT_SECONDS, what=f"the service account of {place.namespace}")
+        except pytest.fail.Exception:
+            self.notes.append(
+                "no controller makes service accounts here: the suite made its namespaces' own"
+            )
+            metadata = {"name": "default", "namespace": place.namespace}
+            self.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+        # Pods then need no token, nor the ConfigMap that comes with it.
+        self.api.patch(place, "default", {"automountServiceAccountToken": False})
+
+    def put(self, item: Json) -> Json:
+        """Creates a cluster-wide object of the run, which goes with it."""
+        place, name = place_of(item), item["metadata"]["name"]
+        self.on_close(f"{item['kind']} {name}", lambda: self.remove(place, name))
+        return self.api.create(item)
+
+    def remove(self, place: Place, name: str, *, grace: int | None = None) -> None:
+        """Deletes an object, and waits until it is gone."""
+        until(
+            lambda: self.api.delete(place, name, grace=grace),
+            seconds=30,
+            what=f"an answer to the deletion of {place.kind} {name}",
+        )
+
+        def gone() -> None:
+            found = self.api.find(place, name)
+            if found is not None:
+                status = found.get("status", {})
+                conditions = [each.get("message") for each in status.get("conditions") or []]
+                raise NotYet(f"it is there, phase {status.get('phase')}, {conditions}")
+
+        until(gone, seconds=LEAVE_SECONDS, what=f"the end of {place.kind} {name}")
+
+    # Definitions
+
+    def define(self) -> dict[str, bool]:
+        """Sees that both kinds are defined; tells which definitions are ours, word for word.
+
+        A definition that is there stays as it is. One that is made here goes with the run, unless
+        somebody has made objects of it meanwhile.
+        """
+        ours = {}
+        for wanted in documents("crd/acceleratorfunctions.yaml", "crd/fpgaregions.yaml"):
+            name = wanted["metadata"]["name"]
+            place = Place(DEFINITION, "CustomResourceDefinition")
+            found = self.api.find(place, name)
+            if found is None:
+                self.on_close(f"definition {name}", partial(self._undefine, wanted))
+                wanted["metadata"]["labels"] = wanted["metadata"].get("labels", {}) | self.labels
+                self.api.create(wanted)
+            ours[wanted["spec"]["names"]["kind"]] = found is None or _same(wanted, found)
+            until(
+                partial(self._until_established, place, name),
+                seconds=60,
+                what=f"definition {name} to be served",
+            )
+        return ours
+
+    def _until_established(self, place: Place, name: str) -> None:
+        conditions = self.api.get(place, name).get("status", {}).get("conditions") or []
+        states = {each["type"]: each["status"] for each in conditions}
+        holds(states.get("Established") == "True", str(states))
+
+    def _undefine(self, definition: Json) -> None:
+        kind, name = definition["spec"]["names"]["kind"], definition["metadata"]["name"]
+        try:
+            left = self.api.list(Place(f"{DOMAIN}/v2", kind))
+        except Refused as error:
+            if error.code != 404:
+                raise
+            left = []
+        if left:
+            self.notes.append(f"definition {name} stays: somebody has made objects of it meanwhile")
+            return
+        self.remove(Place(DEFINITION, "CustomResourceDefinition"), name)
+
+    # The node under test
+
+    def allocatable(self) -> dict[str, int]:
+        """What the node offers of ours, without what it offers none of."""
+        node = self.api.get(NODES, self.node) if self.node else {}
+        return offered(node)
+
+    def until_offered(self, wanted: dict[str, int], what: str) -> None:
+        """Waits until the node offers so many of each, and nothing else of ours."""
+
+        def look() -> None:
+            found = self.allocatable()
+            holds(found == wanted, f"{found or 'nothing'} on {self.node}")
+
+        until(look, seconds=self.settings.patience, what=f"{what}: {wanted} on {self.node}")
+
+
+def offered(node: Json) -> dict[str, int]:
+    """What a node offers of ours, without what it offers none of."""
+    found: dict[str, Any] = node.get("status", {}).get("allocatable") or {}
+    return {
+        name: int(count)
+        for name, count in found.items()
+        if (name.startswith(f"{DOMAIN}/") or name == UNIT_RESOURCE) and int(count)
+    }
+
+
+def find_node(api: Api, settings: Settings) -> str:
+    """The node under test; empty where what is deployed offers nothing anywhere.
+
+    Raises:
+        CantRun: it can't be told.
+    """
+    nodes: dict[str, Json] = {each["metadata"]["name"]: each for each in api.list(NODES)}
+    if settings.node_name:
+        if settings.node_name not in nodes:
+            raise CantRun(f"NODE_NAME={settings.node_name}: there are only {', '.join(nodes)}")
+        return settings.node_name
+    if not settings.host_processes:
+        return next((name for name, node in nodes.items() if ready(node) and offered(node)), "")
+    here = socket.gethostname().lower()
+    for name, node in nodes.items():
+        label = node["metadata"].get("labels", {}).get("kubernetes.io/hostname", "")
+        if here in (name, label, name.partition(".")[0]):
+            return name
+    if len(nodes) == 1:
+        return next(iter(nodes))
+    raise CantRun(
+        f"which of {', '.join(nodes) or 'no nodes'} is this machine ({here})? Say NODE_NAME=…"
+    )
+
+
+def ready(node: Json) -> bool:
+    """Whether a node takes pods."""
+    conditions = node.get("status", {}).get("conditions") or []
+    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return is_ready and not node.get("spec", {}).get("unschedulable")
+
+
+def _same(wanted: Json, found: Json) -> bool:
+    """Whether a definition that was found says of its objects what ours says."""
+
+    def schema(definition: Json) -> object:
+        for version in definition["spec"]["versions"]:
+            if version["name"] == "v2":
+                return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        return None
+
+    return schema(wanted) == schema(found)

@@ -1,0 +1,428 @@
+"""The suite as processes of this machine, which is a node: certificates, webhook, plugin, cards.
+
+They are started as `accelbind …`, with the manifests' webhook configurations, which here name a URL
+and select nothing but the run's namespaces. The serving Secret is followed into a folder, as the
+kubelet does for a pod that mounts it.
+"""
+
+import base64
+import contextlib
+import ipaddress
+import os
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from services.domain.errors import ClusterError
+from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+from services.kubelet.channel import registration_socket
+from simulator.bitstreams import make_gbs
+from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
+from simulator.driver import raw_bitstream
+from tests.e2e.api import Json, Place
+from tests.e2e.cluster import (
+    CONFIGURATIONS,
+    LABEL,
+    MODE_ANNOTATION,
+    NODES,
+    CantRun,
+    Cluster,
+    documents,
+    offered,
+)
+from tests.e2e.waiting import NotYet, until
+from tests.support import Process, Processes, accelbind_command, clean_environment, python_module
+
+CARDS = 4
+UNITS = 3
+SECRETS = ("accelbind-ca", "accelbind-webhook-tls")
+PAIR = ("tls.crt", "tls.key")
+START_SECONDS = 60.0
+SETTLE = "2s"
+"""How long CAs overlap; API servers hear of a bundle within milliseconds."""
+
+FUNCTION = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
+REGION = f"{DOMAIN}/{region_name(A10_INTERFACE)}"
+OFFERS = {
+    "af": {FUNCTION: CARDS},
+    "region": {REGION: CARDS},
+    "regiondevel": {REGION: CARDS},
+    "units": {UNIT_RESOURCE: UNITS},
+    "bdf": {UNIT_RESOURCE: CARDS},
+}
+"""What a node offers in each mode, with the cards that are laid out."""
+
+
+def check_host(cluster: Cluster) -> None:
+    """Sees that processes of this machine can be the suite of its node.
+
+    Raises:
+        CantRun: they can't.
+    """
+    settings = cluster.settings
+    endpoint = registration_socket(settings.kubelet_dir)
+    if not endpoint.is_socket():
+        raise CantRun(
+            f"no kubelet is here: {endpoint} is no socket. HOST_PROCESSES=1 runs on a node of the"
+            " cluster; KUBELET_DIR says where its kubelet's folder is"
+        )
+    if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
+        raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
+    node = cluster.api.get(NODES, cluster.node)
+    mode = node["metadata"].get("annotations", {}).get(MODE_ANNOTATION)
+    if mode:
+        raise CantRun(
+            f"node {cluster.node} has the annotation {MODE_ANNOTATION}={mode}, which overrides"
+            " the modes that are tried here: take it off, or name another node"
+        )
+    served = offered(node).keys() & {name for offer in OFFERS.values() for name in offer}
+    if served:
+        raise CantRun(
+            f"somebody offers {', '.join(sorted(served))} on {cluster.node} already, and would be"
+            " pushed aside: end that plugin, or test what is deployed, without HOST_PROCESSES=1"
+        )
+
+
+def lay_out(folder: Path, *, character_devices: bool) -> Rack:
+    """Makes two cards under each driver.
+
+    Raises:
+        CantRun: character devices can't be made there.
+    """
+    try:
+        rack = Rack(folder, devices=character_devices)
+        for number in range(CARDS):
+            rack.add_card(CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(NLB0,)))
+    except OSError as error:
+        raise CantRun(
+            f"the cards' character devices can't be made in {folder}: {error.strerror}. That takes"
+            " root (CAP_MKNOD) and a file system that has them; ROOT=… names another folder."
+            " DEVICES=files makes regular files, which only a kubelet stand-in gives to containers"
+        ) from error
+    nodes = [path for path in (folder / "dev").iterdir() if path.name != "accelbind-driver.sock"]
+    if character_devices and not all(stat.S_ISCHR(path.stat().st_mode) for path in nodes):
+        raise CantRun(f"the cards' nodes in {folder}/dev are no character devices")
+    return rack
+
+
+def local_address(server: str) -> str:
+    """The address from which this machine reaches the API server."""
+    url = urlsplit(server)
+    port = url.port or 443
+    family, *_, address = socket.getaddrinfo(url.hostname, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # nothing is sent
+        found: str = probe.getsockname()[0]
+    return found
+
+
+def listening_address(host: str) -> str:
+    """The same if it is an address of this machine, otherwise all of them."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.bind((str(ipaddress.ip_address(host)), 0))
+    except (ValueError, OSError):
+        return "::"
+    return host
+
+
+@dataclass(slots=True)
+class Hosts:
+    """What runs on this machine for a run."""
+
+    cluster: Cluster
+    namespace: str
+    folder: Path
+    root: Path
+    rack: Rack
+    processes: Processes
+    host: str
+    port: int = 0
+    running: dict[str, Process] = field(default_factory=dict)
+    mode: str = ""
+    plugin_port: int = 0
+
+    # Certificates and webhook
+
+    @property
+    def url(self) -> str:
+        """Where the API server finds the webhook."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """Flags that tell the certificates' commands where everything is."""
+        return (
+            *("--kubeconfig", str(self.cluster.settings.kubeconfig)),
+            *("--namespace", self.namespace, "--webhook-config", self.cluster.name()),
+            *("--name", self.host),
+        )
+
+    def start_webhook(self) -> None:
+        """Starts the webhook, at the same port as before if it ran already."""
+        ports = self.folder / "webhook.json"
+        ports.unlink(missing_ok=True)
+        tls = self.folder / "tls"
+        process = self.processes.accelbind(
+            *("webhook", "--host", listening_address(self.host), "--port", str(self.port)),
+            *("--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key", "--ports-file", ports),
+            *("--metrics-port", "0", "--kubeconfig", self.cluster.settings.kubeconfig),
+        )
+        self.running["webhook"] = process
+        self.port = process.ports(ports, timeout=START_SECONDS)["admission"]
+
+    def start_certificates(self) -> None:
+        """Starts the process that makes and keeps them, in the run's Secrets."""
+        for name in SECRETS:
+            metadata = {"name": name, "namespace": self.namespace}
+            self.cluster.api.create(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+            )
+        self.running["certs"] = self.processes.accelbind(
+            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", SETTLE),
+            *("--interval", "1s", "--host", "127.0.0.1", "--metrics-port", "0"),
+        )
+
+    def configure(self) -> None:
+        """Tells the API server of the webhook; the certificates' process adds the bundle."""
+        for item in documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml"):
+            item["metadata"] |= {"name": self.cluster.name(), "labels": self.cluster.labels}
+            for hook in item["webhooks"]:
+                path = hook["clientConfig"]["service"]["path"]
+                hook["clientConfig"] = {"url": self.url + path}
+                hook["namespaceSelector"] = {"matchLabels": {LABEL: self.cluster.suffix}}
+            self.cluster.put(item)
+
+    def bundles(self) -> set[str]:
+        """The CA bundles in the run's configurations; one if all are of one mind."""
+        found = set()
+        for kind in CONFIGURATIONS:
+            place = Place("admissionregistration.k8s.io/v1", kind)
+            for hook in self.cluster.api.get(place, self.cluster.name())["webhooks"]:
+                found.add(hook["clientConfig"].get("caBundle") or "")
+        return found
+
+    @staticmethod
+    def authorities(bundle: str) -> int:
+        """How many CAs a bundle has."""
+        return base64.b64decode(bundle).count(b"BEGIN CERTIFICATE")
+
+    def served(self) -> str:
+        """The certificate that the webhook shows, as PEM."""
+        return ssl.get_server_certificate((self.host, self.port), timeout=10)
+
+    def until_bundled(self) -> str:
+        """Waits until all configurations have the same bundle, and gives it."""
+
+        def look() -> str:
+            found = self.bundles()
+            if len(found) != 1 or "" in found:
+                raise NotYet(f"{len(found)} different bundles\n{self.told('certs')}")
+            return found.pop()
+
+        return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
+
+    # Plugin
+
+    def start_driver(self) -> None:
+        """Starts what stands for the cards' driver: the kernel has none for them."""
+        self.running["driver"] = self.processes.start(
+            python_module("simulator.driver", "--root", self.root), name="driver"
+        )
+
+    def serve(self, mode: str) -> None:
+        """Has the plugin serve in a mode, and waits until the node offers all that it should."""
+        if self.mode != mode:
+            self.stop_plugin()
+            self.start_plugin(mode)
+        self.cluster.until_offered(OFFERS[mode], f"the plugin's offer in mode {mode}")
+
+    def start_plugin(self, mode: str) -> None:
+        """Starts the plugin in a mode."""
+        ports = self.folder / "plugin.json"
+        ports.unlink(missing_ok=True)
+        self.running["plugin"] = self.processes.accelbind(
+            *("plugin", "--mode", mode, "--units", str(UNITS), *self.node_flags),
+            *("--kubeconfig", self.cluster.settings.kubeconfig, "--scan-interval", "1"),
+            *("--node-name", self.cluster.node, "--ports-file", ports),
+            *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+        )
+        self.plugin_port = self.running["plugin"].ports(ports, timeout=START_SECONDS)["metrics"]
+        self.mode = mode
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Flags that tell a command where the node's devices and pods are."""
+        settings = self.cluster.settings
+        return (
+            *("--root", str(self.root), "--kubelet-dir", str(settings.kubelet_dir)),
+            *("--pod-logs-dir", str(settings.pod_logs_dir)),
+        )
+
+    @property
+    def node_flags(self) -> tuple[str, ...]:
+        """The same, and where what is needed for programming is."""
+        state, bitstreams = self.folder / "state", self.folder / "bitstreams"
+        return (*self.files, "--state-dir", str(state), "--bitstreams", str(bitstreams))
+
+    def stop_plugin(self) -> None:
+        """Ends the plugin, if it runs."""
+        plugin = self.running.pop("plugin", None)
+        self.mode = ""
+        if plugin is not None and plugin.running:
+            plugin.terminate()
+
+    def functions(self) -> list[str]:
+        """The AFU ids that the cards' ports show."""
+        return sorted(path.read_text().strip() for path in self.root.glob("sys/**/*port.*/afu_id"))
+
+    def put_functions_back(self) -> None:
+        """Has all ports carry again what they carried at first."""
+        for address in self.rack.addresses:
+            self.rack.set_afu(address, NLB0)
+
+    def install(self, afu_id: str) -> None:
+        """Puts the bitstream of a function where the plugin looks for it."""
+        file = self.folder / "new.gbs"
+        file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
+        self.run("bitstream", "install", str(file), "--storage", str(self.folder / "bitstreams"))
+
+    # Anything
+
+    def run(self, *arguments: str, may_fail: bool = False) -> str:
+        """What an `accelbind` command prints."""
+        done = subprocess.run(
+            accelbind_command(*arguments),
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if not may_fail:
+            assert done.returncode == 0, f"accelbind {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def told(self, name: str, lines: int = 12) -> str:
+        """The end of what a process has written."""
+        process = self.running.get(name)
+        if process is None:
+            return f"{name} doesn't run"
+        text = "\n".join(process.stderr.splitlines()[-lines:])
+        state = "runs" if process.running else f"has ended with {process.popen.returncode}"
+        return f"--- {name} {state}\n{text}"
+
+
+@contextlib.contextmanager
+def mounted(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Path]:
+    """Follows the serving Secret into a folder, as the kubelet does for a pod that mounts it."""
+    ended = threading.Event()
+    place = Place("v1", "Secret", namespace)
+    folder.mkdir()
+    for name in PAIR:
+        (folder / name).symlink_to(f"..data/{name}")
+
+    def follow() -> None:
+        written: Json = {}
+        while not ended.wait(0.3):
+            with contextlib.suppress(ClusterError, OSError):
+                data = cluster.api.get(place, SECRETS[1]).get("data") or {}
+                if data != written and all(data.get(name) for name in PAIR):
+                    _swap(folder, data)
+                    written = data
+
+    thread = threading.Thread(target=follow, name="mount", daemon=True)
+    thread.start()
+    try:
+        yield folder
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+def _swap(folder: Path, data: Json) -> None:
+    """Puts a version of a Secret in the place of the one before, in one step."""
+    version = Path(tempfile.mkdtemp(prefix="..", dir=folder))
+    for name in PAIR:
+        (version / name).write_bytes(base64.b64decode(data[name]))
+    link = folder / f"..link-{time.monotonic_ns()}"
+    link.symlink_to(version.name)
+    link.replace(folder / "..data")
+
+
+@contextlib.contextmanager
+def folders(settings_root: Path | None) -> Iterator[tuple[Path, Path]]:
+    """A folder for the processes' files, and one for the cards."""
+    work = Path(tempfile.mkdtemp(prefix="accelbind-e2e-"))
+    made: list[Path] = [work]
+    try:
+        if settings_root is not None and not settings_root.exists():
+            settings_root.mkdir(parents=True)
+            made.append(settings_root)
+        # The container runtime has to see it, which may have a /tmp of its own.
+        near = settings_root or (Path("/run") if os.access("/run", os.W_OK) else None)
+        root = Path(tempfile.mkdtemp(prefix="accelbind-e2e-", dir=near))
+        made.append(root)
+        yield work, root
+    finally:
+        for each in reversed(made):
+            shutil.rmtree(each, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def as_it_was(kubelet_dir: Path) -> Iterator[None]:
+    """Takes away what the plugin has left among the kubelet's sockets, and wasn't there before."""
+
+    def left() -> set[Path]:
+        return set((kubelet_dir / "device-plugins").glob("accelbind*"))
+
+    before = left()
+    try:
+        yield
+    finally:
+        for path in left() - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
+    """Starts the suite for a run, and ends it."""
+    with folders(cluster.settings.root) as (work, root), contextlib.ExitStack() as stack:
+        stack.enter_context(as_it_was(cluster.settings.kubelet_dir))
+        rack = lay_out(root, character_devices=cluster.settings.character_devices)
+        host = cluster.settings.webhook_host or local_address(cluster.api.server)
+        processes = Processes(work)
+        hosts = Hosts(cluster, namespace, work, root, rack, processes, host)
+        stack.callback(lambda: list(processes.close()))
+        stack.callback(hosts.stop_plugin)
+        hosts.start_driver()
+        hosts.start_certificates()
+        tls = stack.enter_context(mounted(cluster, namespace, work / "tls"))
+        hosts.start_plugin("af")
+
+        def issued() -> None:
+            if not (tls / "tls.crt").exists():
+                raise NotYet(hosts.told("certs"))
+
+        until(issued, seconds=START_SECONDS, what="the webhook's certificate")
+        hosts.start_webhook()
+        hosts.configure()
+        hosts.until_bundled()
+        yield hosts
+
+
+def hang_up(process: Process) -> None:
+    """Kills a process as nothing could prevent."""
+    process.popen.send_signal(signal.SIGKILL)
+    process.popen.wait(10)

@@ -1,0 +1,334 @@
+"""Pods of the suite: made, waited for, and asked what they were given.
+
+A container writes what it sees into its termination message, which stands in the pod's status: that
+takes neither logs nor a way into the container. The simulator has no containers; its kubelet notes
+what it gave in an annotation.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.domain.names import DOMAIN, is_physical
+from tests.e2e.api import Json, Place, Refused
+from tests.e2e.cluster import MANIFESTS, NODES, Cluster
+from tests.e2e.waiting import holds, until
+
+SIMULATED = "simulator.accelbind.dev/containers"
+DEFAULT_IMAGE = "busybox:1.37"
+SAMPLES = MANIFESTS / "samples"
+ADMISSION_SECONDS = 60.0
+PULLING = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+
+SHOW = """\
+{ env | grep -E '^(FPGA_|ACCELERATOR_)'
+  for each in /dev/dfl-* /dev/intel-fpga-*; do [ -c "$each" ] && echo "device $each"; done
+} >/dev/termination-log; true"""
+STAY = "trap 'exit 0' TERM; while true; do sleep 1; done"
+
+
+class Broken(AssertionError):
+    """A pod that will never run; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a container was given: device nodes by their path in it, and variables of ours."""
+
+    devices: frozenset[str] = frozenset()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def simple(name: str, limits: Mapping[str, int], script: str = SHOW, **container: Any) -> Json:
+    """A pod of one container `show` that passes the Pod Security level baseline."""
+    shown: Json = {
+        "name": "show",
+        "image": DEFAULT_IMAGE,
+        "command": ["sh", "-c", script],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    if limits:
+        shown["resources"] = {"limits": dict(limits)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"restartPolicy": "Never", "containers": [shown | container]},
+    }
+
+
+def sample(path: Path) -> Iterator[Json]:
+    """The objects of a sample, without the namespace that they have there."""
+    for item in yaml.safe_load_all(path.read_text()):
+        del item["metadata"]["namespace"]
+        yield item
+
+
+def sample_pods() -> dict[str, list[Json]]:
+    """The samples of pods, by file name; a Deployment's stand for themselves."""
+    return {path.stem: list(sample(path)) for path in sorted((SAMPLES / "pods").glob("*.yaml"))}
+
+
+def sample_mappings() -> list[Json]:
+    """The samples' mappings."""
+    return [item for path in sorted((SAMPLES / "mappings").glob("*.yaml")) for item in sample(path)]
+
+
+def pod_of(deployment: Json, name: str) -> Json:
+    """The pod that a Deployment's template describes."""
+    template = json.loads(json.dumps(deployment["spec"]["template"]))
+    template["metadata"]["name"] = name
+    return {"apiVersion": "v1", "kind": "Pod", **template}
+
+
+def containers(pod: Json) -> list[Json]:
+    """A pod's containers, init containers first."""
+    spec = pod["spec"]
+    return [*(spec.get("initContainers") or []), *spec["containers"]]
+
+
+class Pods:
+    """Pods in one namespace of a run, on the node under test.
+
+    Args:
+        cluster: where.
+        namespace: the run's.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.place = Place("v1", "Pod", namespace)
+        self.deployments = Place("apps/v1", "Deployment", namespace)
+        self.patience = cluster.settings.patience
+
+    def fitted(self, item: Json) -> Json:
+        """A pod, or what has a template of one, in the namespace, on the node, with the image."""
+        item = json.loads(json.dumps(item))
+        item["metadata"]["namespace"] = self.namespace
+        spec = item["spec"].get("template", item)["spec"]
+        if self.cluster.node:
+            spec |= self._bound()
+        spec["tolerations"] = [{"operator": "Exists"}]
+        spec["enableServiceLinks"] = False
+        spec.setdefault("terminationGracePeriodSeconds", 2)
+        for each in [*(spec.get("initContainers") or []), *spec["containers"]]:
+            each["image"] = self.cluster.settings.image or each["image"]
+            each["imagePullPolicy"] = "IfNotPresent"
+        return item
+
+    def _bound(self) -> Json:
+        """What leads a pod to the node by way of the scheduler."""
+        labels = self.cluster.api.get(NODES, self.cluster.node)["metadata"].get("labels", {})
+        hostname = labels.get("kubernetes.io/hostname")
+        if hostname:
+            return {"nodeSelector": {"kubernetes.io/hostname": hostname}}
+        return {"nodeName": self.cluster.node}
+
+    # Creating
+
+    def try_out(self, item: Json) -> Json:
+        """What would become of a pod: admitted by everybody, and not stored.
+
+        Raises:
+            Refused: somebody says no.
+        """
+        return self.cluster.api.create(self.fitted(item), dry_run=True)
+
+    def refusal(self, item: Json) -> Refused:
+        """The refusal of a pod that must not be admitted."""
+        with pytest.raises(Refused) as caught:
+            self.try_out(item)
+        return caught.value
+
+    def create(self, item: Json) -> Json:
+        """Creates a pod, or a Deployment.
+
+        Raises:
+            Refused: somebody says no.
+        """
+        return self.cluster.api.create(self.fitted(item))
+
+    def admitted(self, item: Json) -> Json:
+        """The same for a pod that must be admitted, once everybody has heard of its mapping.
+
+        API servers and webhooks learn of new configurations and mappings a moment later.
+        """
+
+        def look() -> Json:
+            made = self.try_out(item)
+            names = {name for each in containers(made) for name in limits_of(each)}
+            left = sorted(name for name in names if is_logical(name))
+            holds(not left, f"admitted with {left}: the API server asks no webhook")
+            return made
+
+        name = item["metadata"]["name"]
+        seconds = min(self.patience, ADMISSION_SECONDS)
+        return until(look, seconds=seconds, what=f"pod {name} to be admitted")
+
+    def start(self, item: Json) -> str:
+        """Creates a pod as soon as it is admitted, and gives its name."""
+        self.admitted(item)
+        name: str = self.create(item)["metadata"]["name"]
+        return name
+
+    # Waiting
+
+    def get(self, name: str) -> Json:
+        """A pod as it is now."""
+        return self.cluster.api.get(self.place, name)
+
+    def begun(self, name: str) -> Json:
+        """A pod whose containers run or have done so well."""
+
+        def look() -> Json:
+            pod = self.get(name)
+            status = pod.get("status", {})
+            phase = status.get("phase")
+            if phase == "Failed" or PULLING & {each.get("reason") for each in waiting(status)}:
+                raise Broken(f"pod {name}: {self.described(pod)}")
+            done = phase == "Succeeded" or (phase == "Running" and _all_run(status))
+            holds(done, self.described(pod))
+            return pod
+
+        self._see_to_scheduling(name)
+        return until(look, seconds=self.patience, what=f"pod {name} to run")
+
+    def given(self, name: str) -> dict[str, Given]:
+        """What each container of a pod with the script `SHOW` was given, once it has told."""
+
+        def look() -> dict[str, Given]:
+            pod = self.begun(name)
+            noted = pod["metadata"].get("annotations", {}).get(SIMULATED)
+            found = _from_annotation(noted) if noted else dict(_from_messages(pod["status"]))
+            names = {each["name"] for each in containers(pod)}
+            holds(found.keys() >= names, f"{self.described(pod)}; told by {sorted(found)} only")
+            return found
+
+        return until(look, seconds=self.patience, what=f"pod {name} to tell what it was given")
+
+    def until_waiting(self, name: str, words: str) -> None:
+        """Waits until a pod, or an event on it, says these words of why it doesn't go on."""
+
+        def look() -> None:
+            text = self.described(self.get(name))
+            holds(words in text, text)
+
+        self._see_to_scheduling(name)
+        until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
+
+    def _see_to_scheduling(self, name: str) -> None:
+        """Binds a pod that no scheduler has looked at: some clusters for tests have none."""
+
+        def look() -> bool:
+            pod = self.get(name)
+            conditions = pod.get("status", {}).get("conditions") or []
+            scheduled = any(each["type"] == "PodScheduled" for each in conditions)
+            holds(scheduled or bool(pod["spec"].get("nodeName")), self.described(pod))
+            return True
+
+        try:
+            until(look, seconds=min(30, self.patience), what="a scheduler")
+        except pytest.fail.Exception:
+            self.cluster.notes.append(f"no scheduler has looked at pod {name}: the suite bound it")
+            target = {"apiVersion": "v1", "kind": "Node", "name": self.cluster.node}
+            binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
+            binding["metadata"] = {"name": name, "namespace": self.namespace}
+            self.cluster.api.ask("POST", f"{self.place.path}/{name}/binding", body=binding)
+
+    def labelled(self, **labels: str) -> list[Json]:
+        """The pods with these labels."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        return self.cluster.api.list(self.place, labelSelector=selector)
+
+    def remove(self, *names: str) -> None:
+        """Has pods go, and waits until they are gone."""
+        for name in names:
+            self.cluster.api.delete(self.place, name, grace=1)
+        for name in names:
+            self.cluster.remove(self.place, name, grace=1)
+
+    def described(self, pod: Json) -> str:
+        """Why a pod is where it is, in one line, with what its events say."""
+        status = pod.get("status", {})
+        parts = [f"phase {status.get('phase')}"]
+        parts += [str(status[key]) for key in ("reason", "message") if status.get(key)]
+        parts += [
+            f"{each['type']}: {each['message']}"
+            for each in status.get("conditions") or []
+            if each.get("message")
+        ]
+        parts += [f"{each.get('reason')} {each.get('message', '')}" for each in waiting(status)]
+        parts += self._events(pod["metadata"])
+        return "; ".join(part.strip() for part in parts)
+
+    def _events(self, metadata: Json) -> Iterable[str]:
+        selector = f"involvedObject.uid={metadata['uid']}"
+        place = Place("v1", "Event", self.namespace)
+        try:
+            found = self.cluster.api.list(place, fieldSelector=selector)
+        except Refused as error:
+            return [f"(its events: {error.text})"]
+        return [
+            f"event {each['reason']}: {each['message']}"
+            for each in found
+            if each.get("type") == "Warning"
+        ]
+
+
+def limits_of(container: Json) -> dict[str, str]:
+    """What a container asks for."""
+    found: dict[str, str] = (container.get("resources") or {}).get("limits") or {}
+    return found
+
+
+def waiting(status: Json) -> Iterator[Json]:
+    """The states of containers that wait."""
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(part) or []:
+            if "waiting" in (each.get("state") or {}):
+                yield each["state"]["waiting"]
+
+
+def is_logical(resource: str) -> bool:
+    """Whether a resource is one of ours by the name that people give it."""
+    domain, _, name = resource.partition("/")
+    return domain == DOMAIN and not is_physical(name)
+
+
+def _all_run(status: Json) -> bool:
+    states = status.get("containerStatuses") or []
+    return bool(states) and all(
+        {"running", "terminated"} & (each.get("state") or {}).keys() for each in states
+    )
+
+
+def _from_annotation(text: str) -> dict[str, Given]:
+    return {
+        name: Given(
+            frozenset(each["containerPath"] for each in told["devices"]),
+            {each["name"]: each["value"] for each in told["env"] if "value" in each},
+        )
+        for name, told in json.loads(text).items()
+    }
+
+
+def _from_messages(status: Json) -> Iterator[tuple[str, Given]]:
+    for part in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(part) or []:
+            ended = (each.get("state") or {}).get("terminated")
+            if ended is not None:
+                lines = (ended.get("message") or "").splitlines()
+                devices = frozenset(
+                    line.removeprefix("device ") for line in lines if line.startswith("device ")
+                )
+                pairs = (line.partition("=") for line in lines if "=" in line)
+                yield each["name"], Given(devices, {name: value for name, _, value in pairs})

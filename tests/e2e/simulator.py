@@ -1,0 +1,90 @@
+"""The stand-ins as a cluster of one node, and the settings with which the suite meets it."""
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import Process, eventually, python_module
+
+NODE = "simulated"
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """A cluster of stand-ins."""
+
+    folder: Path
+    kubelet: Process
+
+    @property
+    def kubeconfig(self) -> Path:
+        """How to reach its API server."""
+        return self.folder / "api" / "kubeconfig"
+
+    def environment(self) -> dict[str, str]:
+        """The settings of a run against it, with processes of this machine."""
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "HOST_PROCESSES": "1",
+            "ROOT": str(self.folder / "r"),
+            "NODE_NAME": NODE,
+            "KUBELET_DIR": str(self.folder / "k"),
+            "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
+            "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
+            "DEVICES": "character" if _may_make_devices(self.folder) else "files",
+            "PATIENCE": "60",
+        }
+
+
+@contextlib.contextmanager
+def simulator(folder: Path) -> Iterator[Simulator]:
+    """Starts API server and kubelet in a folder, whose path is short for the sockets in it."""
+    api, ready = folder / "api", folder / "kubelet.ready"
+    with contextlib.ExitStack() as stack:
+        server = Process(
+            python_module("simulator.apiserver", "--dir", api, "--ports-file", folder / "ports"),
+            folder=folder,
+            name="api-server",
+        )
+        stack.callback(server.kill)
+        server.ports(folder / "ports", timeout=START_SECONDS)
+        kubelet = Process(
+            python_module(
+                "simulator.kubelet",
+                *("--dir", folder / "k", "--node-name", NODE, "--retry-seconds", "0.5"),
+                *("--kubeconfig", api / "kubeconfig", "--ready-file", ready),
+            ),
+            folder=folder,
+            name="kubelet",
+        )
+        stack.callback(kubelet.kill)
+        eventually(lambda: ready.exists() and json.loads(ready.read_text()), timeout=START_SECONDS)
+        yield Simulator(folder, kubelet)
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[dict[str, str]]:
+    """A simulator in a temporary folder; gives the settings for it."""
+    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
+    try:
+        with simulator(folder) as made:
+            yield made.environment()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _may_make_devices(folder: Path) -> bool:
+    path = folder / "device"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except OSError:
+        return False
+    path.unlink()
+    return True

@@ -1,0 +1,112 @@
+"""What the webhook makes of pods: the samples, and what must be refused with a sentence."""
+
+import json
+
+import pytest
+
+from services.domain.names import DOMAIN, UNIT_RESOURCE
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB3
+from tests.e2e.api import Json
+from tests.e2e.hosts import FUNCTION, REGION
+from tests.e2e.pods import Pods, containers, limits_of, pod_of, sample_pods, simple
+
+NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
+PROGRAMMED_NAME = f"{DOMAIN}/arria10-nlb0-programmed"
+BECOMES = {
+    "af": FUNCTION,
+    "region": REGION,
+    "regiondevel": REGION,
+    "init-container": FUNCTION,
+    "deployment": FUNCTION,
+    "units": UNIT_RESOURCE,
+}
+"""What each sample asks for once it is admitted."""
+
+
+def pod_in(item: Json) -> Json:
+    return pod_of(item, "of-a-deployment") if item["kind"] == "Deployment" else item
+
+
+@pytest.mark.parametrize("name", sample_pods())
+def test_a_sample_is_admitted_as_it_is_documented(pods: Pods, name: str) -> None:
+    for item in map(pod_in, sample_pods()[name]):
+        made = pods.admitted(item)
+        for each in containers(made):
+            assert limits_of(each) == {BECOMES[name]: "1"}
+            requests = each["resources"].get("requests", {})
+            assert requests == {BECOMES[name]: "1"}, "what is scheduled by"
+        noted = made["metadata"].get("annotations", {}).get("accelbind.dev/requested", "{}")
+        asked = {each["name"]: limits_of(each) for each in containers(item)}
+        assert json.loads(noted) == ({} if name == "units" else asked)
+        env = {each["name"]: each.get("value") for each in containers(made)[-1].get("env") or []}
+        assert ("FPGA_AFU_1" in env) == (name == "region")
+
+
+def test_a_plain_pod_is_admitted_as_it_is(pods: Pods, elsewhere: Pods) -> None:
+    for each in (pods, elsewhere):
+        made = each.try_out(simple("plain", {}))
+        assert "accelbind.dev/requested" not in made["metadata"].get("annotations", {})
+        assert not limits_of(containers(made)[0])
+
+
+def test_what_was_admitted_is_admitted_again_unchanged(pods: Pods) -> None:
+    """As a Job's or a backup's pods, which have been through the webhook before."""
+    made = pods.admitted(simple("again", {NLB0_NAME: 1}))
+    spec = {"containers": made["spec"]["containers"], "restartPolicy": "Never"}
+    metadata = {"name": "again", "annotations": made["metadata"]["annotations"]}
+    again = pods.try_out({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    assert limits_of(containers(again)[0]) == {FUNCTION: "1"}
+    assert again["metadata"]["annotations"] == metadata["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (simple("misspelt", {f"{DOMAIN}/arria10-nlbo": 1}), "did you mean fpga.intel.com/arria10"),
+        (simple("physical", {f"{DOMAIN}/region-{D5005_INTERFACE}": 1}), "no mapping"),
+        (simple("many", {NLB0_NAME: 100_000}), "the limit is"),
+        (
+            simple(
+                "differing",
+                {},
+                resources={"limits": {NLB0_NAME: 2}, "requests": {NLB0_NAME: 1}},
+            ),
+            "make them equal",
+        ),
+        (
+            simple(
+                "half-forged",
+                {PROGRAMMED_NAME: 1},
+                env=[{"name": "FPGA_AFU_1", "value": NLB3}],
+            ),
+            "FPGA_AFU_1",
+        ),
+        (
+            simple(
+                "forged",
+                {REGION: 1},
+                env=[
+                    {"name": "FPGA_REGION_1", "value": A10_INTERFACE},
+                    {"name": "FPGA_AFU_1", "value": "0" * 32},
+                ],
+            ),
+            "no mapping",
+        ),
+    ],
+    ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
+)
+def test_a_pod_is_refused_with_what_to_do(pods: Pods, pod: Json, words: str) -> None:
+    pods.admitted(simple("ready", {NLB0_NAME: 1}))
+    refused = pods.refusal(pod)
+    # Without a webhook the API server would refuse one of them itself, as invalid (422).
+    assert refused.code in (400, 403, 422), refused
+    assert words in refused.text
+    assert "admission webhook" in refused.text
+
+
+def test_another_namespace_can_use_nothing_of_this_ones_mappings(
+    pods: Pods, elsewhere: Pods
+) -> None:
+    pods.admitted(simple("here", {NLB0_NAME: 1}))
+    refused = elsewhere.refusal(simple("there", {NLB0_NAME: 1}))
+    assert "nothing is mapped there" in refused.text

@@ -1,0 +1,231 @@
+"""What the tests of a run share: the cluster, what runs for it, namespaces with mappings."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Generator, Iterator
+from functools import partial
+from types import FrameType
+
+import pytest
+
+from services.domain.errors import ClusterError, InvalidName
+from services.domain.names import DOMAIN, FunctionName, decode
+from simulator.cards import A10_INTERFACE, NLB3
+from tests.e2e.api import Api, Json, Place
+from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster
+from tests.e2e.hosts import Hosts, check_host, hosts_of
+from tests.e2e.pods import Pods, sample_mappings, simple
+from tests.e2e.reds import Red, red_lines, run_doctor
+from tests.e2e.settings import Settings, read
+from tests.e2e.waiting import until
+
+TOLD = pytest.StashKey[list[str]]()
+LEFT = "NOT CLEANED UP"
+HOSTS = pytest.StashKey[Hosts]()
+
+
+@pytest.fixture(scope="session")
+def settings() -> Settings:
+    return read()
+
+
+@pytest.fixture(scope="session")
+def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """The cluster; what was made in it goes when all is over."""
+    try:
+        api = Api(settings.kubeconfig)
+    except ClusterError as error:
+        pytest.exit(f"the cluster can't be asked: {error}", returncode=2)
+    with api:
+        try:
+            made = Cluster(api, settings)
+            check_deployment(made)
+        except (CantRun, ClusterError) as error:
+            pytest.exit(str(error), returncode=2)
+        yield made
+        _let_nobody_interrupt()
+        told = pytestconfig.stash.setdefault(TOLD, [])
+        told += [f"{LEFT}: {problem}" for problem in made.close()]
+        told += made.notes
+
+
+def check_deployment(cluster: Cluster) -> None:
+    """Sees that accelbind is deployed if it is to be, and isn't otherwise.
+
+    Raises:
+        CantRun: it isn't so.
+    """
+    places = [Place(REGISTRATION, kind) for kind in CONFIGURATIONS]
+    missing = [each.kind for each in places if not cluster.api.find(each, CONFIGURATION)]
+    if cluster.settings.host_processes:
+        if len(missing) < len(places):
+            raise CantRun(
+                f"accelbind is deployed here already (webhook configuration {CONFIGURATION}): test"
+                " it without HOST_PROCESSES=1"
+            )
+        check_host(cluster)
+    elif missing:
+        raise CantRun(
+            f"accelbind isn't deployed here: no {' and no '.join(missing)} {CONFIGURATION}. Apply"
+            " an overlay of manifests/, or run with HOST_PROCESSES=1 on a node"
+        )
+
+
+def _let_nobody_interrupt() -> None:
+    """From here on all is being cleaned up, which has deadlines of its own."""
+
+    def tell(_number: int, _frame: FrameType | None) -> None:
+        sys.stderr.write("cleaning up: this ends by itself\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, tell)
+
+
+def pytest_keyboard_interrupt() -> None:
+    """A second signal must not break off what the first one has begun."""
+    _let_nobody_interrupt()
+
+
+@pytest.fixture(scope="session")
+def red_before(cluster: Cluster) -> frozenset[Red]:
+    """What the doctor finds wrong before anything was made, where that isn't ours to judge."""
+    if not cluster.settings.host_processes:
+        return frozenset()
+    return frozenset(red_lines(run_doctor(cluster)))
+
+
+@pytest.fixture(scope="session")
+def definitions(cluster: Cluster, red_before: frozenset[Red]) -> dict[str, bool]:
+    """Both kinds are served; whether the definition of each is that of the manifests."""
+    del red_before  # which has looked by now
+    return cluster.define()
+
+
+@pytest.fixture(scope="session")
+def namespace(cluster: Cluster, definitions: dict[str, bool]) -> str:
+    """A namespace, which has mappings once `suite` is up."""
+    assert definitions
+    return cluster.namespace()
+
+
+@pytest.fixture(scope="session")
+def suite(cluster: Cluster, namespace: str, pytestconfig: pytest.Config) -> Iterator[Hosts | None]:
+    """What is under test: processes of this machine, or None where it is deployed."""
+    if not cluster.settings.host_processes:
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(hosts_of(cluster, namespace))
+        except CantRun as error:
+            pytest.exit(str(error), returncode=2)
+        except (pytest.fail.Exception, ClusterError) as error:
+            pytest.exit(f"the processes didn't come up: {error}", returncode=1)
+        pytestconfig.stash[HOSTS] = hosts
+        yield hosts
+
+
+@pytest.fixture(scope="session")
+def hosts(suite: Hosts | None) -> Hosts:
+    """The processes of this machine, for tests that start and stop them."""
+    if suite is None:
+        pytest.skip("what is deployed stays as it is: HOST_PROCESSES=1 tries this")
+    return suite
+
+
+def mapping(name: str, namespace: str, interface_id: str, afu_id: str, mode: str) -> Json:
+    spec = {"interfaceId": interface_id, "afuId": afu_id, "mode": mode}
+    metadata = {"name": name, "namespace": namespace}
+    kind = "AcceleratorFunction"
+    return {"apiVersion": f"{DOMAIN}/v2", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="session")
+def pods(cluster: Cluster, namespace: str, suite: Hosts | None) -> Pods:
+    """Pods in the namespace that has the samples' mappings, and one more."""
+    del suite  # it must be up
+    items = [
+        *sample_mappings(),
+        mapping("other-programmed", namespace, A10_INTERFACE, NLB3, "region"),
+    ]
+    for item in items:
+        item["metadata"]["namespace"] = namespace
+        until(
+            partial(cluster.api.create, item),
+            seconds=60,
+            what=f"mapping {item['metadata']['name']} to be created",
+        )
+    return Pods(cluster, namespace)
+
+
+@pytest.fixture(scope="session")
+def elsewhere(cluster: Cluster, pods: Pods) -> Pods:
+    """Pods in a namespace in which nothing is mapped."""
+    assert pods.namespace, "whose mappings are made"
+    return Pods(cluster, cluster.namespace("other"))
+
+
+@pytest.fixture(scope="session")
+def can_run(cluster: Cluster, pods: Pods) -> None:
+    """The node runs pods at all, with this image; otherwise nothing can be told of devices."""
+    if not cluster.node:
+        pytest.skip(
+            "no node offers accelerators: there are no cards, or the plugin doesn't serve"
+            " (accelbind doctor --cluster; NODE_NAME=… names a node)"
+        )
+    name = pods.create(simple("plain-first", {}))["metadata"]["name"]
+    pods.begun(name)
+    pods.remove(name)
+
+
+@pytest.fixture(scope="session")
+def function(
+    cluster: Cluster,
+    pods: Pods,
+    suite: Hosts | None,
+    can_run: None,  # noqa: ARG001 - what it finds out comes first
+) -> str:
+    """The logical name of a function that the node offers."""
+    if suite is not None:
+        suite.serve("af")
+        return f"{DOMAIN}/arria10-nlb0"
+    for resource in cluster.allocatable():
+        try:
+            found = decode(resource)
+        except InvalidName:
+            continue
+        if isinstance(found, FunctionName):
+            ids = (found.interface_id, found.afu_id)
+            cluster.api.create(mapping("of-this-node", pods.namespace, *ids, "af"))
+            return f"{DOMAIN}/of-this-node"
+    pytest.skip(f"node {cluster.node} offers no functions: its mode isn't af")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to a failure what the processes have told last."""
+    report = yield
+    hosts = item.config.stash.get(HOSTS, None)
+    if report.failed and hosts is not None and hosts.folder.exists():
+        report.sections += [(name, hosts.told(name)) for name in hosts.running]
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says what a reader should know beside the results."""
+    told = terminalreporter.config.stash.get(TOLD, [])
+    if told:
+        terminalreporter.section("to be known")
+        for line in dict.fromkeys(told):
+            terminalreporter.line(line)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Something that was left behind fails the run."""
+    told = session.config.stash.get(TOLD, [])
+    if any(line.startswith(LEFT) for line in told) and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

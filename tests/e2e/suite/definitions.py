@@ -1,0 +1,84 @@
+"""Definitions and mappings: what can be made, and what is refused where it is made."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.domain.names import DOMAIN
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from tests.e2e.api import Json, Place, Refused
+from tests.e2e.cluster import Cluster
+from tests.e2e.pods import Pods
+from tests.e2e.suite.conftest import mapping
+from tests.e2e.waiting import holds, until
+
+FUNCTIONS = "AcceleratorFunction"
+
+
+def functions_of(pods: Pods) -> Place:
+    return Place(f"{DOMAIN}/v2", FUNCTIONS, pods.namespace)
+
+
+def test_what_a_mapping_stands_for_is_noted(cluster: Cluster, pods: Pods) -> None:
+    def look() -> None:
+        found = cluster.api.get(functions_of(pods), "arria10-nlb0")["metadata"]
+        noted = found.get("annotations", {}).get("accelbind.dev/resource", "")
+        holds(noted.startswith("af-ce4.d84."), f"annotations {found.get('annotations')}")
+
+    # The first ones may have been made before the API server knew the webhook; noting is optional.
+    place, name = functions_of(pods), "noted"
+    cluster.api.create(mapping(name, pods.namespace, A10_INTERFACE, NLB0, "af"))
+    try:
+        found = cluster.api.get(place, name)["metadata"].get("annotations", {})
+        assert found["accelbind.dev/resource"].startswith("af-ce4.d84.")
+        until(look, seconds=1, what="the note on the first mapping")
+    finally:
+        cluster.api.delete(place, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "mode", "words"),
+    [
+        ("not-hex", (A10_INTERFACE, "xyz"), "af", "afuId"),
+        ("no-mode", (A10_INTERFACE, NLB0), "fast", "mode"),
+        (f"region-{A10_INTERFACE}", (A10_INTERFACE, NLB0), "region", "physical resource name"),
+        ("odd", (A10_INTERFACE, NLB0[:31]), "af", "whole bytes"),
+    ],
+)
+def test_a_mapping_that_no_pod_could_use_is_refused(  # noqa: PLR0917 - a table, and fixtures
+    cluster: Cluster,
+    pods: Pods,
+    definitions: dict[str, bool],
+    name: str,
+    ids: tuple[str, str],
+    mode: str,
+    words: str,
+) -> None:
+    if not definitions[FUNCTIONS]:
+        pytest.skip("the definition that is there isn't that of manifests/crd, and was left alone")
+    with pytest.raises(Refused) as caught:
+        cluster.api.create(mapping(name, pods.namespace, *ids, mode), dry_run=True)
+    assert (caught.value.code, words in caught.value.text) == (422, True), caught.value
+
+
+def test_a_name_that_the_other_kind_has_is_refused(cluster: Cluster, pods: Pods) -> None:
+    with pytest.raises(Refused) as caught:
+        cluster.api.create(mapping("arria10", pods.namespace, A10_INTERFACE, NLB0, "af"))
+    assert "FpgaRegion" in caught.value.text
+    assert cluster.api.find(functions_of(pods), "arria10") is None
+
+
+def test_a_mapping_can_be_changed_and_counts_as_it_is_then(
+    cluster: Cluster, pods: Pods, changing: Json
+) -> None:
+    place, name = functions_of(pods), changing["metadata"]["name"]
+    changed = cluster.api.patch(place, name, {"spec": {"afuId": NLB3}})
+    assert changed["metadata"]["annotations"]["accelbind.dev/resource"].startswith("af-ce4.f7d.")
+
+
+@pytest.fixture
+def changing(cluster: Cluster, pods: Pods) -> Iterator[Json]:
+    """A mapping for one test."""
+    made = cluster.api.create(mapping("changing", pods.namespace, A10_INTERFACE, NLB0, "af"))
+    yield made
+    cluster.api.delete(functions_of(pods), "changing")

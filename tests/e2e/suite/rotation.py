@@ -1,0 +1,63 @@
+"""A new CA and a new certificate, while pods are created all the time: none is refused."""
+
+import threading
+from typing import Self
+
+from services.domain.names import DOMAIN
+from tests.e2e.hosts import SETTLE, Hosts
+from tests.e2e.pods import Pods, simple
+from tests.e2e.waiting import holds, until
+
+NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
+SECONDS = 120.0
+
+
+class Creating:
+    """Pods being created, one after the other, in a thread; keeps the refusals."""
+
+    def __init__(self, pods: Pods) -> None:
+        self.count = 0
+        self.refusals: list[str] = []
+        self._pods = pods
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._create, name="creating", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(30)
+
+    def _create(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._pods.try_out(simple(f"pod-{self.count}", {NLB0_NAME: 1}))
+            except Exception as error:  # noqa: BLE001 - whatever it is, a pod was not created
+                self.refusals.append(str(error))
+            self.count += 1
+
+
+def test_no_pod_is_refused_while_the_ca_changes(pods: Pods, hosts: Hosts) -> None:
+    pods.admitted(simple("first", {NLB0_NAME: 1}))
+    before = hosts.until_bundled()
+    shown = hosts.served()
+    with Creating(pods) as creating:
+        until(lambda: holds(creating.count > 3, f"{creating.count}"), seconds=60, what="pods")
+        hosts.run("certs", "renew", "--ca", *hosts.certificates, "--settle", SETTLE)
+
+        def new_certificate() -> None:
+            holds(hosts.served() != shown, f"the old one\n{hosts.told('certs')}")
+
+        until(new_certificate, seconds=SECONDS, what="a certificate of the new CA to be served")
+
+        def new_bundle() -> None:
+            found = hosts.bundles()
+            alone = before not in found and [hosts.authorities(each) for each in found] == [1]
+            holds(alone, f"{len(found)} bundles\n{hosts.told('certs')}")
+
+        until(new_bundle, seconds=SECONDS, what="a bundle without the old CA")
+        done = creating.count
+        until(lambda: holds(creating.count > done + 3, ""), seconds=60, what="more pods")
+    assert creating.refusals == []

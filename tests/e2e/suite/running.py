@@ -1,0 +1,123 @@
+"""Pods that run on the node: their devices, whose they are, and that there are no more of them."""
+
+import json
+
+import pytest
+
+from services.domain.names import DOMAIN
+from tests.e2e.cluster import Cluster
+from tests.e2e.hosts import CARDS, FUNCTION, Hosts
+from tests.e2e.pods import STAY, Pods, limits_of, pod_of, sample_pods, simple
+from tests.e2e.waiting import holds, until
+
+
+def resource_of(pods: Pods, name: str) -> str:
+    """What a pod asks for now that it is admitted."""
+    (resource,) = limits_of(pods.get(name)["spec"]["containers"][0])
+    return resource
+
+
+def test_a_container_gets_one_device_and_its_address(pods: Pods, function: str) -> None:
+    name = pods.start(simple("one", {function: 1}))
+    given = pods.given(name)["show"]
+    assert len(given.devices) == 1
+    (node,) = given.devices
+    assert node.startswith(("/dev/dfl-port.", "/dev/intel-fpga-port."))
+    pods.remove(name)
+
+
+def test_a_container_gets_as_many_as_it_asks_for(
+    cluster: Cluster, pods: Pods, function: str
+) -> None:
+    name = pods.start(simple("several", {function: 1}))
+    pods.begun(name)
+    resource = resource_of(pods, name)
+    pods.remove(name)
+    count = cluster.allocatable()[resource]
+    if count < 2:
+        pytest.skip(f"node {cluster.node} has one {resource} only")
+    name = pods.start(simple("both", {function: 2}))
+    assert len(pods.given(name)["show"].devices) == 2
+    pods.remove(name)
+
+
+def test_nobody_else_gets_a_device_until_it_is_given_back(
+    pods: Pods, function: str, suite: Hosts | None
+) -> None:
+    if suite is None:
+        pytest.skip("what is deployed may have its devices in use: HOST_PROCESSES=1 tries this")
+    holder = pods.start(simple("holder", {function: CARDS}, STAY))
+    pods.begun(holder)
+    waiting = pods.start(simple("waiting", {function: 1}))
+    pods.until_waiting(waiting, f"Insufficient {FUNCTION}")
+    pods.remove(holder)
+    assert len(pods.given(waiting)["show"].devices) == 1
+    pods.remove(waiting)
+
+
+def test_people_see_who_has_a_device(
+    cluster: Cluster, pods: Pods, function: str, hosts: Hosts
+) -> None:
+    name = pods.start(simple("seen", {function: 1}, STAY))
+    pods.begun(name)
+
+    def look() -> None:
+        told = json.loads(hosts.run("devices", "--files", *hosts.files, "-o", "json"))
+        holders = [each for device in told["devices"] for each in device["holders"]]
+        wanted = {"namespace": pods.namespace, "pod": name, "container": "show"}
+        holds(holders == [wanted], f"{holders}, {told['problems']}")
+
+    until(look, seconds=cluster.settings.patience, what="accelbind devices to name the pod")
+    pods.remove(name)
+
+
+@pytest.mark.parametrize("which", ["af", "init-container"])
+def test_a_sample_runs(cluster: Cluster, pods: Pods, function: str, which: str) -> None:
+    (item,) = sample_pods()[which]
+    if FUNCTION not in cluster.allocatable():
+        pytest.skip(f"node {cluster.node} doesn't offer the samples' function, but {function}")
+    name = pods.start(item)
+    assert pods.begun(name)["spec"]["nodeName"] == cluster.node
+    pods.remove(name)
+
+
+def test_an_init_container_hands_its_device_on(pods: Pods, function: str) -> None:
+    item = simple("handed-on", {function: 1})
+    item["spec"]["initContainers"] = [item["spec"]["containers"][0] | {"name": "before"}]
+    name = pods.start(item)
+    given = pods.given(name)
+    assert given["before"].devices == given["show"].devices != frozenset()
+    pods.remove(name)
+
+
+def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str) -> None:
+    if FUNCTION not in cluster.allocatable():
+        pytest.skip(f"node {cluster.node} doesn't offer the samples' function, but {function}")
+    (item,) = sample_pods()["deployment"]
+    replicas = item["spec"]["replicas"]
+    labels = item["spec"]["template"]["metadata"]["labels"]
+    pods.admitted(pod_of(item, "of-a-deployment"))
+    if cluster.api.serves("apps/v1", "deployments"):
+        pods.create(item)
+    else:
+        cluster.notes.append("no Deployments are served here: pods of the template stood for them")
+        for number in range(replicas):
+            pods.create(pod_of(item, f"loopback-{number}"))
+
+    def all_there() -> list[str]:
+        names = [each["metadata"]["name"] for each in pods.labelled(**labels)]
+        holds(len(names) == replicas, f"{names}")
+        return names
+
+    names = until(all_there, seconds=cluster.settings.patience, what="the Deployment's pods")
+    for name in names:
+        assert pods.begun(name)["spec"]["nodeName"] == cluster.node
+        assert resource_of(pods, name) == FUNCTION
+    if cluster.api.serves("apps/v1", "deployments"):
+        cluster.remove(pods.deployments, item["metadata"]["name"])
+    pods.remove(*names)
+
+
+def test_the_node_offers_what_it_has(cluster: Cluster, function: str) -> None:
+    found = cluster.allocatable()
+    assert found, f"of {DOMAIN} or units, for {function}"
