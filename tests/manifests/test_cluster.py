@@ -327,7 +327,9 @@ def test_the_certificates_account_may_change_bundles_and_nothing_else(kind: str)
             for changed in changes(kind, at, field, value):
                 if changed["webhooks"][at] != hook:
                     assert not verdict(old, changed, CERTS), f"{field} of webhook {at}"
-                    assert verdict(old, changed, "kubernetes-admin"), "others go by RBAC"
+                    assert not verdict(old, changed, CERTS.replace(NAMESPACE, "elsewhere"))
+                    for other in ("kubernetes-admin", f"{CERTS}-2", f"x{CERTS}"):
+                        assert verdict(old, changed, other), "others go by RBAC"
 
 
 def changes(kind: str, at: int, field: str, value: object) -> Iterator[Json]:
