@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 0.2
 """Between two looks: a restarted kubelet is seen within this, and registered with soon after."""
 
 AT_ONCE: Final = 8
-"""Registrations under way at once: the kubelet takes some while the servers of others start, and the
+"""Registrations under way at once: the kubelet takes some while servers of others start, and the
 memory that one needs goes to the next one."""
 
 SETTLED_NS: Final = 1_000_000_000
