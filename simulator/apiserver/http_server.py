@@ -22,7 +22,7 @@ import structlog
 
 _log = structlog.get_logger(__name__)
 _SHUTDOWN_SECONDS = 0.1
-"""How long a peer may take to answer a TLS close (an idle client never does)."""
+"""How long a peer may take to answer a TLS close at the server's end (an idle one never does)."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -163,9 +163,12 @@ class _Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Closes once what is written is sent."""
-        if self._transport is not None:
-            self._transport.close()
+        """Closes once what is written is sent, and at once if the server ends."""
+        if self._transport is None:
+            return
+        self._transport.close()
+        if self._closing:
+            asyncio.get_running_loop().call_later(_SHUTDOWN_SECONDS, self._transport.abort)
 
     def abort(self) -> None:
         """Drops the connection without a word."""
@@ -258,12 +261,7 @@ class HttpServer:
         """Accepts connections and returns the port (that given, or a free one for 0)."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
-            lambda: _Connection(self),
-            host,
-            port,
-            ssl=context,
-            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
-            reuse_address=True,
+            lambda: _Connection(self), host, port, ssl=context, reuse_address=True
         )
         self.port = self._listener.sockets[0].getsockname()[1]
         return self.port
