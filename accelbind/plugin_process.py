@@ -29,8 +29,11 @@ from services.domain.errors import WorldError
 _INTERRUPTED: Final = 130
 _PR_SET_PDEATHSIG: Final = 1
 """prctl(2): the signal that a process gets when its parent ends."""
+_M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
+_LARGE: Final = 1024 * 1024
+"""Bytes of what has pages of its own, which go back to the system once it is let go."""
 
 
 def main() -> int:
@@ -130,7 +133,7 @@ def _prepare() -> Exception | None:
     # Its own log has another format and says nothing that ours doesn't.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        _share_a_heap()
+        _spare_the_heap()
         _import_structlog()
         _import_prometheus()
         _spare_models()
@@ -141,16 +144,22 @@ def _prepare() -> Exception | None:
     return None
 
 
-def _share_a_heap() -> None:
-    """Has all threads share one heap, unless somebody who knows better sets `MALLOC_ARENA_MAX`.
+def _spare_the_heap() -> None:
+    """Has all threads share one heap that holds nothing large, unless the environment says how.
 
     glibc gives each thread of gRPC a heap of its own, and each keeps the most that it ever held.
     Over thousands of registrations that is some MiB, which nobody gets back; the threads take turns
-    anyway, and have no need of it. It counts for threads that don't exist yet.
+    anyway, and have no need of it. It counts for threads that don't exist yet. And once something
+    large is let go, glibc puts what is smaller into the heap from then on: the packed part of an
+    OpenCL program, 20 MB, would stay there for good.
     """
     mallopt = getattr(_libc(), "mallopt", None)  # which musl hasn't, nor heaps of threads
-    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
+    if mallopt is None:
+        return
+    if "MALLOC_ARENA_MAX" not in os.environ:
         mallopt(_M_ARENA_MAX, 1)
+    if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def _libc() -> ctypes.CDLL:

@@ -1,12 +1,17 @@
 """Region mode from a pod's creation to its start, through the webhook and plugin as processes."""
 
+import gzip
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.hardware.bitstreams import BitstreamStorage
+from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
+from simulator.driver import raw_bitstream
 from tests.faults.region_cluster import (
     FUNCTIONS,
     NAMESPACE,
@@ -186,9 +191,20 @@ async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
 ) -> None:
     """Those of large cards have 70 MB, and the plugin has to do with 60."""
     cluster.install(NLB3, 64 * MEBIBYTES)
-    await cluster.create(pod("p", ["nlb3"]))
-    assert (await cluster.started("p"))["c"].running
-    assert [each.afu_id for each in cluster.driver.programmed] == [NLB3]
+    raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
+    packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
+    programs = ("a" * 40, "b" * 40)
+    storage, file = BitstreamStorage(cluster.folder / "bitstreams"), cluster.folder / "program"
+    for program in programs:
+        cluster.api.put(mapping(program[:4], program))
+        file.write_bytes(aocx_of(program, packed))
+        storage.install(file)
+    for name in ("nlb3", *(program[:4] for program in programs)):
+        await cluster.create(pod(name, [name]))
+        assert (await cluster.started(name))["c"].running
+        await cluster.delete(name)
+    done = [each.afu_id for each in cluster.driver.programmed]
+    assert done == [NLB3, OPENCL_AFU, OPENCL_AFU]
     status = Path(f"/proc/{cluster.plugin.pid}/status")
 
     def resident() -> float:
