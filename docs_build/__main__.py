@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from docs_build import reference
+from docs_build import pictures, reference
 from services.atomic import replace_file
 
 REPOSITORY: Final = Path(__file__).parents[1]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
+    **pictures.pages(),
 }
 """Path in the repository → what is to stand there."""
 
