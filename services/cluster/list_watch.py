@@ -10,16 +10,16 @@ Only what a mapping is made of is decoded. What stands in an object beside that,
 it holds is decoded last, by itself.
 """
 
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from services.cluster.client import Answer, BadStatus, ClusterClient, Expired
 from services.domain.errors import ClusterError
+from services.domain.nesting import decode
 from services.domain.text import plain
 
 GONE: Final = 410
@@ -189,8 +189,6 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-T = TypeVar("T")
-
 _LIST: Final = msgspec.json.Decoder(_List)
 _ITEM: Final = msgspec.json.Decoder(Item)
 _LINE: Final = msgspec.json.Decoder(_Line)
@@ -199,37 +197,9 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-_DEEPEST: Final = 100
-_NESTING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
-
-
-def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """Decodes, without what is nested so deep in it that no decoder would follow."""
-    try:
-        return decoder.decode(data)
-    except RecursionError:
-        return decoder.decode(_pruned(data))
-
-
-def _pruned(data: bytes) -> bytes:
-    """JSON with null in place of what is nested too deep; an API server takes 10 000 levels."""
-    kept, depth, start = bytearray(), 0, 0
-    for match in _NESTING.finditer(data):
-        token = match[0]
-        if token in b"[{":
-            depth += 1
-            if depth == _DEEPEST:
-                kept += data[start : match.start()] + b"null"
-        elif token in b"]}":
-            if depth == _DEEPEST:
-                start = match.end()
-            depth -= 1
-    return bytes(kept + data[start:])
-
-
 def _read_page(body: bytes, token: str, what: str) -> Page:
     try:
-        page = _decode(_LIST, body)
+        page = decode(_LIST, body)
     except _UNREADABLE as error:
         raise ClusterError(f"the answer to {what} is no list: {plain(str(error), 200)}") from error
     if not page.metadata.resource_version:
@@ -246,7 +216,7 @@ def _read_event(line: bytes) -> Event:
     only a list tells what is the case.
     """
     try:
-        read = _decode(_LINE, line)
+        read = decode(_LINE, line)
         if read.type in _CHANGES:
             item = read_item(read.object)
             return Event(item, read.type == "DELETED", item.metadata.resource_version)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from services.domain import nesting
 from services.domain import review as reviews
 from services.domain.errors import InvalidMapping
 from services.domain.mappings import (
@@ -129,7 +130,7 @@ def _written(review: Review, body: bytes) -> _Change | Answer:
 
 def _read(review: Review, body: bytes) -> _Change | Answer:
     try:
-        request = _DECODER.decode(body).request
+        request = nesting.decode(_DECODER, body, most=reviews.MAX_TOKENS).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return _unreadable(review, f"the mapping can't be read: {error}")
     if request.new is None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from services.domain import nesting
 from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged
@@ -37,6 +38,8 @@ NO_POD = "the review has no pod in request.object"
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
 _REWRITES_SHOWN = 4
+MAX_TOKENS = 100_000
+"""Of a body that is nested deep: a tenth of a second, in which nobody else is answered."""
 
 
 class Outcome(StrEnum):
@@ -182,6 +185,7 @@ class Answer(msgspec.Struct, frozen=True):
 _ALLOWED, _PATCHED = Outcome.ALLOWED, Outcome.PATCHED
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
+_RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
 _UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
 
@@ -197,8 +201,8 @@ def decode(body: bytes) -> Review:
     """
     try:
         envelope = _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return _decode_leniently(body, str(error))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _decode_anew(body)
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return envelope.request
 
@@ -297,11 +301,24 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
         )
 
 
-def _decode_leniently(body: bytes, problem: str) -> Review:
-    """Read what the strict decoder refused: another kind of object, or a broken pod."""
+def _decode_anew(body: bytes) -> Review:
+    """Read what was refused: another kind of object, a broken pod, or one that is nested deep."""
+    try:
+        shallow = nesting.decode(_RAW_DECODER, body, most=MAX_TOKENS)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
+    try:
+        envelope = _DECODER.decode(shallow)
+    except (msgspec.MsgspecError, ValueError) as error:
+        return _decode_leniently(shallow, str(error))
+    _check(envelope.kind, envelope.api_version, envelope.request.uid)
+    return envelope.request
+
+
+def _decode_leniently(body: msgspec.Raw, problem: str) -> Review:
     try:
         envelope = _ANY_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError):
         return _decode_uid(body, problem)
     request = envelope.request
     _check(envelope.kind, envelope.api_version, request.uid)
@@ -315,11 +332,11 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
     )
 
 
-def _decode_uid(body: bytes, problem: str) -> Review:
+def _decode_uid(body: msgspec.Raw, problem: str) -> Review:
     """Read at least the uid, so that the API server gets an answer that it can use."""
     try:
         envelope = _UID_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
     uid = envelope.request.uid
     _check(envelope.kind, envelope.api_version, uid)

@@ -283,3 +283,10 @@ def test_no_object_is_left_without_an_answer(new: Object, old: object) -> None:
     for answer in (ask(new | {"kind": "FpgaRegion"}, old=old), note(body(new, old=old))):
         assert answer.reason != "internal-error"
         response_of(answer)
+
+
+def test_a_mapping_that_is_nested_deep_is_judged_like_others() -> None:
+    fields = b'{"f:x":' * 9990 + b"1" + b"}" * 9990
+    obj = function("nlb0", "af") | {"x": "levels"}
+    found = validate(body(obj).replace(b'"levels"', fields), EMPTY_INDEX)
+    assert (found.outcome, found.reason) == (Outcome.ALLOWED, mapping_review.USABLE)

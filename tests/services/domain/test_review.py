@@ -191,7 +191,7 @@ def test_a_pod_is_called_by_what_it_has_of_a_name(metadata: Object | None, name:
         (b'{"request":' * 100_000, "the body can't be read as an AdmissionReview: "),
         (
             body(review()).replace(b'"dryRun": false', b'"x":' + b"[" * 100_000),
-            "recursion",
+            "nested too deep, and too long",
         ),
         (
             body(review() | {"apiVersion": "admission.k8s.io/v1beta1"}),
@@ -212,9 +212,23 @@ def test_what_can_not_be_answered_is_refused_with_a_reason(data: bytes, message:
         ask(data)
 
 
-def test_deep_nesting_is_refused_and_no_more() -> None:
+@pytest.mark.parametrize("validating", [False, True])
+@pytest.mark.parametrize(
+    "spec", [ASKING["spec"], {"containers": [{"name": "c"}]}, {"containers": 1}]
+)
+def test_what_is_nested_as_deep_as_an_api_server_takes_it_changes_no_answer(
+    spec: Object, validating: bool
+) -> None:
+    fields = {"manager": "m", "fieldsV1": "levels"}
+    asked = review(ASKING | {"spec": spec, "metadata": {"name": "p", "managedFields": [fields]}})
+    deep = body(asked).replace(b'"levels"', b'{"f:x":' * 9990 + b"1" + b"}" * 9990)
+    found, usual = ask(deep, validating=validating), ask(asked, validating=validating)
+    assert (found.outcome, found.reason, found.body) == (usual.outcome, usual.reason, usual.body)
+
+
+def test_deep_nesting_that_no_api_server_takes_is_refused_and_no_more() -> None:
     deep = body(review()).replace(b'"a"', b"[" * 100_000 + b"]" * 100_000)
-    with pytest.raises(InvalidReview, match="recursion"):
+    with pytest.raises(InvalidReview, match="nested too deep, and too long to look for where"):
         ask(deep)
 
 
