@@ -14,7 +14,6 @@ is there yet that would have to be undone.
 
 import ctypes
 import gc
-import importlib.util
 import os
 import pickle
 import signal
@@ -136,7 +135,6 @@ def _prepare() -> Exception | None:
         _spare_the_heap()
         _import_structlog()
         _import_prometheus()
-        _spare_models()
         import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
         import services.runtime.logging  # noqa: F401, PLC0415 - the same
     except Exception as error:  # noqa: BLE001 - it is raised as soon as it counts
@@ -203,20 +201,3 @@ def _import_prometheus() -> None:
     finally:
         for name in absent:
             del sys.modules[name]
-
-
-def _spare_models() -> None:
-    """Lets lightkube be imported without its models of all kinds that Kubernetes has.
-
-    The client here needs its configuration and credentials only, which are modules of their own;
-    what the package imports beside them would cost 2.4 MiB.
-    """
-    found = importlib.util.find_spec("lightkube")
-    if found is None or found.submodule_search_locations is None or "lightkube" in sys.modules:
-        return
-    package = types.ModuleType("lightkube")
-    package.__path__ = list(found.submodule_search_locations)
-    package.__spec__ = found
-    models = types.ModuleType("lightkube.core.internal_models")
-    models.__dict__["meta_v1"] = None  # what its exceptions import, for what isn't used here
-    sys.modules |= {each.__name__: each for each in (package, models)}
