@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     os.chdir(REPOSITORY)
     try:
         if os.environ.get("SIMULATOR") == "1":
-            with simulated() as environment:
-                os.environ.update(environment)
+            with simulated() as simulator:
+                os.environ.update(simulator.environment())
                 return run(more)
         return run(more)
     except settings.WrongSetting as error:

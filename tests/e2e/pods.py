@@ -23,6 +23,7 @@ SIMULATED = "simulator.accelbind.dev/containers"
 DEFAULT_IMAGE = "busybox:1.37"
 SAMPLES = MANIFESTS / "samples"
 ADMISSION_SECONDS = 60.0
+SCHEDULER_SECONDS = 30.0
 PULLING = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 SHOW = """\
@@ -226,7 +227,7 @@ class Pods:
         until(look, seconds=self.patience, what=f'pod {name} to say "{words}"')
 
     def _see_to_scheduling(self, name: str) -> None:
-        """Binds a pod that no scheduler has looked at: some clusters for tests have none."""
+        """Binds a pod that no scheduler has looked at: small clusters for tests may have none."""
 
         def look() -> bool:
             pod = self.get(name)
@@ -236,9 +237,11 @@ class Pods:
             return True
 
         try:
-            until(look, seconds=min(30, self.patience), what="a scheduler")
+            seconds = SCHEDULER_SECONDS if self.cluster.has_scheduler else 0
+            until(look, seconds=seconds, what="a scheduler")
         except pytest.fail.Exception:
-            self.cluster.notes.append(f"no scheduler has looked at pod {name}: the suite bound it")
+            self.cluster.has_scheduler = False
+            self.cluster.notes.append("no scheduler runs here: the suite bound its pods by itself")
             target = {"apiVersion": "v1", "kind": "Node", "name": self.cluster.node}
             binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
             binding["metadata"] = {"name": name, "namespace": self.namespace}

@@ -44,10 +44,12 @@ class Simulator:
 
 
 @contextlib.contextmanager
-def simulator(folder: Path) -> Iterator[Simulator]:
-    """Starts API server and kubelet in a folder, whose path is short for the sockets in it."""
+def simulated() -> Iterator[Simulator]:
+    """Starts API server and kubelet in a temporary folder, and ends them."""
+    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))  # short, for the sockets in it
     api, ready = folder / "api", folder / "kubelet.ready"
     with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
         server = Process(
             python_module("simulator.apiserver", "--dir", api, "--ports-file", folder / "ports"),
             folder=folder,
@@ -67,17 +69,6 @@ def simulator(folder: Path) -> Iterator[Simulator]:
         stack.callback(kubelet.kill)
         eventually(lambda: ready.exists() and json.loads(ready.read_text()), timeout=START_SECONDS)
         yield Simulator(folder, kubelet)
-
-
-@contextlib.contextmanager
-def simulated() -> Iterator[dict[str, str]]:
-    """A simulator in a temporary folder; gives the settings for it."""
-    folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
-    try:
-        with simulator(folder) as made:
-            yield made.environment()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _may_make_devices(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 from services.domain.names import DOMAIN
 from tests.e2e.hosts import Hosts, hang_up
 from tests.e2e.pods import Pods, simple
-from tests.e2e.waiting import holds, until
 
 NLB0_NAME = f"{DOMAIN}/arria10-nlb0"
 
@@ -22,14 +21,3 @@ def test_only_pods_with_an_fpga_are_refused_while_the_webhook_is_away(
     finally:
         hosts.start_webhook()
     pods.admitted(asking)
-
-
-def test_a_webhook_that_is_replaced_answers_all_that_are_under_way(
-    pods: Pods, hosts: Hosts
-) -> None:
-    """SIGTERM, as a rollout does: who has a connection gets an answer."""
-    asking = simple("asking", {NLB0_NAME: 1})
-    pods.admitted(asking)
-    assert hosts.running["webhook"].terminate(30) == 0
-    hosts.start_webhook()
-    until(lambda: holds(bool(pods.try_out(asking)), ""), seconds=30, what="the webhook")

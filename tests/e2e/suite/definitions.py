@@ -10,7 +10,7 @@ from tests.e2e.api import Json, Place, Refused
 from tests.e2e.cluster import Cluster
 from tests.e2e.pods import Pods
 from tests.e2e.suite.conftest import mapping
-from tests.e2e.waiting import holds, until
+from tests.e2e.waiting import NotYet, holds, until
 
 FUNCTIONS = "AcceleratorFunction"
 
@@ -20,20 +20,14 @@ def functions_of(pods: Pods) -> Place:
 
 
 def test_what_a_mapping_stands_for_is_noted(cluster: Cluster, pods: Pods) -> None:
-    def look() -> None:
-        found = cluster.api.get(functions_of(pods), "arria10-nlb0")["metadata"]
-        noted = found.get("annotations", {}).get("accelbind.dev/resource", "")
-        holds(noted.startswith("af-ce4.d84."), f"annotations {found.get('annotations')}")
+    item = mapping("noted", pods.namespace, A10_INTERFACE, NLB0, "af")
 
-    # The first ones may have been made before the API server knew the webhook; noting is optional.
-    place, name = functions_of(pods), "noted"
-    cluster.api.create(mapping(name, pods.namespace, A10_INTERFACE, NLB0, "af"))
-    try:
-        found = cluster.api.get(place, name)["metadata"].get("annotations", {})
-        assert found["accelbind.dev/resource"].startswith("af-ce4.d84.")
-        until(look, seconds=1, what="the note on the first mapping")
-    finally:
-        cluster.api.delete(place, name)
+    def look() -> None:
+        annotations = cluster.api.create(item, dry_run=True)["metadata"].get("annotations", {})
+        noted = annotations.get("accelbind.dev/resource", "")
+        holds(noted.startswith("af-ce4.d84."), f"annotations {annotations}")
+
+    until(look, seconds=60, what="the note on a new mapping")
 
 
 @pytest.mark.parametrize(
@@ -62,10 +56,17 @@ def test_a_mapping_that_no_pod_could_use_is_refused(  # noqa: PLR0917 - a table,
 
 
 def test_a_name_that_the_other_kind_has_is_refused(cluster: Cluster, pods: Pods) -> None:
-    with pytest.raises(Refused) as caught:
-        cluster.api.create(mapping("arria10", pods.namespace, A10_INTERFACE, NLB0, "af"))
-    assert "FpgaRegion" in caught.value.text
-    assert cluster.api.find(functions_of(pods), "arria10") is None
+    item = mapping("arria10", pods.namespace, A10_INTERFACE, NLB0, "af")
+
+    def look() -> str:
+        try:
+            cluster.api.create(item, dry_run=True)
+        except Refused as error:
+            return error.text
+        raise NotYet("it is accepted")
+
+    text = until(look, seconds=60, what="a refusal of the mapping")
+    assert "FpgaRegion" in text
 
 
 def test_a_mapping_can_be_changed_and_counts_as_it_is_then(

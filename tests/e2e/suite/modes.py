@@ -38,9 +38,7 @@ def test_a_region_that_has_the_function_keeps_it(pods: Pods, hosts: Hosts) -> No
     assert hosts.functions() == [NLB0] * CARDS
 
 
-def test_a_function_without_a_bitstream_is_told_of_and_starts_once_there_is_one(
-    pods: Pods, hosts: Hosts
-) -> None:
+def test_a_function_is_programmed_once_its_bitstream_is_there(pods: Pods, hosts: Hosts) -> None:
     hosts.serve("region")
     name = pods.start(simple("programmed", {PROGRAMMED: 1}))
     pods.until_waiting(name, "no bitstream for AFU")

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from services.domain.names import DOMAIN
 from tests.e2e.cluster import Cluster
 from tests.e2e.hosts import CARDS, FUNCTION, Hosts
 from tests.e2e.pods import STAY, Pods, limits_of, pod_of, sample_pods, simple
@@ -42,8 +41,10 @@ def test_a_container_gets_as_many_as_it_asks_for(
 
 
 def test_nobody_else_gets_a_device_until_it_is_given_back(
-    pods: Pods, function: str, suite: Hosts | None
+    cluster: Cluster, pods: Pods, function: str, suite: Hosts | None
 ) -> None:
+    if not cluster.has_scheduler:
+        pytest.skip("no scheduler runs here")
     if suite is None:
         pytest.skip("what is deployed may have its devices in use: HOST_PROCESSES=1 tries this")
     holder = pods.start(simple("holder", {function: CARDS}, STAY))
@@ -97,10 +98,11 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
     replicas = item["spec"]["replicas"]
     labels = item["spec"]["template"]["metadata"]["labels"]
     pods.admitted(pod_of(item, "of-a-deployment"))
-    if cluster.api.serves("apps/v1", "deployments"):
+    deployed = cluster.has_controllers and cluster.api.serves("apps/v1", "deployments")
+    if deployed:
         pods.create(item)
     else:
-        cluster.notes.append("no Deployments are served here: pods of the template stood for them")
+        cluster.notes.append("nobody serves Deployments here: pods of its template stood for it")
         for number in range(replicas):
             pods.create(pod_of(item, f"loopback-{number}"))
 
@@ -113,11 +115,6 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
     for name in names:
         assert pods.begun(name)["spec"]["nodeName"] == cluster.node
         assert resource_of(pods, name) == FUNCTION
-    if cluster.api.serves("apps/v1", "deployments"):
+    if deployed:
         cluster.remove(pods.deployments, item["metadata"]["name"])
     pods.remove(*names)
-
-
-def test_the_node_offers_what_it_has(cluster: Cluster, function: str) -> None:
-    found = cluster.allocatable()
-    assert found, f"of {DOMAIN} or units, for {function}"

@@ -1,0 +1,139 @@
+"""The end-to-end suite against the simulator, as `make e2e` would run it."""
+
+import asyncio
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.cards import NLB3, CardSpec, Rack
+from tests.accelbind.doctor_cluster import Answers, answering, first_of, items
+from tests.accelbind.doctor_cluster import one as at
+from tests.e2e.api import Api, Place
+from tests.e2e.cluster import offered
+from tests.e2e.simulator import NODE, Simulator, simulated
+from tests.manifests.rendering import NAMESPACE, one, rendered
+from tests.manifests.test_cluster import WEBHOOK, begin, certs, cluster, webhook
+from tests.support import Process, Processes, eventually_async, python_module
+
+pytestmark = pytest.mark.timeout(300)
+
+LOOKED_AT = (
+    Place("v1", "Namespace"),
+    Place("v1", "Pod"),
+    Place("v1", "Secret"),
+    Place("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+    Place("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+    Place("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+)
+
+
+@pytest.fixture(scope="module")
+def stands_in() -> Iterator[Simulator]:
+    with simulated() as made:
+        yield made
+
+
+def seen(stands_in: Simulator) -> dict[str, Any]:
+    """What a run could leave: in the API, on the node, among files."""
+    with Api(stands_in.kubeconfig) as api:
+        found: dict[str, Any] = {
+            place.kind: [item["metadata"]["name"] for item in api.list(place)]
+            for place in LOOKED_AT
+        }
+        found["offered"] = offered(api.get(Place("v1", "Node"), NODE))
+    root, sockets = stands_in.folder / "r", stands_in.folder / "k" / "device-plugins"
+    found["cards"] = sorted(root.iterdir()) if root.exists() else []
+    found["sockets"] = sorted(sockets.glob("accelbind*"))
+    return found
+
+
+def run(processes: Processes, stands_in: Simulator, *arguments: str, **env: str) -> Process:
+    return processes.start(
+        python_module("tests.e2e", *arguments), env=stands_in.environment() | env, name="e2e"
+    )
+
+
+def test_the_suite_passes_twice_in_a_row_and_leaves_nothing(
+    stands_in: Simulator, processes: Processes
+) -> None:
+    before = seen(stands_in)
+    for _ in range(2):
+        process = run(processes, stands_in)
+        assert process.wait(200) == 0, process.transcript()
+        assert re.search(r"=+ \d+ passed in ", process.stdout), "and none skipped"
+        assert seen(stands_in) == before
+
+
+def test_an_interrupted_run_leaves_nothing(stands_in: Simulator, processes: Processes) -> None:
+    before = seen(stands_in)
+    process = run(processes, stands_in, "-k", "gets_one_device or modes")
+    process.wait_for_output("gets_one_device", timeout=120)
+    process.popen.send_signal(signal.SIGINT)
+    process.popen.send_signal(signal.SIGTERM)  # who is impatient breaks nothing off
+    assert process.wait(120) == 2, process.transcript()
+    assert seen(stands_in) == before
+
+
+def test_without_a_cluster_it_says_what_to_do(processes: Processes) -> None:
+    process = processes.start(python_module("tests.e2e"))
+    assert process.wait(60) == 2
+    assert process.stderr.startswith("error: no cluster is named: make e2e KUBECONFIG=FILE")
+    assert "SIMULATOR=1" in process.stderr
+
+
+def test_it_says_so_where_nothing_is_deployed(stands_in: Simulator, processes: Processes) -> None:
+    process = run(processes, stands_in, HOST_PROCESSES="0", ROOT="")
+    assert process.wait(60) == 2
+    assert "accelbind isn't deployed here" in process.stdout
+
+
+def the_service(address: str) -> Answers:
+    """The webhook's Service and what is behind it, of which the doctor asks."""
+    service = one(rendered("base"), "Service", "accelbind-webhook")
+    host, _, port = address.partition(":")
+    names = [{"name": each["name"], "port": int(port)} for each in service["spec"]["ports"]]
+    behind = {"ports": names, "endpoints": [{"addresses": [host]}]}
+    within = f"namespaces/{NAMESPACE}"
+    return first_of(
+        at(f"/api/v1/{within}/services/accelbind-webhook", service),
+        items(f"/apis/discovery.k8s.io/v1/{within}/endpointslices", behind),
+    )
+
+
+@pytest.mark.anyio
+async def test_what_is_deployed_is_tried_as_well(
+    short_dir: Path, tmp_path: Path, processes: Processes
+) -> None:
+    """The manifests' objects, with processes in the place of their pods."""
+    Rack(short_dir / "root").add_card(CardSpec(afu_ids=(NLB3,)))
+    ready = short_dir / "ready"
+    async with cluster(tmp_path) as (api, services):
+        for item in rendered("crd"):
+            api.put(item)
+        kubelet = ("--dir", short_dir / "k", "--node-name", "n1", "--ready-file", ready)
+        kubeconfig = ("--kubeconfig", api.kubeconfig_path)
+        processes.start(python_module("simulator.kubelet", *kubelet, *kubeconfig), name="kubelet")
+        begin(processes, short_dir, api)
+        certs(processes, api, tmp_path)
+        await webhook(processes, api, tmp_path, services)
+        await eventually_async(
+            lambda: offered(api.get("Node", "n1", "") or {}), timeout=60, what="a node's offer"
+        )
+        before = [each["metadata"]["name"] for each in api.objects("Namespace")]
+        with answering(api, the_service(services[WEBHOOK])):
+            process = processes.start(
+                python_module("tests.e2e"),
+                env={"KUBECONFIG": str(api.kubeconfig_path), "PATIENCE": "60"},
+                name="e2e",
+            )
+            assert await asyncio.to_thread(process.wait, 200) == 0, process.transcript()
+        assert "test_a_container_gets_one_device_and_its_address PASSED" in process.stdout
+        assert "doesn't offer the samples' function" in process.stdout, (
+            "what can't be tried is told"
+        )
+        assert "HOST_PROCESSES=1 tries this" in process.stdout
+        assert [each["metadata"]["name"] for each in api.objects("Namespace")] == before
