@@ -16,6 +16,7 @@ from accelbind.certs_run import (
     TlsSecret,
 )
 from accelbind.printing import Format, Output, print_json, print_table
+from accelbind.process_flags import given
 
 if TYPE_CHECKING:
     from certs.contents import Contents
@@ -42,10 +43,7 @@ def settings_of(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any
     from services.runtime.settings import load  # noqa: PLC0415 - the same
 
     logging.configure("warning")  # what is done is printed, and what is odd goes to stderr
-    given = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in flags.items()
-    }
-    return load(CertsSettings, {key: value for key, value in given.items() if value != ()})
+    return load(CertsSettings, given(flags))
 
 
 def contents_of(directory: Path | None, settings: "CertsSettings") -> "Contents":

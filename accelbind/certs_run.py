@@ -5,6 +5,15 @@ from typing import Annotated
 
 import typer
 
+from accelbind.process_flags import (
+    ConfigFile,
+    LogFormat,
+    LogLevel,
+    PortsFile,
+    PrintConfig,
+    given,
+)
+
 Kubeconfig = Annotated[
     Path | None,
     typer.Option(
@@ -98,30 +107,11 @@ def run(
             metavar="PORT", help="For metrics and probes, plain HTTP; 0 = any. (default: 9103)"
         ),
     ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL", help="debug, info, warning or error. (default: info)"),
-    ] = None,
-    log_format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT", help="json, console, or auto: console on a terminal. (default: auto)"
-        ),
-    ] = None,
-    ports_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the ports in use into this file, as JSON.", readable=False
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.", readable=False),
-    ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Show what counts and where it is from, and exit."),
-    ] = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    ports_file: PortsFile = None,
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
 ) -> None:
     """Keep a cluster's certificates: issue, renew, change the CA, put the bundle in.
 
@@ -136,28 +126,10 @@ def run(
       accelbind certs run
       accelbind certs run --kubeconfig k.yaml -n accelbind-system --print-config
     """
+    flags = given(locals())
     from certs.settings import CertsSettings  # noqa: PLC0415 - only when it runs
     from services.runtime.settings import load, render  # noqa: PLC0415 - the same
 
-    flags = {
-        "namespace": namespace,
-        "service": service,
-        "name": tuple(name) if name else None,
-        "ca_secret": ca_secret,
-        "tls_secret": tls_secret,
-        "webhook_config": tuple(webhook_config) if webhook_config else None,
-        "lifetime": lifetime,
-        "ca_lifetime": ca_lifetime,
-        "settle": settle,
-        "overlap": overlap,
-        "interval": interval,
-        "kubeconfig": kubeconfig,
-        "host": host,
-        "metrics_port": metrics_port,
-        "log_level": log_level,
-        "log_format": log_format,
-        "ports_file": ports_file,
-    }
     settings = load(CertsSettings, flags, config)
     if print_config:
         typer.echo(render(settings), nl=False)

@@ -5,6 +5,15 @@ from typing import Annotated
 
 import typer
 
+from accelbind.process_flags import (
+    ConfigFile,
+    LogFormat,
+    LogLevel,
+    PortsFile,
+    PrintConfig,
+    given,
+)
+
 
 def webhook(
     *,
@@ -97,30 +106,11 @@ def webhook(
             help="How long new connections are still taken after SIGTERM. (default: 1)",
         ),
     ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL", help="debug, info, warning or error. (default: info)"),
-    ] = None,
-    log_format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT", help="json, console, or auto: console on a terminal. (default: auto)"
-        ),
-    ] = None,
-    ports_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the ports in use into this file, as JSON.", readable=False
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Settings as YAML, by the flags' names.", readable=False),
-    ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Show what counts and where it is from, and exit."),
-    ] = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    ports_file: PortsFile = None,
+    config: ConfigFile = None,
+    print_config: PrintConfig = False,
 ) -> None:
     """Serve the admission webhook over TLS.
 
@@ -135,28 +125,10 @@ def webhook(
       accelbind webhook --tls-cert tls.crt --tls-key tls.key --kubeconfig k.yaml
       ACCELBIND_MAX_UNITS=8 accelbind webhook --config webhook.yaml --print-config
     """
+    flags = given(locals())
     from services.runtime.settings import load, render  # noqa: PLC0415 - only when it runs
     from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
 
-    flags = {
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-        "client_ca": client_ca,
-        "client_name": tuple(client_name) if client_name else None,
-        "mappings": mappings,
-        "kubeconfig": kubeconfig,
-        "max_staleness": max_staleness,
-        "host": host,
-        "port": port,
-        "metrics_port": metrics_port,
-        "max_units": max_units,
-        "domain": tuple(domain) if domain else None,
-        "max_body": max_body,
-        "drain_seconds": drain_seconds,
-        "log_level": log_level,
-        "log_format": log_format,
-        "ports_file": ports_file,
-    }
     settings = load(WebhookSettings, flags, config)
     if print_config:
         typer.echo(render(settings), nl=False)
