@@ -135,6 +135,7 @@ def _prepare() -> Exception | None:
         _spare_the_heap()
         _import_structlog()
         _import_prometheus()
+        _name_httpx()
         import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
         import services.runtime.logging  # noqa: F401, PLC0415 - the same
     except Exception as error:  # noqa: BLE001 - it is raised as soon as it counts
@@ -201,3 +202,14 @@ def _import_prometheus() -> None:
     finally:
         for name in absent:
             del sys.modules[name]
+
+
+def _name_httpx() -> None:
+    """Tells httpx2 which version it is, which it would otherwise read from what pip has noted.
+
+    It only goes into a header that the client here sets itself; the libraries to read it with would
+    cost 1 MiB, where there is an API server.
+    """
+    known = types.ModuleType("httpx2.__version__")
+    known.__dict__.update(__title__="httpx2", __description__="", __version__="")
+    sys.modules.setdefault(known.__name__, known)
