@@ -17,17 +17,16 @@ RUN python3 -m venv /build/tools && python3 -m venv --without-pip /opt/accelbind
 COPY requirements.lock requirements-dev.lock ./
 COPY image/pick_lock.py image/
 RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install \
-        --only-binary :all: --require-hashes --requirement requirements.lock
+        --no-compile --only-binary :all: --require-hashes --requirement requirements.lock
 RUN python3 image/pick_lock.py requirements-dev.lock hatchling >build.lock \
     && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
         --requirement build.lock
 COPY . .
 RUN /build/tools/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir wheels . \
-    && /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install --no-deps \
-        wheels/*.whl \
-    && find /opt/accelbind -name __pycache__ -prune -exec rm -rf {} + \
+    && /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install --no-compile \
+        --no-deps wheels/*.whl \
     && find /opt/accelbind/bin ! -type d ! -name 'accelbind*' ! -name 'python*' -delete \
-    && /opt/accelbind/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+    && /opt/accelbind/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         /opt/accelbind/lib \
     && install -D -m 0444 image/health.py /opt/accelbind/share/health.py \
     && /opt/accelbind/bin/python image/sbom.py requirements.lock \

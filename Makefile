@@ -34,7 +34,8 @@ e2e: setup ## Test a cluster: KUBECONFIG=FILE [HOST_PROCESSES=1], or SIMULATOR=1
 	@$(PYTHON_IN_VENV) -m tests.e2e $(if $(HELP),--help)
 
 test-compose: setup ## Build the images and run docker-compose.yml with a Docker engine (root, minutes)
-	@$(PYTHON_IN_VENV) -m pytest -s tests/compose/with_docker.py $(PYTEST_ARGS)
+	@REQUIRE_ALL=1 PATH="$$PATH:/usr/sbin:/sbin" $(PYTHON_IN_VENV) -m pytest -s \
+		tests/compose/with_docker.py $(PYTEST_ARGS)
 
 lint: setup ## Check style, types and layers
 	@$(PYTHON_IN_VENV) -m ruff check

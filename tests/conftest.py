@@ -12,7 +12,7 @@ import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
-from tests.support import SHARED_IS_ABSENT, Processes, eventually
+from tests.support import ENGINES_ARE_FORBIDDEN, SHARED_IS_ABSENT, Processes, eventually
 
 # How long an example takes says something of the machine, and nothing of the code.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,8 +28,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+OF_THE_MACHINE = (SHARED_IS_ABSENT, ENGINES_ARE_FORBIDDEN)
+"""What no installation mends."""
+
+
 def _must_not_skip(reason: str) -> bool:
-    return os.environ.get("REQUIRE_ALL") == "1" and SHARED_IS_ABSENT not in reason
+    told = any(each in reason for each in OF_THE_MACHINE)
+    return os.environ.get("REQUIRE_ALL") == "1" and not told
 
 
 def _reason_of(longrepr: object) -> str:
@@ -69,6 +74,12 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Notes a line (a figure measured, a seed) that stands at the end of the run."""
     lines = request.config.stash.setdefault(FIGURES, [])
     return lambda line: lines.append(f"{request.node.name}: {line}")
+
+
+@pytest.fixture(scope="module")
+def figure_of_module(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """The same, of what a module's tests share."""
+    return request.config.stash.setdefault(FIGURES, []).append
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -25,6 +25,7 @@ import pytest
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
+ENGINES_ARE_FORBIDDEN = "this machine lets nobody start a Docker engine"
 NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
 
 

@@ -1,6 +1,7 @@
 """A Docker engine of a test's own, and a base image made of Debian's packages alone."""
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -19,11 +20,20 @@ PACKAGES = "python3,python3-venv,ca-certificates"
 TRUST = Path("etc/ssl/certs/ca-certificates.crt")
 USUAL = "unix:///var/run/docker.sock"
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
+CGROUPS = Path("/sys/fs/cgroup")
+IN_RUN = tuple(map(Path, ("/run/docker/plugins", "/run/docker", "/run/containerd/s")))
 EMPTY = """*{table}
 :INPUT ACCEPT [0:0]
 :OUTPUT ACCEPT [0:0]
 {more}COMMIT
 """
+TABLES = {
+    "filter": ":FORWARD ACCEPT [0:0]\n",
+    "nat": ":PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n",
+}
+
+NEEDED = {"cap_sys_admin": 21, "cap_net_admin": 12}
+"""Capabilities without which no engine starts, by their numbers (linux/capability.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +43,17 @@ class Engine:
     Args:
         host: DOCKER_HOST.
         folder: for whatever a test needs beside it.
+        own: whether it ends with the test, and all that is in it.
     """
 
     host: str
     folder: Path
+    own: bool = False
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Ours, for its clients."""
-        return {**os.environ, "DOCKER_HOST": self.host, "DOCKER_BUILDKIT": "0"}
+        """Ours, for its clients; BuildKit is used where somebody asks for it."""
+        return {"DOCKER_BUILDKIT": "0", **os.environ, "DOCKER_HOST": self.host}
 
     def run(self, *command: str | Path, seconds: float = 120, code: int | None = 0) -> str:
         """Runs a command for it; fails where its exit code isn't `code`.
@@ -66,27 +78,73 @@ class Engine:
         return done.stdout
 
 
+def usual(folder: Path) -> Engine | None:
+    """The engine that DOCKER_HOST names, or the one at the usual place if it answers."""
+    found = Engine(os.environ.get("DOCKER_HOST", USUAL), folder)
+    return found if "DOCKER_HOST" in os.environ or _answers(found) else None
+
+
+@functools.cache
+def composes() -> Mapping[str, tuple[str, ...]]:
+    """Version → command of each compose that is installed: 1.29 and v2 may both be."""
+    found: dict[str, tuple[str, ...]] = {}
+    for command in (("docker-compose",), ("docker", "compose")):
+        if shutil.which(command[0]):
+            asked = [*command, "version", "--short"]
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                found.setdefault(done.stdout.strip().removeprefix("v"), command)
+    return found
+
+
+def unmet(*, running: bool) -> str:
+    """What keeps this machine from running the tests, and what to do; empty if nothing does.
+
+    Args:
+        running: whether there is an engine, so that none needs to be started.
+    """
+    of_package = {"docker": "docker.io"}
+    if not os.environ.get("BASE"):
+        of_package["debootstrap"] = "debootstrap"
+    if not running:
+        of_package |= {
+            "dockerd": "docker.io",
+            "iptables-save": "iptables",
+            "ip": "iproute2",
+            "setpriv": "util-linux",
+        }
+    missing = {package for tool, package in of_package.items() if shutil.which(tool) is None}
+    if not composes():
+        missing.add("docker-compose")
+    said = []
+    if missing:
+        said.append(f"these Debian packages are missing: {' '.join(sorted(missing))}")
+    if os.geteuid() != 0 and not (running and os.environ.get("BASE")):
+        said.append(
+            "root alone may start a Docker engine and make the images' base; with an engine that"
+            " runs already (DOCKER_HOST) and an image of Debian or Ubuntu that has Python"
+            " (BASE=python:3.11-slim-bookworm) no root is needed"
+        )
+    return "; ".join(said)
+
+
+def forbidden(status: str) -> str:
+    """Why even root may start no engine here, of the text of /proc/self/status; empty if it may."""
+    told = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    held = int(told.split()[1], 16)
+    return ", ".join(name for name, number in NEEDED.items() if not held >> number & 1)
+
+
 @contextlib.contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
-    """The engine that DOCKER_HOST names, or the usual one, or one that ends with the test."""
-    require("docker")
-    usual = Engine(os.environ.get("DOCKER_HOST", USUAL), folder)
-    if "DOCKER_HOST" in os.environ or _answers(usual):
-        yield usual
+    """The engine that runs already, or one that ends with the test."""
+    if there := usual(folder):
+        yield there
         return
-    dockerd = require("dockerd")
-    if os.geteuid() != 0:
-        pytest.skip("a Docker engine is started by root only; DOCKER_HOST names one that runs")
-    made = Engine(f"unix://{folder}/engine.sock", folder)
-    with _network_as_it_was(), (folder / "engine.log").open("wb") as log:
+    made = Engine(f"unix://{folder}/engine.sock", folder, own=True)
+    with _machine_as_it_was(folder.name), (folder / "engine.log").open("wb") as log:
         process = subprocess.Popen(
-            [
-                dockerd,
-                f"--host={made.host}",
-                f"--data-root={folder}/data",
-                f"--exec-root={folder}/run",
-                f"--pidfile={folder}/engine.pid",
-            ],
+            _starting(made),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -96,16 +154,31 @@ def engine(folder: Path) -> Iterator[Engine]:
             _await(made, process)
             yield made
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-            _unmount_below(folder)
+            _end(process)
 
 
-def _unmount_below(folder: Path) -> None:
-    """Takes away what an engine leaves mounted: its name for the host's network, among others."""
-    points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for point in sorted((each for each in points if each.startswith(f"{folder}/")), reverse=True):
-        subprocess.run([require("umount"), "--lazy", point], check=True)
+def _starting(made: Engine) -> list[str]:
+    """Its command line: whatever becomes of us, its processes and mounts end with it."""
+    return [
+        *(require("setpriv"), "--pdeathsig=KILL", require("unshare")),
+        *("--mount", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"),
+        *(require("dockerd"), f"--host={made.host}", f"--pidfile={made.folder}/engine.pid"),
+        *(f"--data-root={made.folder}/data", f"--exec-root={made.folder}/run"),
+        *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{made.folder.name}"),
+    ]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the engine itself, which is the one child of what was started, and waits for both."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    with contextlib.suppress(OSError):
+        for child in children.read_text().split():
+            os.kill(int(child), signal.SIGTERM)
+    try:
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _await(made: Engine, process: subprocess.Popen[bytes]) -> None:
@@ -119,43 +192,75 @@ def _await(made: Engine, process: subprocess.Popen[bytes]) -> None:
 
 
 def _answers(made: Engine) -> bool:
-    return made.run("docker", "version", "--format", "{{.Server.Version}}", code=None)[:1].isdigit()
+    asked = ("docker", "version", "--format", "{{.Server.Version}}")
+    return shutil.which("docker") is not None and made.run(*asked, code=None)[:1].isdigit()
 
 
 @contextlib.contextmanager
-def _network_as_it_was() -> Iterator[None]:
-    """Takes back what an engine leaves of its own accord: rules, a bridge, forwarding."""
-    save, restore, ip = require("iptables-save"), require("iptables-restore"), require("ip")
-    forwarding = FORWARD.read_text()
-    before = subprocess.run([save], capture_output=True, text=True, check=True).stdout
+def _machine_as_it_was(cgroup: str) -> Iterator[None]:
+    """Takes back what an engine leaves of its own accord: rules, a bridge, forwarding, folders."""
+    filters = [each for each in ("iptables", "ip6tables") if shutil.which(f"{each}-save")]
+    before = {each: _rules(each) for each in filters}
+    forwarding, there = FORWARD.read_text(), {each for each in IN_RUN if each.exists()}
     try:
         yield
     finally:
-        rules = before
-        for table, more in (
-            ("filter", ":FORWARD ACCEPT [0:0]\n"),
-            ("nat", ":PREROUTING ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n"),
-        ):
-            if f"*{table}" not in rules:
-                rules += EMPTY.format(table=table, more=more)
-        subprocess.run([restore], input=rules, text=True, check=True)
-        subprocess.run([ip, "link", "delete", "docker0"], capture_output=True, check=False)
+        for each, rules in before.items():
+            _restore(each, rules)
+        subprocess.run(
+            [require("ip"), "link", "delete", "docker0"], capture_output=True, check=False
+        )
         FORWARD.write_text(forwarding)
+        for folder in [each for each in IN_RUN if each not in there]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        for folder in {*CGROUPS.glob(cgroup), *CGROUPS.glob(f"*/{cgroup}")}:
+            for below in sorted(folder.rglob("*/"), reverse=True):
+                below.rmdir()
+            folder.rmdir()
+
+
+def _rules(kind: str) -> str:
+    """The rules that are in force, without the counters."""
+    told = subprocess.run([require(f"{kind}-save")], capture_output=True, text=True, check=True)
+    return "".join(
+        f"{line.partition(' [')[0] + ' [0:0]' if line.startswith(':') else line}\n"
+        for line in told.stdout.splitlines()
+        if not line.startswith("#")
+    )
+
+
+def _restore(kind: str, before: str) -> None:
+    if _rules(kind) == before:
+        return
+    rules = before
+    for table, more in TABLES.items():
+        if f"*{table}" not in rules:
+            rules += EMPTY.format(table=table, more=more)
+    subprocess.run([require(f"{kind}-restore")], input=rules, text=True, check=True)
 
 
 def base_image(made: Engine) -> str:
     """The image that BASE names, or one made of Debian's packages, which trusts whom we trust."""
     if given := os.environ.get("BASE"):
         return given
-    debootstrap, root = require("debootstrap"), made.folder / "base"
-    made.run(*(debootstrap, "--variant=minbase", f"--include={PACKAGES}", SUITE, root), seconds=400)
-    for archive in (root / "var/cache/apt/archives").glob("*.deb"):
-        archive.unlink()
+    archive = Path(os.environ.get("BASE_ARCHIVE") or made.folder / "base.tar")
+    if not archive.exists():
+        _debootstrap(made, archive)
+    made.run("docker", "import", archive, BASE)
+    return BASE
+
+
+def _debootstrap(made: Engine, archive: Path) -> None:
+    root = made.folder / "base"
+    made.run(
+        *("env", "DPKG_FORCE=unsafe-io"),  # if the machine goes down, so does this folder
+        *(require("debootstrap"), "--variant=minbase", f"--include={PACKAGES}", SUITE, root),
+        seconds=600,
+    )
+    for package in (root / "var/cache/apt/archives").glob("*.deb"):
+        package.unlink()
     if (Path("/") / TRUST).exists():
         shutil.copyfile(Path("/") / TRUST, root / TRUST)
-    archive = made.folder / "base.tar"
     made.run("tar", "-C", root, "-cf", archive, ".")
-    made.run("docker", "import", archive, BASE)
-    shutil.rmtree(root)
-    archive.unlink()
-    return BASE
+    made.run("rm", "-rf", root)

@@ -1,23 +1,26 @@
 """The images and the compose file with a real Docker engine: `make test-compose` runs this.
 
-It is no part of `make test`: it takes minutes, root and Debian's packages docker.io, docker-compose
-and debootstrap. DOCKER_HOST names an engine that runs already, BASE an image that can be pulled.
+It is no part of `make test`: it takes minutes, and what it needs it says. DOCKER_HOST names an
+engine that runs already; BASE an image that is there or can be pulled, in the place of one made of
+Debian's packages; BASE_ARCHIVE a file that keeps the latter for the next time.
 """
 
 import json
 import re
-import shutil
+import shlex
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.compose.engine import Engine, base_image, engine
-from tests.support import eventually
+from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
+from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
+from tests.test_readme import commands
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,27 +45,55 @@ RUNNING = {
 @pytest.fixture(scope="module")
 def docker() -> Iterator[Engine]:
     folder = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp"))
-    with engine(folder) as made:
-        yield made
-    shutil.rmtree(folder)
+    try:
+        running = usual(folder) is not None
+        if problem := unmet(running=running):
+            pytest.exit(f"make test-compose can't run: {problem}", returncode=1)
+        lacking = forbidden(Path("/proc/self/status").read_text())
+        if lacking and not running:
+            pytest.skip(f"{ENGINES_ARE_FORBIDDEN} (it lacks {lacking})")
+        with engine(folder) as made:
+            yield made
+    finally:
+        subprocess.run([require("rm"), "-rf", folder], check=True)
 
 
 @pytest.fixture(scope="module")
-def base(docker: Engine) -> str:
-    return base_image(docker)
+def base(docker: Engine, figure_of_module: Callable[[str], None]) -> Iterator[str]:
+    driver = docker.run("docker", "info", "--format", "{{.Driver}}, Docker {{.ServerVersion}}")
+    figure_of_module(f"the engine: {driver.strip()}")
+    began = time.monotonic()
+    made = base_image(docker)
+    figure_of_module(f"the base: {time.monotonic() - began:.0f} s")
+    yield made
+    if made == BASE and not docker.own:
+        docker.run("docker", "image", "rm", made)
 
 
 @pytest.fixture(scope="module")
-def images(docker: Engine, base: str) -> dict[str, str]:
+def images(
+    docker: Engine, base: str, figure_of_module: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
     """Target → the image that was built of it."""
     built = {target: f"accelbind-{target}:{TAG}" for target in TARGETS}
-    for target, image in built.items():
-        docker.run(
-            *("docker", "build", "--network=host", "--build-arg", f"BASE={base}"),
-            *("--build-arg", "VERSION=1.2.3", "--target", target, "--tag", image, "."),
-            seconds=600,
-        )
-    return built
+
+    def build(*targets: str) -> None:
+        for target in targets:
+            docker.run(
+                *("docker", "build", "--network=host", "--build-arg", f"BASE={base}"),
+                *("--build-arg", "VERSION=1.2.3", "--target", target, "--tag", built[target], "."),
+                seconds=600,
+            )
+
+    began = time.monotonic()
+    build("plugin")
+    with ThreadPoolExecutor(2) as pool:  # what they are made of is there now
+        for done in [pool.submit(build, "hook-installer"), pool.submit(build, "webhook", "certs")]:
+            done.result()
+    figure_of_module(f"the images: {time.monotonic() - began:.0f} s")
+    yield built
+    if not docker.own:
+        docker.run("docker", "image", "rm", *built.values())
 
 
 def inspect(docker: Engine, image: str) -> dict[str, object]:
@@ -146,15 +177,21 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
     assert "stdin holds no state of a container" in done.stderr
 
 
+def typed() -> list[list[str]]:
+    """What README has people type, without `docker compose`."""
+    lines = [shlex.split(line, comments=True) for line in commands("README.md", "bash")]
+    return [words[2:] for words in lines if words[:2] == ["docker", "compose"]]
+
+
 class Suite:
     """The compose file's services, under a name of the test's own."""
 
-    def __init__(self, docker: Engine, base: str) -> None:
+    def __init__(self, docker: Engine, base: str, command: tuple[str, ...]) -> None:
         self._docker = docker
+        self.tag = f"{TAG}-compose"
         self._compose = (
-            *("env", f"ACCELBIND_TAG={TAG}", f"ACCELBIND_BASE={base}"),
-            *(["docker", "compose"] if not shutil.which("docker-compose") else ["docker-compose"]),
-            *("--ansi=never", f"--project-name={PROJECT}"),
+            *("env", f"ACCELBIND_TAG={self.tag}", f"ACCELBIND_BASE={base}"),
+            *(*command, f"--project-name={PROJECT}"),
         )
 
     def compose(self, *command: str, seconds: float = 240, code: int | None = 0) -> str:
@@ -176,49 +213,57 @@ def _state(state: dict[str, Any]) -> str:
     return str(state.get("Health", state)["Status"])
 
 
+@pytest.mark.parametrize("version", composes())
 def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
-    docker: Engine, base: str, images: dict[str, str], figure: Callable[[str], None]
+    docker: Engine, base: str, images: dict[str, str], figure: Callable[[str], None], version: str
 ) -> None:
     assert set(images) == set(TARGETS)
-    suite, began = Suite(docker, base), time.monotonic()
+    suite, began = Suite(docker, base, composes()[version]), time.monotonic()
+    up, again, watch, inside, down = typed()
     try:
-        suite.compose("up", "--no-build", "--detach")
+        suite.compose(*up, "--build", "--detach")
 
         def tried() -> bool:
             assert suite.states().get("try", "").startswith("exited")
             return True
 
-        eventually(tried, timeout=120, interval=0.5, what="the pods to be tried")
+        eventually(tried, timeout=240, interval=0.5, what="the pods to be tried")
         shown = suite.compose("logs", "try")
         assert re.search(r"all \d\d expectations held, everything stays up", shown), shown[-4000:]
         states = suite.states()
         assert {each: states[each] for each in RUNNING} == dict.fromkeys(RUNNING, "healthy")
         assert {states[each] for each in ("cards", "certs", "try")} == {"exited 0"}
         figure(f"up, and the pods through: {time.monotonic() - began:.0f} s")
-        _try_again_while_somebody_watches(suite)
+        assert "expectations held, everything stays up" in suite.compose(*again)
+        assert "intel-fpga-port.0" in suite.compose("exec", "-T", *inside[1:])
+        suite.compose(*watch, "--detach")
+        _see_what_is_watched(suite)
+        _end_quietly(suite)
     finally:
-        suite.compose("--profile=watch", "down", "--volumes", "--timeout=20")
+        suite.compose("--profile=watch", *down, "--timeout=20")
+        if not docker.own:
+            built = (f"accelbind-{target}:{suite.tag}" for target in TARGETS[:3])
+            docker.run("docker", "image", "rm", "--force", *built, code=None)
     for kind in ("container", "volume", "network"):
         every = ("--all",) if kind == "container" else ()
         assert docker.run("docker", kind, "ls", *every, "--quiet", *OURS) == ""
 
 
-def _try_again_while_somebody_watches(suite: Suite) -> None:
-    suite.compose("--profile=watch", "up", "--no-build", "--detach", "watch-af", "watch-region")
-    again = suite.compose("run", "--rm", "try")
-    assert "expectations held, everything stays up" in again
-
+def _see_what_is_watched(suite: Suite) -> None:
     def seen() -> bool:
         told = suite.compose("--profile=watch", "logs", "watch-af", "watch-region")
         assert re.search(r"intel-fpga-port\.\d .*Healthy +default/function", told), told
         assert re.search(r"dfl-fme\.\d .*Healthy +default/region", told), told
         return True
 
-    eventually(seen, timeout=60, interval=0.5, what="the holders in accelbind devices --watch")
-    for service in ("webhook", "plugin-af", "plugin-region", "kubelet-af", "api-server"):
-        said = suite.compose("logs", service)
-        assert "Traceback" not in said, said
-    suite.compose("stop", "--timeout=20")
+    eventually(seen, timeout=120, interval=0.5, what="the holders in accelbind devices --watch")
+
+
+def _end_quietly(suite: Suite) -> None:
+    suite.compose("--profile=watch", "stop", "--timeout=60")
     states = suite.states()
     ended = {each: state for each, state in states.items() if each in RUNNING}
     assert ended == dict.fromkeys(RUNNING, "exited 0")
+    for service in ("webhook", "plugin-af", "plugin-region", "kubelet-af", "api-server"):
+        said = suite.compose("logs", service)
+        assert "Traceback" not in said, said
