@@ -95,11 +95,11 @@ def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
 
 def test_stale_files_of_ours_are_removed_and_no_others(tmp_path: Path) -> None:
     others = ["intel.cdi.k8s.io-fpga.json", "accelbind.json", "accelbind-fpga.yaml", ".accelbind-x"]
-    ours = ["accelbind-old.json", ".accelbind-fpga.json.new"]
+    ours = ["accelbind-old.json", ".accelbind-old.json.new"]
     for name in [*others, *ours, NAME]:
         (tmp_path / name).write_bytes(OLD)
     put = CdiFolder(tmp_path).put({NAME: NEW})
-    assert put == Put((NAME,), (".accelbind-fpga.json.new", "accelbind-old.json"))
+    assert put == Put((NAME,), (".accelbind-old.json.new", "accelbind-old.json"))
     assert names(tmp_path) == sorted([*others, NAME])
 
 
