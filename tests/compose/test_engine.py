@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.compose import engine
-from tests.support import ENGINES_ARE_FORBIDDEN, REPOSITORY
 
 ROOT = "CapInh:\t0000000000000000\nCapEff:\t{:016x}\nCapBnd:\t000001ffffffffff\n"
 ALL = (1 << 41) - 1
