@@ -83,11 +83,11 @@ def test_the_tables_of_the_readme_name_flags_that_exist(command: str) -> None:
 
 
 def test_the_targets_that_are_named_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     named = {
         word
         for file in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
-        for word in re.findall(r"\bmake ([a-z]+)", (REPOSITORY / file).read_text())
+        for word in re.findall(r"\bmake ([a-z0-9]+)", (REPOSITORY / file).read_text())
     }
     assert {"demo", "test", "lint", "bench", "soak"} <= targets
     assert named - targets == set()
