@@ -376,19 +376,22 @@ def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder, "PATIENCE", 0.05)
-    (tmp_path / "a.yaml").write_text(function("one"))
+    watched, beside = tmp_path / "watched", tmp_path / "beside"
+    watched.mkdir()
+    (watched / "a.yaml").write_text(function("one"))
 
     async def churn() -> None:
         for number in range(1_000_000):
-            (tmp_path / "a.yaml").write_text(function("two") + f"# {number}\n")
+            beside.write_text(function("two") + f"# {number}\n")
+            beside.rename(watched / "a.yaml")  # never half written, so that each load shows it
             await asyncio.sleep(0)
 
     async def scenario() -> None:
-        async with following(tmp_path) as source:
+        async with following(watched) as source:
             task = asyncio.create_task(churn())
             await shows(source, ["default/two"])
             task.cancel()
-            (tmp_path / "a.yaml").write_text(function("end"))
+            (watched / "a.yaml").write_text(function("end"))
             await shows(source, ["default/end"])
 
     asyncio.run(scenario())
