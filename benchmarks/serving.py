@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -52,9 +52,40 @@ LATE_ROUNDS = 7
 CONNECTIONS = 8
 START_SECONDS = 120.0
 FEW = (10, 1)
-MANY = ((10_000, 1), (100_000, 1), (100_000, 1000))
+MANY = ((10_000, 1), (10_000, 1000), (100_000, 1), (100_000, 1000))
+LIMITS = {"small": 1.5, "medium": 1.7, "large-env": 2.2, "annotations": 1.7}
+"""What the ratio to the fixed bytes should be at most, by size of the review."""
 TARGETS = (("admission", CONSTANT), ("admission", "/mutate"), ("bare", "/mutate"))
 """Port and path of the application's fixed bytes, of reviews, and of the gate's fixed bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a kind of reviews costs, as medians.
+
+    Attributes:
+        name: of the reviews.
+        size: bytes of one.
+        mappings: how many there were.
+        namespaces: over which they were spread.
+        fixed: µs of CPU for the application's fixed bytes.
+        review: the same for a review.
+        bare: the same for fixed bytes without an application.
+        ratio: of review to fixed, round by round.
+        of_bare: of review to bare, round by round.
+        limit: what the ratio should be at most.
+    """
+
+    name: str
+    size: int
+    mappings: int
+    namespaces: int
+    fixed: float
+    review: float
+    bare: float
+    ratio: float
+    of_bare: float
+    limit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,39 +141,62 @@ def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]
     return found
 
 
-def rows() -> Iterator[Row]:
-    """A row a review, then one for each other number of mappings."""
+def rows(take: Callable[[Cost], None] = lambda _: None) -> Iterator[Row]:
+    """A row a review, then one for each other number of mappings.
+
+    Args:
+        take: is given the costs in each row, for the plot.
+    """
     reviews = {size: review(size) for size in SIZES}
     reviews |= {f"{size}, recorded": body for size, body in recorded().items()}
     with serving(*FEW) as server:
         for name, body in reviews.items():
-            yield _row(name, server, different(body, DIFFERENT))
-    for mappings, namespaces in MANY:
-        with serving(mappings, namespaces) as server:
-            name = f"small, {mappings} mappings in {namespaces}"
-            yield _row(name, server, different(reviews["small"], DIFFERENT))
+            yield _row(name, server, different(body, DIFFERENT), FEW, take)
+    for many in MANY:
+        with serving(*many) as server:
+            name = f"small, {many[0]} mappings in {many[1]}"
+            yield _row(name, server, different(reviews["small"], DIFFERENT), many, take)
 
 
-def _row(name: str, server: Server, bodies: list[bytes]) -> Row:
+def _row(
+    name: str,
+    server: Server,
+    bodies: list[bytes],
+    mappings: tuple[int, int],
+    take: Callable[[Cost], None],
+) -> Row:
     fixed, cost, bare = zip(*_costs(server, bodies), strict=True)
     late_fixed, late, late_bare = _latencies(server, bodies)
+    found = Cost(
+        name=name,
+        size=len(bodies[0]),
+        mappings=mappings[0],
+        namespaces=mappings[1],
+        fixed=statistics.median(fixed),
+        review=statistics.median(cost),
+        bare=statistics.median(bare),
+        ratio=_ratio(cost, fixed),
+        of_bare=_ratio(cost, bare),
+        limit=LIMITS[name.partition(",")[0]],
+    )
+    take(found)
     return (
         name,
-        f"{len(bodies[0])}",
-        f"{statistics.median(fixed):.0f}",
-        f"{statistics.median(cost):.0f}",
-        _ratio(cost, fixed),
-        f"{statistics.median(bare):.0f}",
-        _ratio(cost, bare),
+        f"{found.size}",
+        f"{found.fixed:.0f}",
+        f"{found.review:.0f}",
+        f"{found.ratio:.2f} x",
+        f"{found.bare:.0f}",
+        f"{found.of_bare:.2f} x",
         f"{statistics.median(late_fixed) * 1e3:.2f}",
-        _ratio(late, late_fixed),
-        _ratio(late, late_bare),
+        f"{_ratio(late, late_fixed):.2f} x",
+        f"{_ratio(late, late_bare):.2f} x",
     )
 
 
-def _ratio(dear: Sequence[float], cheap: Sequence[float]) -> str:
+def _ratio(dear: Sequence[float], cheap: Sequence[float]) -> float:
     """The median over rounds of what the one is of the other."""
-    return f"{statistics.median(a / b for a, b in zip(dear, cheap, strict=True)):.2f} x"
+    return statistics.median(a / b for a, b in zip(dear, cheap, strict=True))
 
 
 def _costs(server: Server, bodies: list[bytes]) -> Iterator[tuple[float, ...]]:

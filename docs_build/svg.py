@@ -57,7 +57,9 @@ _CURVES: Final = (
 )
 _FIXED: Final = (
     "text{font-family:ui-sans-serif,'DejaVu Sans',Verdana,Arial,sans-serif;font-size:13px}"
-    "text.h{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}text.s{font-size:11.5px}text.b{font-weight:600}"
+    "text.h{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}"
+    "text.s{font-size:11.5px}text.b{font-weight:600}"
+    "text.big{font-size:26px}"
     "text.m{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:11.5px}"
     ".line,.thin,.curve{fill:none}.line{stroke-width:1.4}.thin{stroke-width:1}"
     ".curve{stroke-width:2;stroke-linejoin:round}.group{stroke-dasharray:5 4}"
