@@ -96,7 +96,7 @@ def from_files(named: str, *, several: bool) -> Access:
     there = [path for path in paths if path.exists()]
     what = f"kubeconfig {named}"
     if not there:
-        raise ClusterError(f"{what} can't be read: not found")
+        raise ClusterError(f"{what} can't be used: not found")
     return _explained(what, lambda: _current(_Merged([_read(path) for path in there])))
 
 
