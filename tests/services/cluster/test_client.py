@@ -1,6 +1,7 @@
 """The client against a server of a few lines that answers as each test wants."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -256,6 +257,16 @@ async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -
     ):
         assert [line async for line in lines] == [one, two, b"rest"]
     assert server.requests[0].startswith("GET /api/v1/pods?watch=1 ")
+
+
+async def test_what_is_asked_for_compressed_is_read_as_it_was(tmp_path: Path) -> None:
+    body = b'{"metadata":{"resourceVersion":"7"},"items":[%s1]}' % (b"1," * 100_000)
+    packed = answer(200, gzip.compress(body), more="Content-Encoding: gzip\r\n")
+    async with talk(tmp_path, packed, packed) as (client, server):
+        assert await client.get("/apis/g/v2/things") == body
+        async with client.lines("/apis/g/v2/things", {}, idle_seconds=5) as lines:
+            assert [line async for line in lines] == [body]
+    assert "gzip" in server.requests[0].lower().partition("accept-encoding: ")[2].splitlines()[0]
 
 
 async def test_lines_of_a_refusal_say_what_the_server_said(tmp_path: Path) -> None:
