@@ -32,7 +32,6 @@ FunctionId = Annotated[
 
 app = typer.Typer(
     name="bitstream",
-    help="Look at bitstreams, and keep those that a node needs.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -44,6 +43,10 @@ def bitstream() -> None:
 
     A node keeps them in one folder, as INTERFACE/AFU.gbs, or as
     INTERFACE/PROGRAM.aocx for OpenCL.
+
+    Exit codes: 0 done, 1 there is no such bitstream, or a file can't be read or
+    written, 2 a bitstream or the request is wrong. For verify: 1 if one of those
+    that are kept can't be used.
     """
 
 

@@ -6,9 +6,9 @@ Typer app or a plain function, named in `COMMANDS`; it raises what it raises, an
 
 Exit codes are those of `accelbind.exits`. A file or folder that isn't there or can't be read is the
 world. Only for `explain` and `check`, whose 1 is an answer as that of grep and diff is, it is 2.
-`fpga` has three more, since scripts wait for a busy device. So commands find out by themselves:
-options for files say `readable=False`, or Typer would tell a part of the troubles with an exit code
-of its own.
+`fpga` has three more, since scripts wait for a busy device (`CodedError`). With `-o json` an error
+is an object on stdout as well. Commands find out by themselves: options for files say
+`readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
 """
 
 import sys
@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -24,6 +25,7 @@ from typer.main import get_command, get_group
 
 from accelbind import __version__
 from accelbind.exits import Exit
+from accelbind.printing import print_json
 from services.domain.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
+
+_JSON = {"-ojson", "-o=json", "--output=json", ("-o", "json"), ("--output", "json")}
 
 RUN = "Run"
 LOOK = "Look"
@@ -137,6 +141,19 @@ def load(name: str) -> Private:
     return command
 
 
+class CodedError(AccelbindError):
+    """An error with an exit code of its own.
+
+    Args:
+        text: What is wrong.
+        code: The exit code.
+    """
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 @dataclass(slots=True)
 class Options:
     """What the options before the command say, and what `main` was told."""
@@ -196,16 +213,29 @@ def main(arguments: Sequence[str] | None = None, *, serve: "Serve | None" = None
     """
     options = Options(serve=serve)
     try:
-        code = _run(arguments, options)
+        code = _run_and_report(arguments, options)
         sys.stdout.flush()
     except BrokenPipeError:
         _let_go_of(sys.stdout)
         return Exit.WORLD
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - here all of them become a line and an exit code
-        return report(error, debug=options.debug)
     return code
+
+
+def _run_and_report(arguments: Sequence[str] | None, options: Options) -> int:
+    try:
+        return _run(arguments, options)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - here all of them become a line and an exit code
+        asked = sys.argv[1:] if arguments is None else arguments
+        return report(error, debug=options.debug, as_json=_asks_for_json(asked))
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line, right or wrong, asks for output as JSON."""
+    return not _JSON.isdisjoint([*arguments, *pairwise(arguments)])
 
 
 def _run(arguments: Sequence[str] | None, options: Options) -> int:
@@ -218,48 +248,51 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
     return result if isinstance(result, int) else 0
 
 
-def report(error: Exception, *, debug: bool = False) -> int:
+def report(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
     """One line on stderr for an error, and its exit code.
 
     Args:
         error: what a command raised.
         debug: whether its traceback comes before the line.
+        as_json: whether it is an object on stdout too.
     """
     if debug:
         traceback.print_exception(error)
+    message, code = _told(error)
+    message = " ".join(message.split())
+    if message:  # else no command was given, and the help has been printed instead
+        typer.secho(f"error: {message}", err=True, fg="red" if sys.stderr.isatty() else None)
+    if as_json:
+        print_json({"error": message, "exitCode": code})
+    return code
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """What is wrong, and the exit code."""
     if isinstance(error, typer.TyperException):
-        return _report_usage(error)
+        return _usage(error), Exit.ASKER
     if isinstance(error, typer.Abort):
-        return _say("error: aborted", Exit.WORLD)
+        return "aborted", Exit.WORLD
+    if isinstance(error, CodedError):
+        return str(error), error.code
     if isinstance(error, AccelbindError):
-        code = Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
-        return _say(f"error: {error}", code)
+        return str(error), Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
     if isinstance(error, OSError):
-        return _say(f"error: {_describe(error)}", Exit.WORLD)
-    return _say(
-        f"error: accelbind has made a mistake: {type(error).__name__}: {error}"
-        " (--debug before the command shows where)",
-        Exit.OURS,
-    )
+        return _describe(error), Exit.WORLD
+    mistake = f"accelbind has made a mistake: {type(error).__name__}: {error}"
+    return f"{mistake} (--debug before the command shows where)", Exit.OURS
 
 
-def _report_usage(error: typer.TyperException) -> int:
+def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     message = error.format_message()
-    if not message:  # no command was given: the help has been printed instead
-        return Exit.ASKER
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
-    return _say(f"error: {message.rstrip('.')}{hint}", Exit.ASKER)
+    return f"{message.rstrip('.')}{hint}" if message else ""
 
 
 def _describe(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
-
-
-def _say(message: str, code: int) -> int:
-    typer.secho(" ".join(message.split()), err=True, fg="red" if sys.stderr.isatty() else None)
-    return code
 
 
 def _let_go_of(stream: Any) -> None:  # noqa: ANN401 - a text stream of any kind

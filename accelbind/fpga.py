@@ -1,6 +1,5 @@
 """`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -238,8 +237,22 @@ def clear_errors(
         typer.echo(f"{name} has no errors")
 
 
-@app.command()
-def release(
+RELEASE = """Take a port from the physical function, for a virtual one to have.
+
+[bold]Example[/bold]
+  accelbind fpga release dfl-fme.0 --port 0
+"""
+ASSIGN = """Give a port back to the physical function.
+
+[bold]Example[/bold]
+  accelbind fpga assign dfl-fme.0 --port 0
+"""
+
+
+@app.command("assign", help=ASSIGN)
+@app.command("release", help=RELEASE)
+def move(
+    context: typer.Context,
     fme: EngineName,
     *,
     port: PortNumber = 0,
@@ -248,48 +261,20 @@ def release(
     timeout: Seconds = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
-    """Take a port from the physical function, for a virtual one to have.
-
-    [bold]Example[/bold]
-      accelbind fpga release dfl-fme.0 --port 0
-    """
-    programmer = _programmer(root, state_dir, timeout)
-    name = _moved(root, fme, lambda name: programmer.release(name, port), timeout)
-    told = {"device": name, "port": port, "outcome": "released"}
-    _done(output, f"port {port} of {name} is released", told)
-
-
-@app.command()
-def assign(
-    fme: EngineName,
-    *,
-    port: PortNumber = 0,
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
-    output: Output = Format.TEXT,
-) -> None:
-    """Give a port back to the physical function.
-
-    [bold]Example[/bold]
-      accelbind fpga assign dfl-fme.0 --port 0
-    """
-    programmer = _programmer(root, state_dir, timeout)
-    name = _moved(root, fme, lambda name: programmer.assign(name, port), timeout)
-    told = {"device": name, "port": port, "outcome": "assigned"}
-    _done(output, f"port {port} of {name} is assigned", told)
-
-
-def _moved(root: Path, fme: str, move: Callable[[str], None], timeout: float) -> str:
-    """Does something with an FME, in time; its name."""
+    """Moves a port between a card's physical function and its virtual ones."""
     from accelbind import fpga_run  # noqa: PLC0415 - as above
     from services.hardware.ports import find_engine  # noqa: PLC0415 - the same
     from services.hardware.scan import scan  # noqa: PLC0415 - the same
 
+    programmer = _programmer(root, state_dir, timeout)
+    away = context.info_name == "release"
+    moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
         name = find_engine(scan(root), fme).name
-        fpga_run.in_time(name, lambda: move(name), timeout)
-    return name
+        fpga_run.in_time(name, lambda: moved(name, port), timeout)
+    word = "released" if away else "assigned"
+    told = {"device": name, "port": port, "outcome": word}
+    _done(output, f"port {port} of {name} is {word}", told)
 
 
 def _port_meant(root: Path, named: str) -> str:

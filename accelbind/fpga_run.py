@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-import typer
-
+from accelbind.cli import CodedError
 from accelbind.exits import Exit
 from services.domain.errors import DeviceBusy, DeviceGone, DeviceHung, HardwareError
 from services.hardware.card_threads import CardThreads
@@ -23,16 +22,14 @@ EXIT_CODES: Final[tuple[tuple[type[HardwareError], int], ...]] = (
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Ends the command with the code of the trouble, if it is one that scripts tell apart."""
+    """Gives an error the code of its trouble, if it is one that scripts tell apart."""
     try:
         yield
     except HardwareError as error:
         code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), None)
         if code is None:
             raise
-        message = f"error: {' '.join(str(error).split())}"
-        typer.secho(message, err=True, fg="red" if sys.stderr.isatty() else None)
-        raise typer.Exit(code) from error
+        raise CodedError(str(error), code) from error
 
 
 def in_time(device: str, call: Callable[[], T], seconds: float) -> T:

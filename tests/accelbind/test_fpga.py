@@ -116,9 +116,13 @@ def test_a_dry_run_tells_who_has_the_port(
     file, node = tmp_path / "file", rack.root / "dev" / "dfl-port.0"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
     waiting = [sys.executable, "-c", "import signal; signal.pause()"]
-    with node.open("rb") as held, subprocess.Popen(waiting, stdin=held) as holder:
+    with node.open("rb") as held:
+        holder = subprocess.Popen(waiting, stdin=held)
+    try:
         code, out, err = run(capsys, rack, "program", "dfl-port.0", file, "--dry-run")
+    finally:
         holder.kill()
+        holder.wait()
     assert (code, out) == (3, "")
     assert f"dfl-port.0 is in use by process {holder.pid} (python" in err
 
@@ -180,6 +184,10 @@ def test_scripts_can_tell_troubles_apart(
 
     monkeypatch.setattr(fpga_run, "in_time", fail)
     assert run(capsys, rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
+    for asked in (("-o", "json"), ("-ojson",), ("--output=json",)):
+        same, out, err = run(capsys, rack, "reset", "dfl-port.0", *asked)
+        assert (same, err) == (code, "error: x\n")
+        assert json.loads(out) == {"error": "x", "exitCode": code}
 
 
 def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
