@@ -26,13 +26,14 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
 ENGINES_ARE_FORBIDDEN = "this machine lets nobody start a Docker engine"
+SHARED = Path(os.environ.pop("ACCELBIND_SHARED", REPOSITORY.parent / "shared"))
+"""Where the shared material is; taken from the environment, where accelbind knows no such name."""
 NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
 
 
 def shared_dir() -> Path | None:
     """The folder of shared material beside the clone, or None where there is none."""
-    folder = Path(os.environ.get("ACCELBIND_SHARED", REPOSITORY.parent / "shared"))
-    return folder if (folder / "facts").is_dir() else None
+    return SHARED if (SHARED / "facts").is_dir() else None
 
 
 def require_shared(*parts: str) -> Path:
