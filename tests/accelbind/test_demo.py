@@ -79,7 +79,8 @@ def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_
     assert re.fullmatch(r"error: .*(webhook ended with -9|failed calling webhook).*\n", demo.stderr)
     assert "webhook: the end of its log" in demo.stdout
     assert processes_naming(short_dir) == []
-    assert list(short_dir.iterdir()) == []
+    # The client's library keeps a certificate in a file for a moment, in which the kill may come.
+    assert list(short_dir.glob("accelbind-*")) == []
 
 
 def test_a_kept_folder_holds_the_logs(processes: Processes, short_dir: Path) -> None:
