@@ -48,6 +48,7 @@ UNITS = 3
 SECRETS = ("accelbind-ca", "accelbind-webhook-tls")
 PAIR = ("tls.crt", "tls.key")
 START_SECONDS = 60.0
+EVERYWHERE = "::"
 SETTLE = "2s"
 """How long CAs overlap; API servers hear of a bundle within milliseconds."""
 
@@ -132,7 +133,7 @@ def listening_address(host: str) -> str:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((str(ipaddress.ip_address(host)), 0))
     except (ValueError, OSError):
-        return "::"
+        return EVERYWHERE
     return host
 
 
@@ -220,7 +221,9 @@ class Hosts:
 
     def served(self) -> str:
         """The certificate that the webhook shows, as PEM."""
-        return ssl.get_server_certificate((self.host, self.port), timeout=10)
+        here = listening_address(self.host)
+        place = ("localhost" if here == EVERYWHERE else here, self.port)
+        return ssl.get_server_certificate(place, timeout=10)
 
     def until_bundled(self) -> str:
         """Waits until all configurations have the same bundle, and gives it."""
@@ -250,6 +253,7 @@ class Hosts:
 
     def start_plugin(self, mode: str) -> None:
         """Starts the plugin in a mode."""
+        self.put_functions_back()
         ports = self.folder / "plugin.json"
         ports.unlink(missing_ok=True)
         self.running["plugin"] = self.processes.accelbind(
@@ -288,7 +292,7 @@ class Hosts:
         return sorted(path.read_text().strip() for path in self.root.glob("sys/**/*port.*/afu_id"))
 
     def put_functions_back(self) -> None:
-        """Has all ports carry again what they carried at first."""
+        """Has all ports carry what they carried at first."""
         for address in self.rack.addresses:
             self.rack.set_afu(address, NLB0)
 

@@ -109,6 +109,7 @@ class Pods:
         self.namespace = namespace
         self.place = Place("v1", "Pod", namespace)
         self.deployments = Place("apps/v1", "Deployment", namespace)
+        self._deployments: list[str] = []
         self.patience = cluster.settings.patience
 
     def fitted(self, item: Json) -> Json:
@@ -156,6 +157,8 @@ class Pods:
         Raises:
             Refused: somebody says no.
         """
+        if item["kind"] == "Deployment":
+            self._deployments.append(item["metadata"]["name"])
         return self.cluster.api.create(self.fitted(item))
 
     def admitted(self, item: Json) -> Json:
@@ -258,6 +261,13 @@ class Pods:
             self.cluster.api.delete(self.place, name, grace=1)
         for name in names:
             self.cluster.remove(self.place, name, grace=1)
+
+    def tidy(self) -> None:
+        """Has all pods of the namespace go, and Deployments, which would make new ones."""
+        for name in self._deployments:
+            self.cluster.remove(self.deployments, name)
+        self._deployments.clear()
+        self.remove(*(each["metadata"]["name"] for each in self.cluster.api.list(self.place)))
 
     def described(self, pod: Json) -> str:
         """Why a pod is where it is, in one line, with what its events say."""

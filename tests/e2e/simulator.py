@@ -39,7 +39,7 @@ class Simulator:
             "POD_LOGS_DIR": str(self.folder / "k" / "pod-logs"),
             "KUBELET_RESTART": f"kill -HUP {self.kubelet.pid}",
             "DEVICES": "character" if _may_make_devices(self.folder) else "files",
-            "PATIENCE": "60",
+            "PATIENCE": "120",
         }
 
 

@@ -1,11 +1,8 @@
 """What the tests of a run share: the cluster, what runs for it, namespaces with mappings."""
 
 import contextlib
-import signal
-import sys
 from collections.abc import Generator, Iterator
 from functools import partial
-from types import FrameType
 
 import pytest
 
@@ -15,7 +12,8 @@ from simulator.cards import A10_INTERFACE, NLB3
 from tests.e2e.api import Api, Json, Place
 from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster
 from tests.e2e.hosts import Hosts, check_host, hosts_of
-from tests.e2e.pods import Pods, sample_mappings, simple
+from tests.e2e.interrupting import let_nobody_interrupt
+from tests.e2e.pods import Broken, Pods, sample_mappings, simple
 from tests.e2e.reds import Red, red_lines, run_doctor
 from tests.e2e.settings import Settings, read
 from tests.e2e.waiting import until
@@ -44,7 +42,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
         except (CantRun, ClusterError) as error:
             pytest.exit(str(error), returncode=2)
         yield made
-        _let_nobody_interrupt()
+        let_nobody_interrupt()
         told = pytestconfig.stash.setdefault(TOLD, [])
         told += [f"{LEFT}: {problem}" for problem in made.close()]
         told += made.notes
@@ -70,21 +68,6 @@ def check_deployment(cluster: Cluster) -> None:
             f"accelbind isn't deployed here: no {' and no '.join(missing)} {CONFIGURATION}. Apply"
             " an overlay of manifests/, or run with HOST_PROCESSES=1 on a node"
         )
-
-
-def _let_nobody_interrupt() -> None:
-    """From here on all is being cleaned up, which has deadlines of its own."""
-
-    def tell(_number: int, _frame: FrameType | None) -> None:
-        sys.stderr.write("cleaning up: this ends by itself\n")
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, tell)
-
-
-def pytest_keyboard_interrupt() -> None:
-    """A second signal must not break off what the first one has begun."""
-    _let_nobody_interrupt()
 
 
 @pytest.fixture(scope="session")
@@ -159,6 +142,14 @@ def pods(cluster: Cluster, namespace: str, suite: Hosts | None) -> Pods:
     return Pods(cluster, namespace)
 
 
+@pytest.fixture(autouse=True)
+def tidy(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test has left of its pods must not wait before the next one."""
+    yield
+    if "pods" in request.fixturenames and "pods" in request.node.funcargs:
+        request.node.funcargs["pods"].tidy()
+
+
 @pytest.fixture(scope="session")
 def elsewhere(cluster: Cluster, pods: Pods) -> Pods:
     """Pods in a namespace in which nothing is mapped."""
@@ -175,8 +166,12 @@ def can_run(cluster: Cluster, pods: Pods) -> None:
             " (accelbind doctor --cluster; NODE_NAME=… names a node)"
         )
     name = pods.create(simple("plain-first", {}))["metadata"]["name"]
-    pods.begun(name)
-    pods.remove(name)
+    try:
+        pods.begun(name)
+    except Broken as error:
+        pytest.fail(f"the node runs no pod at all, not even a plain one: {error}", pytrace=False)
+    finally:
+        pods.remove(name)
 
 
 @pytest.fixture(scope="session")

@@ -75,4 +75,3 @@ def test_a_restart_of_the_kubelet_takes_no_device(
 
     until(another, seconds=cluster.settings.patience, what="a pod to get a device")
     assert life(pods, holder) == before, "its container ran on"
-    pods.remove(holder)

@@ -22,7 +22,6 @@ def test_a_container_gets_one_device_and_its_address(pods: Pods, function: str) 
     assert len(given.devices) == 1
     (node,) = given.devices
     assert node.startswith(("/dev/dfl-port.", "/dev/intel-fpga-port."))
-    pods.remove(name)
 
 
 def test_a_container_gets_as_many_as_it_asks_for(
@@ -37,7 +36,6 @@ def test_a_container_gets_as_many_as_it_asks_for(
         pytest.skip(f"node {cluster.node} has one {resource} only")
     name = pods.start(simple("both", {function: 2}))
     assert len(pods.given(name)["show"].devices) == 2
-    pods.remove(name)
 
 
 def test_nobody_else_gets_a_device_until_it_is_given_back(
@@ -53,7 +51,6 @@ def test_nobody_else_gets_a_device_until_it_is_given_back(
     pods.until_waiting(waiting, f"Insufficient {FUNCTION}")
     pods.remove(holder)
     assert len(pods.given(waiting)["show"].devices) == 1
-    pods.remove(waiting)
 
 
 def test_people_see_who_has_a_device(
@@ -69,7 +66,6 @@ def test_people_see_who_has_a_device(
         holds(holders == [wanted], f"{holders}, {told['problems']}")
 
     until(look, seconds=cluster.settings.patience, what="accelbind devices to name the pod")
-    pods.remove(name)
 
 
 @pytest.mark.parametrize("which", ["af", "init-container"])
@@ -79,7 +75,6 @@ def test_a_sample_runs(cluster: Cluster, pods: Pods, function: str, which: str) 
         pytest.skip(f"node {cluster.node} doesn't offer the samples' function, but {function}")
     name = pods.start(item)
     assert pods.begun(name)["spec"]["nodeName"] == cluster.node
-    pods.remove(name)
 
 
 def test_an_init_container_hands_its_device_on(pods: Pods, function: str) -> None:
@@ -88,7 +83,6 @@ def test_an_init_container_hands_its_device_on(pods: Pods, function: str) -> Non
     name = pods.start(item)
     given = pods.given(name)
     assert given["before"].devices == given["show"].devices != frozenset()
-    pods.remove(name)
 
 
 def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str) -> None:
@@ -115,6 +109,3 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
     for name in names:
         assert pods.begun(name)["spec"]["nodeName"] == cluster.node
         assert resource_of(pods, name) == FUNCTION
-    if deployed:
-        cluster.remove(pods.deployments, item["metadata"]["name"])
-    pods.remove(*names)

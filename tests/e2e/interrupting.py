@@ -1,0 +1,28 @@
+"""Signals: the first one ends a run, and none breaks off its cleaning up, which has deadlines."""
+
+import signal
+import sys
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def end_on_signals() -> None:
+    """Has the first signal raise KeyboardInterrupt, as Ctrl-C does, and later ones do nothing."""
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+
+
+def let_nobody_interrupt() -> None:
+    """Has signals do nothing, but say so."""
+    for number in SIGNALS:
+        signal.signal(number, _tell)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    let_nobody_interrupt()
+    raise KeyboardInterrupt
+
+
+def _tell(_number: int, _frame: FrameType | None) -> None:
+    sys.stderr.write("cleaning up: this ends by itself\n")
