@@ -17,8 +17,9 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from services.cluster.access import Access
 from services.cluster.credentials import auth_of, tls_context
-from services.cluster.kubeconfig import Access, from_files, from_service_account
+from services.cluster.kubeconfig import from_files, from_service_account
 from services.cluster.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
 from services.cluster.transport import LeanTransport
 from services.cluster.tunnel import proxy_of

@@ -20,13 +20,15 @@ from typing import Final, Protocol, TypeAlias
 import httpx2
 import msgspec
 
-from services.cluster.kubeconfig import Access, Plugin
+from services.cluster.access import Access, Plugin
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take: some ask a server of their own."""
+LAST_WORD_SECONDS: Final = 1.0
+"""How long one that has been ended may take for it."""
 _UNAUTHORIZED: Final = 401
 
 Shown: TypeAlias = Callable[[bytes, bytes], None]
@@ -37,7 +39,7 @@ def auth_of(access: Access, shown: Shown) -> httpx2.Auth | None:
     """What adds to requests who sends them; None where a certificate says it all.
 
     Args:
-        access: from `services.cluster.kubeconfig`.
+        access: how to reach an API server.
         shown: told the certificate that a plugin gives.
     """
     if access.token_file is not None:
@@ -229,7 +231,9 @@ async def _output(plugin: Plugin, who: str) -> bytes:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # itself, and what it has started
-        await process.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await process.communicate()  # to the end: only that closes its pipes
     if process.returncode:
         why = plain(complaint.decode(errors="replace").strip(), 400)
         raise ClusterError(f"{who} fails with {process.returncode}: {why}")

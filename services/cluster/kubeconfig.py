@@ -11,7 +11,6 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from urllib.parse import quote
 import msgspec
 import yaml
 
+from services.cluster.access import Access, Plugin
 from services.domain.errors import ClusterError
 from services.domain.text import plain
 
@@ -26,58 +26,6 @@ PLUGIN_VERSIONS: Final = tuple(
     f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")
 )
 _SCHEMES: Final = ("https://", "http://")
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """A program that gives credentials.
-
-    Attributes:
-        api_version: what it is to answer in.
-        command: the program, and what it is told.
-        environment: variables that it gets beside ours.
-        hint: what to do where it isn't installed.
-        cluster: what it is told of the cluster; None if it needn't know.
-    """
-
-    api_version: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    hint: str = ""
-    cluster: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How to reach an API server, and who to be there.
-
-    Attributes:
-        server: its URL.
-        authority: the CAs that its certificate may be from, PEM; the system's if empty.
-        insecure: whether its certificate doesn't matter.
-        server_name: the name in its certificate; that of the URL if empty.
-        proxy: URL of the proxy to it; the environment tells if empty.
-        certificate: our certificate, PEM; empty if there is none.
-        key: its key, PEM.
-        token: who we are.
-        token_file: where that stands, and changes.
-        plugin: what gives it.
-        login: user and password.
-        headers: who we act as.
-    """
-
-    server: str
-    authority: bytes = b""
-    insecure: bool = False
-    server_name: str = ""
-    proxy: str = ""
-    certificate: bytes = field(default=b"", repr=False)
-    key: bytes = field(default=b"", repr=False)
-    token: str = field(default="", repr=False)
-    token_file: Path | None = None
-    plugin: Plugin | None = None
-    login: tuple[str, str] | None = field(default=None, repr=False)
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 def from_files(named: str, *, several: bool) -> Access:
@@ -92,12 +40,15 @@ def from_files(named: str, *, several: bool) -> Access:
         ClusterError: They can't be read or used.
     """
     names = [name for name in named.split(os.pathsep) if name] if several else [named]
-    paths = [Path(name).expanduser() for name in names]
-    there = [path for path in paths if path.exists()]
-    what = f"kubeconfig {named}"
-    if not there:
-        raise ClusterError(f"{what} can't be used: not found")
-    return _explained(what, lambda: _current(_Merged([_read(path) for path in there])))
+
+    def read() -> Access:
+        paths = [Path(name).expanduser() for name in names]
+        there = [path for path in paths if path.exists()]
+        if not there:
+            raise ClusterError("not found")
+        return _current(_Merged([_read(path) for path in there]))
+
+    return _explained(f"kubeconfig {named}", read)
 
 
 def from_service_account(folder: str, environment: Mapping[str, str]) -> Access:

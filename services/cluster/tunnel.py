@@ -76,10 +76,12 @@ async def dig(proxy: Proxy, host: str, port: int) -> socket.socket:
         port: the same.
 
     Raises:
-        NoTunnel: The proxy says no.
-        OSError: There is no reaching it.
+        NoTunnel: The proxy says no, or there is no reaching it.
     """
-    tunnel = await _connected(proxy.host, proxy.port)
+    try:
+        tunnel = await _connected(proxy.host, proxy.port)
+    except OSError as error:
+        raise NoTunnel(f"the proxy {proxy} can't be reached: {error}") from error
     try:
         await _agree(tunnel, proxy, _endpoint(host, port))
     except BaseException:
@@ -116,7 +118,7 @@ async def _reply(tunnel: socket.socket) -> str:
 async def _connected(host: str, port: int) -> socket.socket:
     """A connection to the first of a host's addresses that takes one."""
     loop = asyncio.get_running_loop()
-    failed: OSError | None = None
+    failed = OSError("it has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
     ):
@@ -132,8 +134,7 @@ async def _connected(host: str, port: int) -> socket.socket:
             raise
         else:
             return made
-    why = f": {failed}" if failed else ""
-    raise NoTunnel(f"the proxy {_endpoint(host, port)} can't be reached{why}") from failed
+    raise failed
 
 
 def _proxy(told: str, where: str) -> Proxy:

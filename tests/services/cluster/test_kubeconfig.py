@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from services.cluster.access import Access
 from services.cluster.client import ClusterClient, load_config
-from services.cluster.kubeconfig import Access
 from services.domain.errors import ClusterError
 
 

@@ -181,6 +181,13 @@ async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path
     assert "u%40x" not in str(caught.value)
 
 
+async def test_a_proxy_whose_name_nobody_knows_is_named(tmp_path: Path) -> None:
+    cluster = {"server": "https://a", "proxy-url": "http://proxy.invalid:3128"}
+    async with client_of(tmp_path, cluster) as client:
+        with pytest.raises(ClusterError, match=r"the proxy proxy.invalid:3128 can't be reached: "):
+            await client.get(POD)
+
+
 async def test_the_environment_names_a_proxy_too(
     tmp_path: Path, pair: ServingPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
