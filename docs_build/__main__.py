@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from docs_build import pictures, reference
+from docs_build import dashboard, pictures, reference
 from services.atomic import replace_file
 
 REPOSITORY: Final = Path(__file__).parents[1]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
+    dashboard.PATH: dashboard.page,
     **pictures.pages(),
+    **dashboard.pictures(),
 }
 """Path in the repository → what is to stand there."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from docs_build.svg import SMALL, Canvas, width
+from docs_build.svg import SMALL, Canvas, fitting, width
 
 Point = tuple[float, float]
 Format = Callable[[float], str]
@@ -109,9 +109,10 @@ def draw(canvas: Canvas, place: Place, chart: Chart) -> None:
                 canvas.dot(each.colour, *spot)
     base = inner.y + inner.high + _BOTTOM + 10
     for row, x, each in legend:
+        name = fitting(each.name, inner.wide - x - 13, size=SMALL)
         y = base + row * _LEGEND
         canvas.dot(each.colour, inner.x + x + 4, y - 4, radius=4)
-        canvas.text(inner.x + x + 13, y, each.name, "ink s")
+        canvas.text(inner.x + x + 13, y, name, "ink s")
 
 
 def _axes(canvas: Canvas, inner: Place, chart: Chart) -> tuple[Scale, Scale]:
@@ -120,7 +121,7 @@ def _axes(canvas: Canvas, inner: Place, chart: Chart) -> tuple[Scale, Scale]:
     ticks = list(chart.ticks) or rounded(min(xs), max(xs), 5)
     levels = rounded(min(0.0, *ys), max(ys))
     across = _scale(
-        (min(ticks), max(ticks)),
+        (min(*ticks, *xs), max(*ticks, *xs)),
         (inner.x, inner.x + inner.wide),
         logarithmic=chart.logarithmic,
     )

@@ -21,9 +21,11 @@ RUN: Final = REPOSITORY / "docs" / "pictures" / "dashboard-run.txt"
 PATH: Final = "docs/dashboards.md"
 
 _COLUMN: Final = 40.0
-_UNIT: Final = 31.0
+_UNIT: Final = 37.0
 _EDGE: Final = 10.0
 _VARIABLES: Final = {"node": ".*"}
+_ROOMY: Final = 8
+"""Columns from which on a panel has room for long names."""
 _CURVES: Final = 6
 """How many a panel shows; more would only cover each other."""
 
@@ -34,9 +36,10 @@ The panels of `manifests/components/monitoring/dashboard.json`, which
 `manifests/overlays/monitoring` puts where Grafana's sidecar finds it. The pictures aren't
 Grafana's: `make docs` draws them from the dashboard's own queries and from what the real
 processes showed in a run of {minutes} minutes, scraped every {every:g} s
-(`docs/pictures/dashboard-run.txt`): the demo's two nodes with synthetic cards, pods that come
-and go, and a card whose firmware crashes. `$node` is the dashboard's choice of nodes, here all
-of them. The metrics are those of the [reference](reference.md#metrics).
+(`docs/pictures/dashboard-run.txt`; `python -m docs_build.recording` makes another): the demo's
+two nodes with synthetic cards, pods that come and go, regions that somebody else programmes
+meanwhile, and a card whose firmware crashes. `$node` is the dashboard's choice of nodes, here
+all of them. The metrics are those of the [reference](reference.md#metrics).
 """
 
 
@@ -148,10 +151,13 @@ def draw(row: str, panels: list[Panel], run: Samples) -> str:
 
 def _curves(canvas: Canvas, place: charts.Place, panel: Panel, run: Samples) -> None:
     found: dict[str, list[charts.Point]] = {}
+    longest = 22 if panel.grid[2] >= _ROOMY else 9
     for number in range(run.count):
         for query, legend in panel.targets:
             for key, value in ask(query, run, number, _VARIABLES).items():
-                found.setdefault(_named(legend, key), []).append((number * run.every, value))
+                found.setdefault(_named(legend, key, longest), []).append(
+                    (number * run.every, value)
+                )
     shown = sorted(found.items())[:_CURVES]
     series = tuple(
         charts.Series(name, tuple(points), marked=False, colour=number)
@@ -189,16 +195,16 @@ def _table(canvas: Canvas, place: charts.Place, panel: Panel, run: Samples) -> N
             canvas.text(x, place.y + 66 + row * 20, labels.get(column, ""), "ink s")
 
 
-def _named(legend: str, key: Key) -> str:
-    """What a series is called: long names of resources are cut in their middle."""
+def _named(legend: str, key: Key, longest: int) -> str:
+    """What a series is called: long words are cut in their middle."""
     labels = dict(key)
     words = re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), legend)
-    return " ".join(_short(word) for word in words.split())
+    return " ".join(_short(word, longest) for word in words.split())
 
 
-def _short(word: str) -> str:
+def _short(word: str, longest: int) -> str:
     name = word.rpartition("/")[2]
-    return name if len(name) <= 18 else f"{name[:11]}…{name[-4:]}"
+    return name if len(name) <= longest else f"{name[: longest - 6]}…{name[-5:]}"
 
 
 def _shown(value: float, unit: str) -> str:

@@ -1,8 +1,8 @@
 """Records the run that the dashboard's pictures are drawn from: `python -m docs_build.recording`.
 
 The real webhook, plugins and certificates' process, on the demo's nodes, cards and stand-ins, are
-scraped while pods come and go, cards warm up and one of them breaks. Only what the dashboard asks
-for is kept.
+scraped while pods come and go, cards warm up, somebody else programmes regions, and a card breaks.
+Only what the dashboard asks for is kept.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,8 @@ SCRAPES: Final = 40
 EVERY: Final = 5.0
 STAYS: Final = 3
 """Scrapes until a pod goes."""
+PROGRAMMES: Final = 4
+"""Scrapes from once that somebody else programmes the regions to the next."""
 BREAKS: Final = 26
 """Scrape at which a card's firmware crashes."""
 
@@ -111,6 +113,8 @@ def _record(stage: Stage, suite: Suite) -> Samples:
     for number in range(SCRAPES):
         here.play(number)
         _warm(stage.folder, number)
+        if number % PROGRAMMES == 0:
+            _programme(stage.folder)
         if number == BREAKS:
             _crash(stage.folder)
         time.sleep(max(0.0, begun + (number + 1) * EVERY - time.time()))
@@ -165,9 +169,25 @@ class _Pods:
 
 def _warm(folder: Path, number: int) -> None:
     """Has the cards of both nodes warm up and cool down, each at its own pace."""
-    files = sorted(folder.glob("node-*/root/sys/**/thermal_mgmt/temperature"))
-    for which, path in enumerate(files):
-        path.write_text(f"{round(47 + 6 * which + 9 * math.sin(number / (5 + which)))}\n")
+    for pattern, spelled in _SENSORS.items():
+        for which, path in enumerate(sorted(folder.glob(f"node-*/root/sys/**/{pattern}"))):
+            share = math.sin(number / (5 + which)) * 0.2 + which * 0.05 + 1
+            path.write_text(f"{spelled(share)}\n")
+
+
+_SENSORS: Final[dict[str, Callable[[float], str]]] = {
+    "thermal_mgmt/temperature": lambda share: f"{45 * share:.0f}",
+    "temp1_input": lambda share: f"{48_000 * share:.0f}",
+    "power_mgmt/consumed": lambda share: hex(round(24 * share)),
+    "power1_input": lambda share: f"{26_000_000 * share:.0f}",
+}
+"""Files that tell temperatures and power, and how a share of the usual is written there."""
+
+
+def _programme(folder: Path) -> None:
+    """Puts the other function into the regions, as somebody would who programmes by hand."""
+    for path in folder.glob("node-region/root/sys/**/afu_id"):
+        path.write_text(f"{cluster.NLB3}\n")
 
 
 def _crash(folder: Path) -> None:

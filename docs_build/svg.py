@@ -79,6 +79,15 @@ def width(text: str, *, size: float = SANS, mono: bool = False, bold: bool = Fal
     return units * size * (1.08 if bold else 1.0)
 
 
+def fitting(text: str, wide: float, *, size: float = SANS) -> str:
+    """A text that isn't wider than so many pixels: its beginning, if need be."""
+    if width(text, size=size) <= wide:
+        return text
+    while text and width(f"{text}…", size=size) > wide:
+        text = text[:-1]
+    return f"{text.rstrip()}…"
+
+
 @dataclass(slots=True)
 class Canvas:
     """A picture while it is drawn.
