@@ -170,6 +170,7 @@ class Plugin:
                 scan=self._scanner.scan,
                 counts=self._metrics,
                 files=workers.files,
+                looks=self._own_worker("looks"),
                 bitstreams=self._own_worker("bitstreams"),
                 cards=self._cards,
                 tell=self._tell,

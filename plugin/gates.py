@@ -57,7 +57,8 @@ class Gates:
         scan: Reads the cards as they are, those that are worked on too.
         counts: What to count programming with.
         files: Where to read the kubelet's files.
-        bitstreams: Where to read bitstreams, and cards for who programs them.
+        looks: Where to read cards for who programs them.
+        bitstreams: Where to read bitstreams.
         cards: Where cards are worked on.
         tell: Takes what is to be written as Events.
     """
@@ -70,6 +71,7 @@ class Gates:
         scan: Callable[[], Inventory],
         counts: Counts,
         files: Worker,
+        looks: Worker,
         bitstreams: Worker,
         cards: CardThreads,
         tell: Callable[[Happening], None],
@@ -79,6 +81,7 @@ class Gates:
         self._scan = scan
         self._counts = counts
         self._files = files
+        self._looks = looks
         self._bitstreams = bitstreams
         self._cards = cards
         self._tell = tell
@@ -167,7 +170,8 @@ class Gates:
             storage=BitstreamStorage(options.bitstreams),
             cards=self._cards,
             scan=self._scan,
-            worker=self._bitstreams,
+            worker=self._looks,
+            loads=self._bitstreams,
             node=options.node_name,
             counts=self._counts,
             done=discovery.look_now,

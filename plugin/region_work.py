@@ -74,7 +74,8 @@ class RegionWork:
         storage: This node's bitstreams.
         cards: Where to program.
         scan: Reads the cards.
-        worker: Where to read cards and bitstreams.
+        worker: Where to read cards.
+        loads: Where to read bitstreams: a disk that hangs holds up nobody who needs none.
         node: This node's name.
         counts: What to count with.
         done: Told after each piece of work, so that what has changed is seen.
@@ -88,6 +89,7 @@ class RegionWork:
         cards: CardThreads,
         scan: Callable[[], Inventory],
         worker: Worker,
+        loads: Worker,
         node: str,
         counts: Counts,
         done: Callable[[], None],
@@ -97,10 +99,11 @@ class RegionWork:
         self._cards = cards
         self._scan = scan
         self._worker = worker
+        self._loads = loads
         self._node = node
         self._counts = counts
         self._done = done
-        self._loads = asyncio.Semaphore(LOADED_AT_ONCE)
+        self._places = asyncio.Semaphore(LOADED_AT_ONCE)
 
     async def fulfil(
         self, wish: Wish, ids: Sequence[str], interface_id: str, *, until: float
@@ -155,7 +158,7 @@ class RegionWork:
         """
         try:
             async with asyncio.timeout_at(until):
-                await self._loads.acquire()
+                await self._places.acquire()
         except TimeoutError as error:
             self._counts.programming_ended("failed")
             raise TooSlow(
@@ -165,11 +168,11 @@ class RegionWork:
         try:
             yield
         finally:
-            self._loads.release()
+            self._places.release()
 
     async def _load(self, region: Region, what: Assignment, until: float) -> Bitstream:
         try:
-            return await self._worker.run(
+            return await self._loads.run(
                 lambda: self._storage.load(region.interface_id, what.function),
                 seconds=_left(until, LOAD_SECONDS),
                 what=f"reading a bitstream from {self._storage.folder}",

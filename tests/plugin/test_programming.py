@@ -1,6 +1,7 @@
 """Region mode where functions are programmed: kubelet and driver are stood in for."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from plugin import prestart, region_work
 from plugin.app import Plugin
 from services.cluster.event_queue import Happening
+from services.domain.bitstreams import Bitstream
 from services.domain.devices import PluginMode
 from services.domain.errors import ClusterError
 from services.domain.mappings import EMPTY_INDEX
@@ -341,6 +343,34 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
         driver.go_on.set()
         await kubelet.until(lambda: admitted["c"].running)
         assert len(driver.programmed) == 1
+
+
+async def test_a_storage_that_hangs_holds_up_nobody_who_needs_no_bitstream(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(2):
+        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    pods, hangs, goes_on = Pods(), threading.Event(), threading.Event()
+    load = BitstreamStorage.load
+
+    def hanging(storage: BitstreamStorage, interface_id: str, function_id: str) -> Bitstream:
+        hangs.set()
+        goes_on.wait()
+        return load(storage, interface_id, function_id)
+
+    monkeypatch.setattr(BitstreamStorage, "load", hanging)
+    install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 2)
+        first = await kubelet.admit(pods.add(wants("first", NLB0)))
+        await eventually_async(hangs.is_set)
+        second = await start(kubelet, pods, wants("second", NLB3))
+        assert second["c"].running
+        goes_on.set()
+        await kubelet.until(lambda: first["c"].running)
 
 
 async def test_only_so_many_bitstreams_are_in_memory_at_once(
