@@ -30,7 +30,7 @@ class Access:
 
     Attributes:
         server: its URL.
-        authority: the CAs that its certificate may be from, PEM; the system's if empty.
+        authority: the CAs that its certificate may be from, PEM; None for the system's.
         insecure: whether its certificate doesn't matter.
         server_name: the name in its certificate; that of the URL if empty.
         proxy: URL of the proxy to it; the environment tells if empty.
@@ -44,7 +44,7 @@ class Access:
     """
 
     server: str
-    authority: bytes = b""
+    authority: bytes | None = None
     insecure: bool = False
     server_name: str = ""
     proxy: str = ""

@@ -67,12 +67,9 @@ def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> s
     Raises:
         ClusterError: What is to be trusted or shown can't be used.
     """
-    # What isn't ASCII can only be a comment.
-    authority = access.authority.decode("ascii", "ignore") or None
-    try:
-        context = ssl.create_default_context(cadata=authority)
-    except (ssl.SSLError, ValueError) as error:
-        raise ClusterError(f"its certificate-authority holds no certificates: {error}") from error
+    context = (
+        ssl.create_default_context() if access.authority is None else _trusting(access.authority)
+    )
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if access.insecure:
@@ -80,6 +77,18 @@ def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> s
         context.verify_mode = ssl.CERT_NONE
     if certificate or access.certificate:
         _show(context, certificate or access.certificate, key if certificate else access.key)
+    return context
+
+
+def _trusting(authority: bytes) -> ssl.SSLContext:
+    """A context that trusts these CAs and nobody else, be they none at all."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # What isn't ASCII can only be a comment.
+        context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ClusterError(f"its certificate-authority holds no certificates: {error}") from error
     return context
 
 

@@ -9,11 +9,12 @@ server that is to be reached some other way, would become something else than wa
 
 import base64
 import binascii
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
@@ -25,7 +26,6 @@ from services.domain.text import plain
 PLUGIN_VERSIONS: Final = tuple(
     f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")
 )
-_SCHEMES: Final = ("https://", "http://")
 
 
 def from_files(named: str, *, several: bool) -> Access:
@@ -203,21 +203,18 @@ def _current(merged: _Merged) -> Access:
         raise ClusterError("auth-provider is gone since Kubernetes 1.26: have a credential plugin")
     authority = _content(cluster.certificate_authority_data, cluster.certificate_authority, at)
     insecure = bool(cluster.insecure_skip_tls_verify)
-    if insecure and authority:
+    if insecure and authority is not None:
         raise ClusterError(
             "insecure-skip-tls-verify and a certificate-authority exclude each other"
         )
-    server = cluster.server or ""
-    if not server.startswith(_SCHEMES):
-        raise ClusterError(f'the server "{plain(server, 80)}" is no URL of https')
     return Access(
-        server=server,
+        server=_url(cluster.server or ""),
         authority=authority,
         insecure=insecure,
         server_name=cluster.tls_server_name or "",
         proxy=cluster.proxy_url or "",
-        certificate=_content(user.client_certificate_data, user.client_certificate, home),
-        key=_content(user.client_key_data, user.client_key, home),
+        certificate=_content(user.client_certificate_data, user.client_certificate, home) or b"",
+        key=_content(user.client_key_data, user.client_key, home) or b"",
         token=user.token or "",
         token_file=home / user.token_file if user.token_file else None,
         plugin=_plugin(user.exec, home, cluster, authority) if user.exec else None,
@@ -226,14 +223,22 @@ def _current(merged: _Merged) -> Access:
     )
 
 
-def _content(data: str | None, path: str | None, folder: Path) -> bytes:
-    """What stands in the file itself counts before what it names."""
+def _url(server: str) -> str:
+    with contextlib.suppress(ValueError):
+        url = urlsplit(server)
+        if url.scheme in ("https", "http") and url.hostname and url.port != 0:
+            return server
+    raise ClusterError(f'the server "{plain(server, 80)}" is no URL of https')
+
+
+def _content(data: str | None, path: str | None, folder: Path) -> bytes | None:
+    """What stands in the file itself counts before what it names; None where neither does."""
     if data:
         try:
             return base64.b64decode(data)
         except binascii.Error as error:
             raise ClusterError(f"some of its data is no base64: {error}") from error
-    return (folder / path).read_bytes() if path else b""
+    return (folder / path).read_bytes() if path else None
 
 
 def _acting_as(user: _User) -> Iterator[tuple[str, str]]:
@@ -253,7 +258,7 @@ def _acting_as(user: _User) -> Iterator[tuple[str, str]]:
             yield f"Impersonate-Extra-{quote(key, safe='')}", value
 
 
-def _plugin(told: _Exec, folder: Path, cluster: _Cluster, authority: bytes) -> Plugin:
+def _plugin(told: _Exec, folder: Path, cluster: _Cluster, authority: bytes | None) -> Plugin:
     if told.api_version not in PLUGIN_VERSIONS:
         versions = ", ".join(PLUGIN_VERSIONS)
         raise ClusterError(f'its plugin answers in "{told.api_version}": known are {versions}')
@@ -268,7 +273,7 @@ def _plugin(told: _Exec, folder: Path, cluster: _Cluster, authority: bytes) -> P
     )
 
 
-def _told(cluster: _Cluster, authority: bytes) -> dict[str, object]:
+def _told(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
     """A cluster as plugins are told of it (`Cluster` of client.authentication.k8s.io)."""
     extensions = {each.get("name"): each.get("extension") for each in cluster.extensions or ()}
     told = {

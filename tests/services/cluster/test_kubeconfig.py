@@ -147,6 +147,8 @@ def test_a_file_that_can_not_be_used_says_why(
         ({"server": ""}, None, 'the server "" is no URL of https'),
         ({"server": "htps://a"}, None, 'the server "htps://a" is no URL of https'),
         ({"server": "a:6443"}, None, "is no URL of https"),
+        ({"server": "https://"}, None, "is no URL of https"),
+        ({"server": "https://a:many"}, None, "is no URL of https"),
         ({"server": 5}, None, "is no kubeconfig: Expected `str"),
         ({"certificate-authority-data": "x"}, None, "some of its data is no base64"),
         ({"certificate-authority": "/nowhere/ca"}, None, r"No such file.* \(/nowhere/ca\)"),
@@ -180,6 +182,8 @@ def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
     ("cluster", "user", "message"),
     [
         ({"certificate-authority-data": "YQ=="}, None, "its certificate-authority holds no"),
+        ({"certificate-authority-data": "/w=="}, None, "its certificate-authority holds no"),
+        ({"certificate-authority": "/dev/null"}, None, "its certificate-authority holds no"),
         (
             {},
             {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
