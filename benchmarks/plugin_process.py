@@ -4,6 +4,7 @@ The kubelet is the stand-in, in the process that measures, so that what it takes
 the plugin's.
 """
 
+import compileall
 import contextlib
 import json
 import os
@@ -111,7 +112,8 @@ class PluginProcess:
 
 @contextlib.asynccontextmanager
 async def a_node(cards: list[CardSpec]) -> AsyncIterator[Node]:
-    """A node with these cards, and nothing that outlasts it."""
+    """A node with these cards, and nothing that outlasts it but bytecode, which pip makes too."""
+    _compile()
     with (
         tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as root,
         tempfile.TemporaryDirectory(prefix="ab-") as folder,
@@ -119,3 +121,10 @@ async def a_node(cards: list[CardSpec]) -> AsyncIterator[Node]:
         rack = lay_out(Path(root), cards)
         async with KubeletStandIn(Path(folder), node_name="bench") as kubelet:
             yield Node(rack, kubelet, Path(folder))
+
+
+def _compile() -> None:
+    """Has the plugin start from bytecode, as where it is installed, wherever it may be written."""
+    checkout = Path(__file__).parents[1]
+    for room in ("accelbind", "plugin", "services"):
+        compileall.compile_dir(checkout / room, quiet=2)
