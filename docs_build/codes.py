@@ -107,7 +107,9 @@ def errors() -> str:
     """What becomes of each kind of error at the plugin's gRPC calls."""
     rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in server.CODES]
     other = attribute_docstrings(server)["OTHER_CODE"]
-    rows.append(("any other", code(server.OTHER_CODE.name), other))
+    rows.append(("any other of these", code(server.OTHER_CODE.name), other))
+    mistake = attribute_docstrings(server)["MISTAKE_CODE"]
+    rows.append(("none of these", code(server.MISTAKE_CODE.name), mistake))
     return table(("error, the first that fits", "code", "what it is"), rows)
 
 

@@ -332,7 +332,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         except Exception as error:
             log.exception("mistake of ours", call=call, resource=self.resource, **values)
             text = f"accelbind has made a mistake in {call}: {type(error).__name__}: {error}"
-            await context.abort(grpc.StatusCode.INTERNAL, clip(text, MAX_DETAILS))
+            await context.abort(MISTAKE_CODE, clip(text, MAX_DETAILS))
 
 
 async def _to_the_end(step: Coroutine[Any, Any, None]) -> None:
@@ -364,6 +364,9 @@ CODES: Final = (
 
 OTHER_CODE: Final = grpc.StatusCode.UNAVAILABLE
 """Of any other error: the world is in the way, and may not be next time."""
+
+MISTAKE_CODE: Final = grpc.StatusCode.INTERNAL
+"""A mistake of accelbind's own; the plugin's log has the traceback."""
 
 
 def code_of(error: AccelbindError) -> grpc.StatusCode:
