@@ -1,28 +1,9 @@
-"""What README and CONTRIBUTING tell people to type is what works."""
+"""What the documents name is there; tests/docs runs what they have people type."""
 
-import os
 import re
-import shlex
 import subprocess
-import sys
-from pathlib import Path
-
-import pytest
 
 from tests.support import REPOSITORY, accelbind_command, clean_environment
-
-NOT_HERE = ("make demo", "make test")
-"""Run by test_demo.py, and by whoever runs this."""
-
-
-def blocks(file: str, language: str) -> list[str]:
-    text = (REPOSITORY / file).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def commands(file: str, language: str) -> list[str]:
-    lines = "\n".join(blocks(file, language)).splitlines()
-    return [line.removeprefix("$ ") for line in lines if line and not line.startswith("#")]
 
 
 def shown_flags(command: str) -> set[str]:
@@ -37,74 +18,26 @@ def shown_flags(command: str) -> set[str]:
     return set(re.findall(r"--[a-z][a-z-]+", done.stdout))
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A folder in which the examples are at hand, and an `accelbind` for the path."""
-    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "accelbind"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m accelbind "$@"\n')
-    script.chmod(0o755)
-    return tmp_path
-
-
-def test_every_command_of_the_readme_works(home: Path) -> None:
-    typed = [line for line in commands("README.md", "sh") if not line.startswith(NOT_HERE)]
-    path = f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    environment = clean_environment() | {"PATH": path, "PYTHONPATH": str(REPOSITORY)}
-    for line in typed:
-        done = subprocess.run(
-            ["/bin/sh", "-ec", line],
-            cwd=home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), line
-        assert done.stdout, line
-    assert len(typed) >= 5
-
-
-def test_the_processes_of_the_readme_take_the_flags_shown() -> None:
-    for line in commands("README.md", "console"):
-        _, command, *rest = shlex.split(line.rpartition(" -- ")[2])  # after `kubectl exec … --`
-        flags = {word for word in rest if word.startswith("--")}
-        assert flags - shown_flags(command) == set(), line
-
-
-@pytest.mark.parametrize("command", ["webhook", "plugin", "certs run"])
-def test_the_tables_of_the_readme_name_flags_that_exist(command: str) -> None:
-    text = (REPOSITORY / "README.md").read_text()
-    table = text.partition(f"| `accelbind {command}` |")[2].partition("\n\n")[0]
-    flags = set(re.findall(r"--[a-z][a-z-]+", table))
-    assert flags
-    assert flags - shown_flags(command) == set()
+def test_the_readme_is_a_page_and_not_a_manual() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 250
 
 
 def test_the_targets_that_are_named_exist() -> None:
-    targets = set(re.findall(r"^([a-z0-9]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    )
+    files = (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"))
     named = {
         word
-        for file in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
-        for word in re.findall(r"\bmake ([a-z0-9]+)", (REPOSITORY / file).read_text())
+        for file in files
+        for word in re.findall(r"(?:^|`)make ([a-z0-9-]+)", file.read_text(), re.MULTILINE)
     }
     assert {"demo", "test", "lint", "bench", "soak"} <= targets
     assert named - targets == set()
 
 
-def test_links_between_the_documents_lead_somewhere() -> None:
-    dead = [
-        f"{file.name}: {target}"
-        for file in REPOSITORY.glob("*.md")
-        for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text())
-        if not (REPOSITORY / target).exists()
-    ]
-    assert dead == []
-
-
 def test_the_rooms_of_the_house_exist() -> None:
     text = (REPOSITORY / "ARCHITECTURE.md").read_text()
-    rooms = re.findall(r"^\| `([a-z/]+)/` \|", text, re.MULTILINE)
+    rooms = re.findall(r"^\| `([a-z_/]+)/` \|", text, re.MULTILINE)
     assert len(rooms) >= 10
     assert [room for room in rooms if not (REPOSITORY / room).is_dir()] == []

@@ -1,0 +1,138 @@
+"""The commands in the documents: fenced blocks, cut into what is typed at once."""
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support import REPOSITORY
+
+SHELL = ("sh", "bash", "console")
+INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql")
+"""Languages of blocks in which nothing is to be typed."""
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL
+)
+_HERE = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?")
+_COMMENT = re.compile(r"\s+#\s.*$")
+_GOES_ON = ("\\", "|", "&&", "||")
+_SEPARATORS = set("|&;()")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is typed at once, though it may take several lines.
+
+    Args:
+        page: the document, below the repository.
+        line: where it begins.
+        text: as it stands there, without a prompt.
+    """
+
+    page: str
+    line: int
+    text: str
+
+    @property
+    def plain(self) -> str:
+        """Its first line without a comment behind it: what a list may name it by."""
+        return _COMMENT.sub("", self.text.partition("\n")[0]).strip()
+
+    @property
+    def programs(self) -> set[str]:
+        """The programs that it starts; none for one that only sets variables."""
+        found = set(re.findall(r"\$\((\w+)", self.text))
+        script = _HERE.split(self.text)[0] if _HERE.search(self.text) else self.text
+        words = shlex.shlex(script.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>()")
+        words.whitespace_split = True
+        words.commenters = "#"
+        begins = True
+        for word in words:
+            if set(word) <= _SEPARATORS:
+                begins = True
+            elif begins and not _ASSIGNMENT.match(word):
+                found.add(word)
+                begins = False
+        return found
+
+
+def pages() -> list[str]:
+    """The documents of the repository, below it: what people read, wherever it is."""
+    found = [
+        *REPOSITORY.glob("*.md"),
+        *REPOSITORY.glob("docs/**/*.md"),
+        *REPOSITORY.glob("manifests/**/*.md"),
+        *REPOSITORY.glob("simulator/**/*.md"),
+    ]
+    return sorted(str(path.relative_to(REPOSITORY)) for path in found)
+
+
+def languages(page: str) -> list[str]:
+    """The language of each block of a document."""
+    return [match["language"] for match in _FENCE.finditer(_text(page))]
+
+
+def commands(page: str, text: str | None = None) -> list[Command]:
+    """The commands of a document, in its order."""
+    text = _text(page) if text is None else text
+    found: list[Command] = []
+    for match in _FENCE.finditer(text):
+        if match["language"] in SHELL:
+            first = text.count("\n", 0, match.start("body")) + 1
+            body = textwrap.dedent(match["body"])
+            prompted = match["language"] == "console"
+            found += [Command(page, first + at, one) for at, one in _cut(body, prompted=prompted)]
+    return found
+
+
+def _text(page: str) -> str:
+    return (REPOSITORY / page).read_text()
+
+
+def _cut(body: str, *, prompted: bool) -> Iterator[tuple[int, str]]:
+    """The commands of a block, with the numbers of their first lines; of prompts, no output."""
+    lines = iter(enumerate(body.splitlines()))
+    for at, line in lines:
+        if prompted and not line.startswith("$ "):
+            continue
+        if not prompted and (not line.strip() or line.startswith("#")):
+            continue
+        taken = [line.removeprefix("$ ") if prompted else line]
+        if here := _HERE.search(line):
+            for _, more in lines:
+                taken.append(more)
+                if more.strip() == here[1]:
+                    break
+        while _COMMENT.sub("", taken[-1]).rstrip().endswith(_GOES_ON) or _open("\n".join(taken)):
+            following = next(lines, None)
+            if following is None:
+                break
+            taken.append(following[1])
+        yield at, "\n".join(taken)
+
+
+def _open(text: str) -> bool:
+    """Whether a quotation is still open."""
+    if _HERE.search(text):
+        return False
+    try:
+        shlex.split(text, comments=True)
+    except ValueError:
+        return True
+    return False
+
+
+def inline_commands(page: str) -> list[str]:
+    """The commands of ours that a document names within its text."""
+    text = _FENCE.sub("", _text(page))
+    spans = re.findall(r"`(accelbind [a-z][^`]*)`", text)
+    return [" ".join(span.split()) for span in spans]
+
+
+def file_of(test: str) -> Path:
+    """The file of a test's id."""
+    return REPOSITORY / test.partition("::")[0]

@@ -1,0 +1,266 @@
+"""What the documents tell people to type works, in the order in which they tell it."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accelbind.cli import main
+from tests.docs import blocks, elsewhere, playing
+from tests.docs.blocks import Command, commands
+from tests.docs.cluster import Cluster, cluster
+from tests.docs.playing import PROGRAMS, Scene
+from tests.support import REPOSITORY, clean_environment, require
+
+Json = dict[str, Any]
+
+PAGES = blocks.pages()
+INSTALLED = (
+    "kubectl apply -k manifests/overlays/af",
+    "kubectl -n accelbind-system rollout status deployment/accelbind-webhook --timeout=60s",
+    "kubectl -n accelbind-system rollout status daemonset/accelbind-plugin --timeout=60s",
+    "kubectl apply -f manifests/samples/namespace.yaml -f manifests/samples/mappings",
+    "kubectl apply -f manifests/samples/pods",
+)
+LEFT = ("kubectl apply -f docs/old.yaml",)
+BEFORE = {"docs/pod-authors.md": INSTALLED, "docs/migration.md": LEFT}
+"""What a page takes for granted."""
+
+
+@pytest.fixture
+def stage(tmp_path: Path, short_dir: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path, short_dir) as made:
+        yield made
+
+
+def old_suite() -> Iterator[Json]:
+    """What an Intel suite and a b<>com plugin leave in a cluster, as far as it is named."""
+    configured = ("intelfpgawebhook", "intel-deviceplugins")
+    for prefix in configured:
+        hooks = ["fpga.mutator.webhooks.intel.com"]
+        hooks += ["sgx.mutator.webhooks.intel.com"] if prefix == "intel-deviceplugins" else []
+        name = f"{prefix}-mutating-webhook-configuration"
+        yield {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name},
+            "webhooks": [
+                {
+                    "name": hook,
+                    "admissionReviewVersions": ["v1"],
+                    "clientConfig": {"url": "https://127.0.0.1:9/pods"},
+                    "failurePolicy": "Ignore",
+                    "sideEffects": "None",
+                }
+                for hook in hooks
+            ],
+        }
+    yield {
+        "apiVersion": "deviceplugin.intel.com/v1beta1",
+        "kind": "FpgaDevicePlugin",
+        "metadata": {"name": "fpgadeviceplugin-sample"},
+        "spec": {"mode": "af"},
+    }
+    yield {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "accelerator-device-plugin-daemonset", "namespace": "kube-system"},
+        "spec": {},
+    }
+
+
+def played(page: str) -> list[Command]:
+    """The commands of a page that are run here."""
+    return [one for one in commands(page) if elsewhere.who_runs(one.plain) is None]
+
+
+def with_cluster(page: str) -> bool:
+    return any("kubectl" in one.programs for one in played(page))
+
+
+@pytest.mark.timeout(playing.TIME_LIMIT + 30)
+@pytest.mark.parametrize("page", [each for each in PAGES if with_cluster(each)])
+def test_the_commands_of_a_page_for_a_cluster_work(
+    page: str, stage: Cluster, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, stage)
+    (scene.home / "docs" / "old.yaml").write_text(yaml.safe_dump_all(old_suite()))
+    scene.play(commands(page), BEFORE.get(page, ()))
+
+
+@pytest.mark.timeout(playing.TIME_LIMIT + 30)
+@pytest.mark.parametrize(
+    "page", [each for each in PAGES if played(each) and not with_cluster(each)]
+)
+def test_the_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
+    Scene(tmp_path, None).play(commands(page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_is_one_that_is_run(page: str) -> None:
+    unknown = [
+        f"{one.page}:{one.line}: {one.plain}"
+        for one in played(page)
+        if not one.programs <= PROGRAMS
+    ]
+    assert unknown == [], "run it here (PROGRAMS), or say who does (elsewhere.py)"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_says_what_it_is(page: str) -> None:
+    assert set(blocks.languages(page)) <= {*blocks.SHELL, *blocks.INERT}
+
+
+def all_commands() -> Iterator[Command]:
+    for page in PAGES:
+        yield from commands(page)
+
+
+def test_what_is_run_elsewhere_is_run_there() -> None:
+    ci = (REPOSITORY / ".ci" / "run").read_text()
+    used = set()
+    for one in all_commands():
+        runner = elsewhere.who_runs(one.plain)
+        if runner == elsewhere.CI:
+            target = one.plain.removeprefix("make ").split()[0]
+            assert target == "setup" or f"make {target}" in ci, one
+        elif runner == elsewhere.DRY:
+            make_would(one)
+        elif runner not in (None, elsewhere.BY_HAND):
+            file, name = runner.split("::")
+            assert re.search(rf"def {name}\b", (REPOSITORY / file).read_text()), runner
+        used |= {pattern for pattern in elsewhere.ELSEWHERE if re.fullmatch(pattern, one.plain)}
+    assert set(elsewhere.ELSEWHERE) - used == set(), "no document has such a command any more"
+
+
+def make_would(command: Command) -> None:
+    line = re.sub(r"^make ", "make --dry-run ", command.plain)
+    done = subprocess.run(
+        [require("bash"), "-c", line],
+        cwd=REPOSITORY,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def named_within_text() -> dict[str, set[str]]:
+    """The commands that are named within sentences, and the flags that are shown with them."""
+    found: dict[str, set[str]] = {}
+    for page in PAGES:
+        if page == "docs/reference.md":  # made from the code
+            continue
+        for span in blocks.inline_commands(page):
+            words = span.split()[1:]
+            taken = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
+            if taken and taken[0] == "has":  # what accelbind says, not what one types
+                continue
+            depth = (
+                2 if taken and taken[0] in {"certs", "fpga", "bitstream", "names", "check"} else 1
+            )
+            name = " ".join(words[: min(depth, len(taken))])
+            flags = {re.split(r"[=\[]", word)[0] for word in words if word.startswith("--")}
+            found.setdefault(name, set()).update(flags)
+    return found
+
+
+def test_commands_within_sentences_exist_with_their_flags(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, flags in named_within_text().items():
+        assert main([*name.split(), "--help"]) == 0, f"accelbind {name}"
+        shown = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out))
+        assert flags - shown == set(), name
+
+
+def test_links_lead_somewhere() -> None:
+    dead = []
+    for page in PAGES:
+        text = (REPOSITORY / page).read_text()
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            file = (REPOSITORY / page).parent / path if path else REPOSITORY / page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                dead.append(f"{page}: {target}")
+    assert dead == []
+
+
+def anchors(file: Path) -> set[str]:
+    """What a heading of a document is called in links."""
+    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_every_document_can_be_found_from_the_readme() -> None:
+    known, todo = set[Path](), [REPOSITORY / "README.md"]
+    while todo:
+        file = todo.pop().resolve()
+        if file not in known and file.suffix == ".md" and file.exists():
+            known.add(file)
+            links = re.findall(r"\]\(([^)#:\s]+)[^)]*\)", file.read_text())
+            todo += [file.parent / link for link in links]
+    assert {(REPOSITORY / page).resolve() for page in PAGES} - known == set()
+
+
+# The blocks' reader itself
+
+PAGE = """
+```sh
+make it        # with a comment
+cat >file <<'END'
+not a command
+END
+one |
+  two && three
+X=1
+```
+
+1. In a list:
+
+   ```console
+   $ kubectl get x |
+       jq .
+   what it says
+   $ echo "a
+   b"
+   ```
+
+```yaml
+kubectl: no
+```
+"""
+
+
+def test_blocks_are_cut_into_commands() -> None:
+    found = commands("page", PAGE)
+    assert [(one.line, one.plain, one.programs) for one in found] == [
+        (3, "make it", {"make"}),
+        (4, "cat >file <<'END'", {"cat"}),
+        (7, "one |", {"one", "two", "three"}),
+        (9, "X=1", set()),
+        (15, "kubectl get x |", {"kubectl", "jq"}),
+        (18, 'echo "a', {"echo"}),
+    ]
+    assert found[1].text.endswith("not a command\nEND")
+
+
+def test_an_unknown_command_is_seen() -> None:
+    (command,) = commands("page", "```sh\nkubectl get x | frobnicate --all\n```\n")
+    assert command.programs - PROGRAMS == {"frobnicate"}
+    assert elsewhere.who_runs(command.plain) is None
+
+
+def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
+    scene = playing.Scene(tmp_path, None)
+    with pytest.raises(AssertionError, match="page:3: "):
+        scene.play(commands("page", "```sh\ntrue\naccelbind names decode nothing\n```\n"))
