@@ -82,14 +82,17 @@ def _message(state: bytes) -> "dict[str, Any]":
         bundle = found["bundle"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise Refused("stdin holds no state of a container: a runtime has to start this") from None
-    config = _config(f"{bundle}/config.json")
+    path = f"{bundle}/config.json"
+    config = _config(path)
+    try:
+        devices = (config.get("linux") or {}).get("devices") or ()
+        paths = [{"path": str(each.get("path", ""))} for each in devices]
+    except (AttributeError, TypeError):
+        raise Refused(f"{path} is no container's configuration") from None
     return {
         "state": {"annotations": found.get("annotations")},
         "annotations": config.get("annotations"),
-        "devices": [
-            {"path": str(each.get("path", ""))}
-            for each in (config.get("linux") or {}).get("devices") or ()
-        ],
+        "devices": paths,
     }
 
 

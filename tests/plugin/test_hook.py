@@ -275,6 +275,16 @@ def test_a_state_that_is_none_is_refused(runtime: Runtime, state: str, said: str
     assert said in reason
 
 
+@pytest.mark.parametrize(
+    "config", ["[]", '{"linux": [1]}', '{"linux": {"devices": 3}}', '{"linux": {"devices": [3]}}']
+)
+def test_a_configuration_that_is_none_is_refused(runtime: Runtime, config: str) -> None:
+    (runtime.bundle / "config.json").write_text(config)
+    code, reason = runtime.run(runtime.state("uid"))
+    assert (code, reason.count("\n")) == (1, 1)
+    assert "bundle/config.json is no container's configuration" in reason
+
+
 def test_unknown_arguments_are_refused(runtime: Runtime) -> None:
     assert runtime.run("{}", "--what")[0] == 1
 
