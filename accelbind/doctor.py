@@ -212,9 +212,9 @@ def doctor(
     checks: list[Check] = []
     config = kubeconfig or _found_kubeconfig()
     if node or (not cluster and _is_node(given)):
-        checks += _node_checks(given, time_limit)
+        checks += node_checks(given, time_limit)
     if cluster or kubeconfig is not None or (not node and _is_cluster(config, here=bool(checks))):
-        checks += _cluster_checks(config, namespace, domain, webhook_address)
+        checks += cluster_checks(config, namespace, domain, webhook_address)
     if not checks:
         raise InvalidSettings(
             "nothing here looks like a node or knows a cluster: name a --kubeconfig, or look at"
@@ -230,7 +230,13 @@ def doctor(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _node_checks(given: dict[str, Any], seconds: float) -> "list[Check]":
+def node_checks(given: dict[str, Any], seconds: float) -> "list[Check]":
+    """The checks of a node.
+
+    Args:
+        given: Settings of the plugin that were given, by name; None where it wasn't.
+        seconds: What one check may take.
+    """
     from accelbind.doctor_files import NodeFiles  # noqa: PLC0415 - only on a node
     from accelbind.doctor_model import Once  # noqa: PLC0415 - the same
     from accelbind.doctor_node import Node  # noqa: PLC0415 - the same
@@ -245,9 +251,17 @@ def _node_checks(given: dict[str, Any], seconds: float) -> "list[Check]":
     return [*node.checks(), *NodeFiles(node, seconds).checks(), *plugin.checks()]
 
 
-def _cluster_checks(
+def cluster_checks(
     kubeconfig: Path | None, namespace: str, domain: list[str] | None, address: str | None
 ) -> "list[Check]":
+    """The checks of a cluster.
+
+    Args:
+        kubeconfig: How to reach its API server; None: as a pod does.
+        namespace: Where accelbind runs.
+        domain: The webhook's domains, if they were given.
+        address: Where the webhook can be reached from here, if not where the API server does.
+    """
     from accelbind.doctor_access import Access  # noqa: PLC0415 - only in a cluster
     from accelbind.doctor_bundle import Bundles, parse_address  # noqa: PLC0415 - the same
     from accelbind.doctor_cluster import Cluster  # noqa: PLC0415 - the same

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from enum import Enum, EnumType
 from typing import Any
 
+from accelbind import doctor
 from accelbind.cli import COMMANDS, load
-from docs_build.settings import MODELS
+from docs_build.settings import DEFAULT_IN_HELP, MODELS
 from docs_build.texts import code, table
 
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
@@ -16,6 +17,13 @@ def sections() -> Iterator[str]:
     """A section a command; what processes take stands with the settings."""
     for name in COMMANDS:
         yield from _of(f"accelbind {name}", load(name))
+
+
+def checks() -> str:
+    """What the doctor looks at."""
+    given = dict.fromkeys(("mode", "root"), None)
+    found = [*doctor.node_checks(given, 1.0), *doctor.cluster_checks(None, "", None, None)]
+    return table(("check", "what it asks"), ((code(each.id), each.title) for each in found))
 
 
 def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
@@ -36,7 +44,8 @@ def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer expo
 
 def _summary(text: str) -> str:
     """The help up to its examples."""
-    return _MARKUP.sub("", text.partition("[bold]Example")[0]).strip()
+    words = _MARKUP.sub("", text.partition("[bold]Example")[0]).strip()
+    return words.replace("<", "&lt;")
 
 
 def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
@@ -49,8 +58,9 @@ def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
         shown += code(f"{flags[-1]}{value}")
     kind = param.type_descriptor.annotation
     choices = [code(str(each.value)) for each in _members(kind)]
-    words = f"{param.help or ''} {', '.join(choices)}".strip()
-    return shown, _default(param), words
+    said = DEFAULT_IN_HELP.search(param.help or "")
+    words = f"{DEFAULT_IN_HELP.sub('', param.help or '')} {', '.join(choices)}".strip()
+    return shown, _default(param) or (said[1] if said else ""), words
 
 
 def _default(param: Any) -> str:  # noqa: ANN401 - the same

@@ -21,6 +21,10 @@ where it is from. Times are numbers with `ms`, `s`, `m`, `h` or `d`; lists are o
 or in the file a list.
 """
 
+_CHECKS: Final = """\
+For `--only` and `--skip` of `accelbind doctor`, and `id` in its JSON.
+"""
+
 _METRICS: Final = """\
 On the plain port of each process, at `/metrics`; the client's own `…_created` series are left out.
 """
@@ -42,6 +46,7 @@ def page() -> str:
         _HEAD,
         *("## Settings\n", _SETTINGS, *settings.sections()),
         *("## Commands\n", *commands.sections()),
+        *("## Checks of the doctor\n", _CHECKS, commands.checks()),
         *("## Metrics\n", _METRICS, *metrics.sections()),
         *("## Answers to reviews\n", *codes.admission()),
         *("## Health\n", _HEALTH, *codes.health()),

@@ -25,7 +25,8 @@ MODELS: Final[dict[str, type[Settings]]] = {
 }
 """By the command that runs the process."""
 
-_DEFAULT_IN_HELP: Final = re.compile(r"\s*\(default: (.*)\)$")
+DEFAULT_IN_HELP: Final = re.compile(r"\s*\(default: (.*)\)$")
+"""How help that has no other place for it tells a default."""
 _BOUNDS: Final = (("ge", "{} or more"), ("gt", "more than {}"), ("le", "up to {}"))
 _SIMPLE: Final = {
     int: "integer",
@@ -64,7 +65,7 @@ def _row(command: str, name: str, field: FieldInfo) -> tuple[str, ...]:
         code(name.replace("_", "-")),
         type_of(field),
         _default(field, option),
-        _DEFAULT_IN_HELP.sub("", option.help),
+        DEFAULT_IN_HELP.sub("", option.help),
     )
 
 
@@ -108,7 +109,7 @@ def _named(kind: Any) -> str:  # noqa: ANN401 - a type
 
 def _default(field: FieldInfo, option: Any) -> str:  # noqa: ANN401 - see above
     """The model's default; the flag's words where that is computed, or nothing."""
-    said = _DEFAULT_IN_HELP.search(option.help)
+    said = DEFAULT_IN_HELP.search(option.help)
     words = option.show_default if isinstance(option.show_default, str) else ""
     words = words or (said[1] if said else "")
     if field.default in (None, (), PydanticUndefined):

@@ -119,6 +119,24 @@ def test_reasons_that_are_constants_are_told_where_they_are_made() -> None:
         assert [reason for reason in reasons if f"| `{reason}` |" not in page] == []
 
 
+def test_every_check_of_the_doctor_is_told() -> None:
+    page = reference.page()
+    ids = {
+        each
+        for path in (REPOSITORY / "accelbind").glob("doctor*.py")
+        for each in re.findall(r'Check\(\s*"([a-z.-]+)"', path.read_text())
+    }
+    assert len(ids) > 25
+    assert [each for each in ids if f"| `{each}` |" not in page] == []
+
+
+def test_help_is_shown_as_it_was_meant() -> None:
+    page = reference.page()
+    assert "ACCELBIND_&lt;OPTION>" in page
+    assert "[bold]" not in page
+    assert "(default:" not in page
+
+
 def test_a_member_without_a_docstring_is_an_error() -> None:
     assert dict(texts.members(EventReason))["DeviceGone"] == "A device that was there is not."
     with pytest.raises(KeyError):
