@@ -18,7 +18,7 @@ from services.hardware.pci import function_folder
 from services.hardware.port_holders import holders_of
 from services.hardware.port_session import opened_node, translated
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_device
-from services.hardware.scan import DRIVERS, scan
+from services.hardware.scan import CLASSES, scan
 from services.hardware.sensors import SensorReader
 from services.hardware.sysfs import Sysfs
 from services.hardware.user_clock import read_user_clock
@@ -77,8 +77,8 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     if pci is None:
         return {}
     files = Sysfs(root)
-    (entries,) = [driver.folder for driver in DRIVERS if driver.name == card.driver]
-    _, folder = function_folder(files, files.resolve(f"{entries}/{card.name}") or "")
+    entry = files.resolve(f"{CLASSES[card.driver]}/{card.name}") or ""
+    _, folder = function_folder(files, entry)
     told = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
     return told | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()

@@ -17,7 +17,7 @@ from typing import Final
 
 from services.domain.devices import Card, Inventory, PluginMode, Problem
 from services.hardware.errors_clear import clearing_file
-from services.hardware.scan import DRIVERS
+from services.hardware.scan import CLASSES
 from services.hardware.sysfs import Sysfs
 from services.kubelet.channel import (
     checkpoint_file,
@@ -32,7 +32,6 @@ SEARCH: Final = os.X_OK
 
 _WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", "x"))
 _UNREADABLE: Final = re.compile(r"(?P<file>\S+) of (?P<part>\S+) can't be read: Permission denied")
-_CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 _NO_PROGRAMMING: Final = "no region is programmed, containers start on what is there or not at all"
 
 _LISTED: Final = 3
@@ -163,7 +162,7 @@ def _of_cards(needs: Needs, inventory: Inventory, cards: Iterable[Card]) -> Iter
     if cards:
         yield from _lacks(dev, SEARCH, "no device node can be looked at, all are unhealthy")
     if any(problem.reason == "class-unreadable" for problem in inventory.problems):
-        for folder in _CLASSES.values():
+        for folder in CLASSES.values():
             path = needs.root / folder.lstrip("/")
             yield from _lacks(path, READ | SEARCH, "its cards aren't found")
     yield from _unreadable(needs, cards)
@@ -185,7 +184,7 @@ def _unreadable(needs: Needs, cards: Iterable[Card]) -> Iterator[Missing]:
     """What the scan was not allowed to read, as its problems tell."""
     found: list[Missing] = []
     for card in cards:
-        folder = needs.root / _CLASSES[card.driver].lstrip("/") / card.name
+        folder = needs.root / CLASSES[card.driver].lstrip("/") / card.name
         for problem in _problems(card):
             if told := _UNREADABLE.fullmatch(problem.message):
                 path = folder / told["part"] / told["file"]

@@ -43,11 +43,10 @@ class Worker:
             what: What the call does, for the message.
 
         Raises:
-            HardwareError: It took too long.
+            HardwareError: It took too long, or the system gives no thread.
         """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._thread.start()
+            self._thread = self._start()
         future: Future[T] = Future()
         self._jobs.put((call, future))
         limit = asyncio.timeout(seconds)
@@ -58,6 +57,14 @@ class Worker:
             if not limit.expired():
                 raise  # the call's own
             raise HardwareError(f"{what} hangs: no answer within {seconds:g} s") from error
+
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # too many threads, in this process or its container
+            raise HardwareError(f"no thread for {self._name}: {error}") from error
+        return thread
 
     def close(self) -> None:
         """Lets the thread end after the calls it has."""

@@ -22,6 +22,9 @@ from services.hardware.sysfs import Sysfs
 DRIVERS = (OPAE, DFL)
 """Both are looked for: a node may have cards under each."""
 
+CLASSES = {driver.name: driver.folder for driver in DRIVERS}
+"""The class folders, by the names of their drivers."""
+
 
 class Scanner:
     """Looks at a node again and again.

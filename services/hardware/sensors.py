@@ -40,7 +40,7 @@ from services.domain.sensors import (
 from services.hardware.layout import part_folder
 from services.hardware.pci import function_folder
 from services.hardware.readers import PATIENCE, Readers
-from services.hardware.scan import DRIVERS
+from services.hardware.scan import CLASSES
 from services.hardware.sysfs import Sysfs
 
 SEARCH_EVERY: Final = 20
@@ -58,7 +58,6 @@ MAX_CHANNELS: Final = 128
 HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
 
-_CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 _MONITOR = re.compile(r"hwmon[0-9]{1,9}")
 _SENSOR = re.compile(r"sensor[0-9]{1,9}")
 _CHANNEL = re.compile(r"(temp|power)[0-9]{1,4}_(?:input|average)")
@@ -136,7 +135,7 @@ class SensorReader:
             HardwareError: The system gives no thread to read in.
         """
         files = self._files(self._root)
-        wanted = {f"{_CLASSES[card.driver]}/{card.name}": card for card in cards}
+        wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
         found = self._readers.run(
             {
                 path: partial(_read, files, path, card, self._layouts.get(path))

@@ -31,6 +31,21 @@ async def test_what_a_call_raises_comes_back() -> None:
     worker.close()
 
 
+async def test_a_thread_that_the_system_refuses_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    worker = Worker("w")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(HardwareError, match="no thread for w: can't start new thread"):
+            await worker.run(lambda: 1, seconds=5, what="it")
+    assert await worker.run(lambda: 1, seconds=5, what="it") == 1
+    worker.close()
+
+
 class Large:
     """What a call gives, such as a bitstream."""
 
