@@ -381,6 +381,8 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(region_work, "LOADED_AT_ONCE", 1)
+    monkeypatch.setattr(region_work, "WORK_SECONDS", 600.0)
+    monkeypatch.setattr(prestart, "CHECK_SECONDS", 600.0)
     for _ in range(2):
         rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
