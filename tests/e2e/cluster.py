@@ -64,6 +64,8 @@ class Cluster:
         self.has_controllers = True
         """Whether somebody makes accounts, and so Deployments' pods, and ends namespaces."""
         self.has_scheduler = True
+        self.of_others: frozenset[str] = frozenset()
+        """What the node offered before the run, and others serve."""
         self.node = find_node(api, settings)
 
     # Objects of the run
@@ -209,14 +211,18 @@ class Cluster:
         node = self.api.get(NODES, self.node) if self.node else {}
         return offered(node)
 
-    def until_offered(self, wanted: dict[str, int], what: str) -> None:
-        """Waits until the node offers so many of each, and nothing else of ours."""
+    def until_offered(
+        self, wanted: dict[str, int], what: str, seconds: float | None = None
+    ) -> None:
+        """Waits until the node offers so many of each, and nothing else of the run."""
 
         def look() -> None:
-            found = self.allocatable()
+            every = self.allocatable()
+            found = {name: count for name, count in every.items() if name not in self.of_others}
             holds(found == wanted, f"{found or 'nothing'} on {self.node}")
 
-        until(look, seconds=self.settings.patience, what=f"{what}: {wanted} on {self.node}")
+        patience = self.settings.patience if seconds is None else seconds
+        until(look, seconds=patience, what=f"{what}: {wanted or 'nothing'} on {self.node}")
 
 
 def offered(node: Json) -> dict[str, int]:

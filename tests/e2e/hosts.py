@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from services.domain.errors import ClusterError
 from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 from services.kubelet.channel import registration_socket
@@ -38,9 +40,8 @@ from tests.e2e.cluster import (
     CantRun,
     Cluster,
     documents,
-    offered,
 )
-from tests.e2e.waiting import NotYet, until
+from tests.e2e.waiting import NotYet, holds, until
 from tests.support import Process, Processes, accelbind_command, clean_environment, python_module
 
 CARDS = 4
@@ -48,6 +49,8 @@ UNITS = 3
 SECRETS = ("accelbind-ca", "accelbind-webhook-tls")
 PAIR = ("tls.crt", "tls.key")
 START_SECONDS = 60.0
+GONE_SECONDS = 30.0
+"""Until a node's status has followed a plugin that ended."""
 EVERYWHERE = "::"
 SETTLE = "2s"
 """How long CAs overlap; API servers hear of a bundle within milliseconds."""
@@ -86,12 +89,21 @@ def check_host(cluster: Cluster) -> None:
             f"node {cluster.node} has the annotation {MODE_ANNOTATION}={mode}, which overrides"
             " the modes that are tried here: take it off, or name another node"
         )
-    served = offered(node).keys() & {name for offer in OFFERS.values() for name in offer}
-    if served:
+    names = {name for offer in OFFERS.values() for name in offer}
+
+    def free() -> None:
+        """A plugin that ended a moment ago is still told of."""
+        taken = sorted(cluster.allocatable().keys() & names)
+        holds(not taken, ", ".join(taken))
+
+    try:
+        until(free, seconds=GONE_SECONDS, what=f"nobody to offer what is tried on {cluster.node}")
+    except pytest.fail.Exception as error:
         raise CantRun(
-            f"somebody offers {', '.join(sorted(served))} on {cluster.node} already, and would be"
-            " pushed aside: end that plugin, or test what is deployed, without HOST_PROCESSES=1"
-        )
+            f"{error}. Their plugin would be pushed aside: end it, or test what is deployed,"
+            " without HOST_PROCESSES=1"
+        ) from error
+    cluster.of_others = frozenset(cluster.allocatable())
 
 
 def lay_out(folder: Path, *, character_devices: bool) -> Rack:
@@ -287,6 +299,14 @@ class Hosts:
         if plugin is not None and plugin.running:
             plugin.terminate()
 
+    def leave(self) -> None:
+        """Ends the plugin, and waits until the node offers nothing of it any more."""
+        self.stop_plugin()
+        try:
+            self.cluster.until_offered({}, "the end of what the plugin offered", GONE_SECONDS)
+        except pytest.fail.Exception as error:
+            self.cluster.notes.append(str(error))
+
     def functions(self) -> list[str]:
         """The AFU ids that the cards' ports show."""
         return sorted(path.read_text().strip() for path in self.root.glob("sys/**/*port.*/afu_id"))
@@ -409,7 +429,7 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
         processes = Processes(work)
         hosts = Hosts(cluster, namespace, work, root, rack, processes, host)
         stack.callback(lambda: list(processes.close()))
-        stack.callback(hosts.stop_plugin)
+        stack.callback(hosts.leave)
         hosts.start_driver()
         hosts.start_certificates()
         tls = stack.enter_context(mounted(cluster, namespace, work / "tls"))

@@ -212,7 +212,7 @@ class Pods:
         def look() -> dict[str, Given]:
             pod = self.begun(name)
             noted = pod["metadata"].get("annotations", {}).get(SIMULATED)
-            found = _from_annotation(noted) if noted else dict(_from_messages(pod["status"]))
+            found = _from_annotation(noted) if noted else dict(told_by(pod["status"]))
             names = {each["name"] for each in containers(pod)}
             holds(found.keys() >= names, f"{self.described(pod)}; told by {sorted(found)} only")
             return found
@@ -334,7 +334,8 @@ def _from_annotation(text: str) -> dict[str, Given]:
     }
 
 
-def _from_messages(status: Json) -> Iterator[tuple[str, Given]]:
+def told_by(status: Json) -> Iterator[tuple[str, Given]]:
+    """What containers that have ended have told of themselves, by the script `SHOW`."""
     for part in ("initContainerStatuses", "containerStatuses"):
         for each in status.get(part) or []:
             ended = (each.get("state") or {}).get("terminated")

@@ -33,7 +33,7 @@ make e2e SIMULATOR=1: the same against the stand-ins, on this machine alone.
 NO_CLUSTER = (
     "no cluster is named: make e2e KUBECONFIG=FILE tests what is deployed there, with"
     " HOST_PROCESSES=1 what it starts here, on a node, itself; make e2e SIMULATOR=1 needs no"
-    " cluster. `python -m tests.e2e --help` lists all settings."
+    " cluster. make e2e HELP=1 lists all settings."
 )
 
 
@@ -67,7 +67,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     kubeconfig = environment.get("KUBECONFIG", "")
     if not kubeconfig:
         raise WrongSetting(NO_CLUSTER)
-    if not Path(kubeconfig).is_file():
+    if not _path(kubeconfig).is_file():
         raise WrongSetting(f"KUBECONFIG={kubeconfig} is no file: name one")
     host_processes = _yes(environment, "HOST_PROCESSES")
     root = environment.get("ROOT", "")
@@ -77,18 +77,23 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     if devices not in ("character", "files"):
         raise WrongSetting(f"DEVICES={devices} is neither character nor files")
     return Settings(
-        kubeconfig=Path(kubeconfig).absolute(),
+        kubeconfig=_path(kubeconfig),
         host_processes=host_processes,
-        root=Path(root).absolute() if root else None,
+        root=_path(root) if root else None,
         node_name=environment.get("NODE_NAME", ""),
         image=environment.get("IMAGE", ""),
         webhook_host=environment.get("WEBHOOK_HOST", ""),
         kubelet_restart=environment.get("KUBELET_RESTART", ""),
-        kubelet_dir=Path(environment.get("KUBELET_DIR") or "/var/lib/kubelet").absolute(),
-        pod_logs_dir=Path(environment.get("POD_LOGS_DIR") or "/var/log/pods").absolute(),
+        kubelet_dir=_path(environment.get("KUBELET_DIR") or "/var/lib/kubelet"),
+        pod_logs_dir=_path(environment.get("POD_LOGS_DIR") or "/var/log/pods"),
         character_devices=devices == "character",
         patience=_seconds(environment.get("PATIENCE") or "180"),
     )
+
+
+def _path(text: str) -> Path:
+    """A path as a person writes it."""
+    return Path(text).expanduser().absolute()
 
 
 def _yes(environment: Mapping[str, str], name: str) -> bool:

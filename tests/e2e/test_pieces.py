@@ -1,0 +1,100 @@
+"""Pieces of the end-to-end suite that only other clusters than the simulator need."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster import offered
+from tests.e2e.hosts import EVERYWHERE, listening_address, local_address
+from tests.e2e.pods import SHOW, Given, is_logical, told_by
+from tests.e2e.settings import WrongSetting, read
+from tests.support import require
+
+
+def test_what_a_container_writes_is_what_is_read_of_it(tmp_path: Path) -> None:
+    devices = tmp_path / "dev"
+    devices.mkdir()
+    (devices / "intel-fpga-port.1").touch()
+    (devices / "dfl-port.0").symlink_to("/dev/null")
+    script = SHOW.replace("/dev/", f"{devices}/")
+    given = {"FPGA_AFU_1": "d8424dc4", "ACCELERATOR_UNITS": "0,1"}
+    env = given | {"PATH": os.environ["PATH"], "HOME": "/"}
+    done = subprocess.run([require("sh"), "-c", script], env=env, check=False)
+    message = (devices / "termination-log").read_text()
+    state = {"name": "show", "state": {"terminated": {"exitCode": 0, "message": message}}}
+    (told,) = told_by({"containerStatuses": [state], "initContainerStatuses": None})
+    seen = Given(frozenset({f"{devices}/dfl-port.0"}), given)
+    assert (done.returncode, told) == (0, ("show", seen)), "and the regular file is none"
+
+
+def test_a_container_that_was_given_nothing_says_so() -> None:
+    state = {"name": "show", "state": {"terminated": {"exitCode": 0}}}
+    assert dict(told_by({"containerStatuses": [state]})) == {"show": Given()}
+    running = {"name": "show", "state": {"running": {}}}
+    assert dict(told_by({"containerStatuses": [running]})) == {}
+
+
+def test_what_a_node_offers_none_of_is_not_offered() -> None:
+    status = {
+        "allocatable": {
+            "cpu": "7910m",
+            "memory": "16Gi",
+            "fpga.intel.com/af-a": "0",
+            "fpga.intel.com/region-b": "2",
+            "b-com.com/accelerator": "40",
+            "nvidia.com/gpu": "1",
+        }
+    }
+    assert offered({"status": status}) == {
+        "fpga.intel.com/region-b": 2,
+        "b-com.com/accelerator": 40,
+    }
+
+
+def test_logical_names_are_told_from_physical_ones() -> None:
+    assert is_logical("fpga.intel.com/arria10-nlb0")
+    assert not is_logical("fpga.intel.com/region-ce48969398f05f33946d560708be108a")
+    assert not is_logical("b-com.com/accelerator")
+
+
+def test_the_address_is_that_from_which_the_api_server_is_reached() -> None:
+    assert local_address("https://127.0.0.1:6443") == "127.0.0.1"
+    assert listening_address("127.0.0.1") == "127.0.0.1"
+    assert listening_address("192.0.2.1") == EVERYWHERE, "no address of this machine"
+    assert listening_address("node.example") == EVERYWHERE
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "make e2e SIMULATOR=1"),
+        ({"KUBECONFIG": "/nowhere"}, "is no file"),
+        ({"HOST_PROCESSES": "maybe"}, "neither 1 nor 0"),
+        ({"ROOT": "/srv"}, "HOST_PROCESSES=1"),
+        ({"DEVICES": "none"}, "neither character nor files"),
+        ({"PATIENCE": "long"}, "no number of seconds"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_a_setting_that_cannot_be_used_is_told(
+    environment: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.touch()
+    named: dict[str, Any] = {"KUBECONFIG": str(kubeconfig)} if environment else {}
+    with pytest.raises(WrongSetting, match=words):
+        read(named | environment)
+
+
+def test_settings_have_defaults_and_homes_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config").touch()
+    found = read({"KUBECONFIG": "~/config", "HOST_PROCESSES": "1"})
+    assert (found.kubeconfig, found.root) == (tmp_path / "config", None)
+    assert (str(found.kubelet_dir), found.character_devices) == ("/var/lib/kubelet", True)
+    assert found.patience == 180
