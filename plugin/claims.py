@@ -113,14 +113,22 @@ class Claims:
             NotAllowed: It may not have that, or nobody can tell who it is.
             ClusterError: The API server is away, and it was not allowed before.
         """
+        bodies: dict[Place, bytes | None] = {}  # candidates are mostly of one pod
+        mapped: dict[str, NamespaceMappings] = {}
 
         async def ask(pods: PodSource, candidate: Candidate, place: Place) -> Wish:
-            body = await pods.get_pod(place.namespace, place.name)
+            if place not in bodies:
+                bodies[place] = await pods.get_pod(place.namespace, place.name)
             wish = startup.read_wish(
-                body, place, candidate.container, node=self._node, interface_id=interface_id
+                bodies[place],
+                *(place, candidate.container),
+                node=self._node,
+                interface_id=interface_id,
             )
+            if self._enforced and place.namespace not in mapped:
+                mapped[place.namespace] = await pods.mappings(place.namespace)
             if self._enforced:
-                check_functions(wish, await pods.mappings(place.namespace), interface_id)
+                check_functions(wish, mapped[place.namespace], interface_id)
             return wish
 
         return startup.agree(await self._allowed(resource, ids, ask, only))

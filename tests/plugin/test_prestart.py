@@ -273,6 +273,28 @@ async def test_the_gate_opens_where_everything_fits(setting: Setting) -> None:
         await setting.check()
 
 
+async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_starting(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.pods.add(
+        pod(
+            "p",
+            container("c", REGION, 1, functions(NLB0)),
+            init=[container("first", REGION, 1, functions(NLB0))],
+        )
+    )
+    setting.hold("dfl-fme.0", names=("c", "first"))
+    asked, get_pod = [], setting.pods.get_pod
+
+    async def counted(namespace: str, name: str) -> bytes | None:
+        asked.append(name)
+        return await get_pod(namespace, name)
+
+    monkeypatch.setattr(setting.pods, "get_pod", counted)
+    await setting.check()
+    assert asked == ["p"]
+
+
 async def test_devices_that_the_checkpoint_does_not_have_are_refused(setting: Setting) -> None:
     setting.hold("dfl-fme.0", "dfl-fme.1")
     with pytest.raises(NotAllowed, match=r"has no container that holds dfl-fme\.0"):
