@@ -1,4 +1,5 @@
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -75,14 +76,44 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=" ".join)
-def test_examples_are_not_wrapped_on_a_terminal_of_80_columns(page: list[str]) -> None:
-    def shown(columns: int) -> list[str]:
-        text = run(*page, "--help", env={"COLUMNS": str(columns)}).stdout
-        before_options = text.partition("╭")[0]
-        return [line.strip() for line in before_options.partition("Example")[2].splitlines()]
+SHOWING = """
+import contextlib, io, json, sys
+from accelbind import cli
+shown = {}
+for page in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        cli.main([*page, "--help"])
+    shown[" ".join(page)] = text.getvalue()
+print(json.dumps(shown))
+"""
 
-    assert shown(80) == shown(200)
+
+@pytest.fixture(scope="module")
+def pages() -> list[dict[str, str]]:
+    """Command → its page, on a terminal of 80 columns and on one of 200."""
+    command = [sys.executable, "-c", SHOWING, json.dumps(PAGES)]
+    shown = []
+    for columns in ("80", "200"):
+        environment = clean_environment() | {"TERM": "dumb", "COLUMNS": columns}
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+        )
+        shown.append(json.loads(done.stdout))
+    return shown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=" ".join)
+def test_examples_are_not_wrapped_on_a_terminal_of_80_columns(
+    pages: list[dict[str, str]], page: list[str]
+) -> None:
+    narrow, wide = (shown[" ".join(page)] for shown in pages)
+    assert narrow != wide
+    assert examples(narrow) == examples(wide)
+
+
+def examples(page: str) -> list[str]:
+    before_options = page.partition("╭")[0]
+    return [line.strip() for line in before_options.partition("Example")[2].splitlines()]
 
 
 def test_no_command_shows_the_overview() -> None:
@@ -280,12 +311,20 @@ def test_which_files_cannot_be_read_is_found_out_by_the_commands_themselves() ->
     assert [one for files in found.values() for one in files if one.readable] == []
 
 
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    assert run("certs", "issue", "--dir", str(folder), "--name", "hook.svc").returncode == 0
+    return folder
+
+
 @pytest.fixture
-def webhook_flags(tmp_path: Path) -> dict[str, str]:
-    assert run("certs", "issue", "--dir", str(tmp_path), "--name", "hook.svc").returncode == 0
+def webhook_flags(tmp_path: Path, certificates: Path) -> dict[str, str]:
     (tmp_path / "maps").mkdir()
-    files = {"--tls-cert": "tls.crt", "--tls-key": "tls.key", "--mappings": "maps"}
-    return {flag: str(tmp_path / name) for flag, name in files.items()}
+    files = {"--tls-cert": certificates / "tls.crt", "--tls-key": certificates / "tls.key"}
+    return {flag: str(path) for flag, path in files.items()} | {
+        "--mappings": str(tmp_path / "maps")
+    }
 
 
 @pytest.mark.parametrize(
