@@ -245,9 +245,17 @@ def _read(path: Path) -> bytes:
                 raise InvalidBitstream(
                     f"{path} has {found.st_size} bytes, and at most {MAX_FILE} are read"
                 )
-            return file.read(MAX_FILE)
+            data = file.read(MAX_FILE)
+            if _state(os.fstat(file.fileno())) != _state(found):
+                raise StorageError(f"{path} is being written: try again once it is whole")
+            return data
     except OSError as error:
         raise StorageError(f"{path} can't be read: {_why(error)}") from error
+
+
+def _state(found: os.stat_result) -> tuple[int, int]:
+    """What changes while somebody writes to a file: nothing else tells that it isn't whole."""
+    return found.st_size, found.st_mtime_ns
 
 
 def _is_there(path: Path) -> bool:

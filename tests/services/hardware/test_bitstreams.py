@@ -167,6 +167,24 @@ class TestLoad:
         with pytest.raises(StorageError, match="can't be read: No such file"):
             storage.load(INTERFACE, AFU)
 
+    def test_a_file_that_is_being_written_is_not_taken_for_whole(
+        self, gbs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A GBS that is cut off looks like a shorter one."""
+        fstat = os.fstat
+
+        def writing(descriptor: int) -> os.stat_result:
+            found = fstat(descriptor)
+            with gbs.open("ab") as more:
+                more.write(b"more")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", writing)
+            with pytest.raises(StorageError, match="is being written: try again"):
+                read_bitstream(gbs)
+        assert read_bitstream(gbs).size > 0
+
     def test_a_file_beyond_the_limit_is_not_read(self, tmp_path: Path) -> None:
         huge = tmp_path / "huge"
         with huge.open("wb") as file:

@@ -94,7 +94,7 @@ def test_who_waits_for_a_call_that_hangs_gives_up_and_marks_the_card(hang: Hang)
     waiting = threading.Thread(target=lambda: do(cards, "a", hang))
     waiting.start()
     assert hang.begun.wait(10)
-    with pytest.raises(DeviceHung, match="gave no answer|still hangs"):
+    with pytest.raises(DeviceHung, match=r"gave no answer|still hangs"):
         do(cards, "a", lambda: 1, 0.2)
     assert list(cards.stuck) == ["a"]
     hang.let_go()
