@@ -251,7 +251,7 @@ def find_node(api: Api, settings: Settings) -> str:
     here = socket.gethostname().lower()
     for name, node in nodes.items():
         label = node["metadata"].get("labels", {}).get("kubernetes.io/hostname", "")
-        if here in (name, label, name.partition(".")[0]):
+        if {here, here.partition(".")[0]} & {name, label, name.partition(".")[0]}:
             return name
     if len(nodes) == 1:
         return next(iter(nodes))

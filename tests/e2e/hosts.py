@@ -40,6 +40,7 @@ from tests.e2e.cluster import (
     CantRun,
     Cluster,
     documents,
+    ready,
 )
 from tests.e2e.waiting import NotYet, holds, until
 from tests.support import Process, Processes, accelbind_command, clean_environment, python_module
@@ -83,6 +84,8 @@ def check_host(cluster: Cluster) -> None:
     if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
         raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
     node = cluster.api.get(NODES, cluster.node)
+    if not ready(node):
+        raise CantRun(f"node {cluster.node} takes no pods: it isn't ready, or is cordoned")
     mode = node["metadata"].get("annotations", {}).get(MODE_ANNOTATION)
     if mode:
         raise CantRun(

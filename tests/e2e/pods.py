@@ -204,7 +204,12 @@ class Pods:
             return pod
 
         self._see_to_scheduling(name)
-        return until(look, seconds=self.patience, what=f"pod {name} to run")
+        try:
+            return until(look, seconds=self.patience, what=f"pod {name} to run")
+        except pytest.fail.Exception as error:
+            if "Insufficient" in str(error) and not self.cluster.settings.host_processes:
+                pytest.skip(f"others have the devices of what is deployed: {error}")
+            raise
 
     def given(self, name: str) -> dict[str, Given]:
         """What each container of a pod with the script `SHOW` was given, once it has told."""

@@ -193,22 +193,8 @@ def function(
         if isinstance(found, FunctionName):
             ids = (found.interface_id, found.afu_id)
             cluster.api.create(mapping("of-this-node", pods.namespace, *ids, "af"))
-            see_that_one_is_free(pods, f"{DOMAIN}/of-this-node")
             return f"{DOMAIN}/of-this-node"
     pytest.skip(f"node {cluster.node} offers no functions: its mode isn't af")
-
-
-def see_that_one_is_free(pods: Pods, function: str) -> None:
-    """Skips where others have all devices of what is deployed."""
-    name = pods.start(simple("first", {function: 1}))
-    try:
-        pods.begun(name)
-    except pytest.fail.Exception as error:
-        if "Insufficient" in str(error):
-            pytest.skip(f"others have all devices: {error}")
-        raise
-    finally:
-        pods.remove(name)
 
 
 @pytest.hookimpl(wrapper=True)

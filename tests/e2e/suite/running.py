@@ -24,27 +24,18 @@ def test_a_container_gets_one_device_and_its_address(pods: Pods, function: str) 
     assert node.startswith(("/dev/dfl-port.", "/dev/intel-fpga-port."))
 
 
-def test_a_container_gets_as_many_as_it_asks_for(
-    cluster: Cluster, pods: Pods, function: str
-) -> None:
-    name = pods.start(simple("several", {function: 1}))
-    pods.begun(name)
-    resource = resource_of(pods, name)
-    pods.remove(name)
-    count = cluster.allocatable()[resource]
-    if count < 2:
-        pytest.skip(f"node {cluster.node} has one {resource} only")
-    name = pods.start(simple("both", {function: 2}))
-    assert len(pods.given(name)["show"].devices) == 2
+def test_a_container_gets_as_many_as_it_asks_for(pods: Pods, function: str, hosts: Hosts) -> None:
+    hosts.serve("af")
+    name = pods.start(simple("several", {function: CARDS}))
+    assert len(pods.given(name)["show"].devices) == CARDS
 
 
 def test_nobody_else_gets_a_device_until_it_is_given_back(
-    cluster: Cluster, pods: Pods, function: str, suite: Hosts | None
+    cluster: Cluster, pods: Pods, function: str, hosts: Hosts
 ) -> None:
     if not cluster.has_scheduler:
         pytest.skip("no scheduler runs here")
-    if suite is None:
-        pytest.skip("what is deployed may have its devices in use: HOST_PROCESSES=1 tries this")
+    hosts.serve("af")
     holder = pods.start(simple("holder", {function: CARDS}, STAY))
     pods.begun(holder)
     waiting = pods.start(simple("waiting", {function: 1}))
