@@ -25,6 +25,8 @@ COMPONENTS = (
     *("cert-manager", "monitoring"),
 )
 WORKLOADS = ("Deployment", "DaemonSet")
+QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Reads what yaml.safe_load reads, ten times as fast where there is libyaml."""
 
 
 @cache
@@ -34,7 +36,7 @@ def _rendered(folder: Path) -> tuple[str, ...]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert not done.stderr, done.stderr
-    return tuple(json.dumps(item, sort_keys=True) for item in yaml.safe_load_all(done.stdout))
+    return tuple(json.dumps(item, sort_keys=True) for item in yaml.load_all(done.stdout, QUICK))
 
 
 def rendered(folder: Path | str) -> list[Json]:
