@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
-import yaml
 
 from services.cluster.access import Access, Plugin
 from services.domain.errors import ClusterError
@@ -80,7 +79,7 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise ClusterError(f"{what} can't be read: {error.strerror or error}{where}") from error
-    except (ValueError, TypeError, yaml.YAMLError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
 
 
@@ -161,7 +160,12 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 def _read(path: Path) -> tuple[_Config, Path]:
     """A file, and the folder that its paths are seen from."""
-    read = yaml.safe_load(path.read_text())
+    import yaml  # noqa: PLC0415 - a pod on every node has no kubeconfig, and would pay 1 MiB
+
+    try:
+        read = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
     return msgspec.convert(read, _Config), path.absolute().parent
 
 
