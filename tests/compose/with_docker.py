@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
+from tests.docs.blocks import commands
 from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
-from tests.test_readme import commands
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -179,7 +179,7 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
 
 def typed() -> list[list[str]]:
     """What README has people type, without `docker compose`."""
-    lines = [shlex.split(line, comments=True) for line in commands("README.md", "bash")]
+    lines = [shlex.split(each.plain) for each in commands("README.md")]
     return [words[2:] for words in lines if words[:2] == ["docker", "compose"]]
 
 
