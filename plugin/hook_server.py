@@ -150,8 +150,11 @@ class HookServer:
             seconds=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
-        for resource, ids in held_regions(call, entries, self._regions()).items():
-            await self._gate.check(resource, ids, only=call.who)
+        held = held_regions(call, entries, self._regions())
+        checks = [self._gate.check(resource, ids, only=call.who) for resource, ids in held.items()]
+        for result in await asyncio.gather(*checks, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _whole(reader: asyncio.StreamReader) -> bytes:

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,17 @@ from typing import Any
 import pytest
 
 from accelbind import hook
+from plugin.hook_server import HookServer
 from plugin.options import PluginOptions
+from plugin.worker import Worker
 from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError
+from services.domain.errors import ClusterError, NotAllowed
+from services.domain.hook import HookCall
 from services.domain.mappings import EMPTY_INDEX
+from services.domain.startup import Candidate
 from services.hardware.bitstreams import BitstreamStorage
 from simulator.bitstreams import make_gbs
-from simulator.cards import A10_INTERFACE, CardSpec, Rack
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
@@ -224,6 +228,41 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
         plugin._discovery.inventory = None
         code, reason = await runtime.start(uid)
         assert (code, "the cards have not been read yet" in reason) == (1, True)
+
+
+async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:
+    """One after the other might take longer than a hook waits."""
+    other, begun = f"fpga.intel.com/region-{D5005_INTERFACE}", []
+    both, checkpoint = asyncio.Event(), tmp_path / "checkpoint"
+    entries = [
+        {"PodUID": "uid", "ContainerName": "c", "ResourceName": each, "DeviceIDs": {"0": ["x"]}}
+        for each in (REGION, other)
+    ]
+    checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+
+    class Gate:
+        async def check(
+            self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+        ) -> None:
+            begun.append((resource, tuple(ids), only))
+            if len(begun) == 2:
+                both.set()
+            await both.wait()
+            if resource == other:
+                raise NotAllowed("the other one")
+
+    server = HookServer(
+        tmp_path / "hook.sock",
+        checkpoint=checkpoint,
+        regions=dict,
+        gate=Gate(),
+        worker=Worker("files"),
+        counted=lambda _: None,
+    )
+    who = Candidate("uid", "c")
+    with pytest.raises(NotAllowed, match="the other one"):
+        await server._decide(HookCall(who, frozenset()))
+    assert begun == [(REGION, ("x",), who), (other, ("x",), who)]
 
 
 async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(
