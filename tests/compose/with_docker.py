@@ -179,8 +179,8 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
 
 def typed() -> list[list[str]]:
     """What README has people type, without `docker compose`."""
-    lines = [shlex.split(each.plain) for each in commands("README.md")]
-    return [words[2:] for words in lines if words[:2] == ["docker", "compose"]]
+    lines = [each.plain for each in commands("README.md")]
+    return [shlex.split(line)[2:] for line in lines if line.startswith("docker compose ")]
 
 
 class Suite:
