@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import REPOSITORY, clean_environment, require
 
-ROOMS = ("accelbind", "benchmarks", "certs", "image", "plugin", "services", "simulator", "webhook")
+ROOMS = sorted({path.parent.name for path in REPOSITORY.glob("[a-z]*/*.py")} - {"tests"})
 
 
 @pytest.fixture
