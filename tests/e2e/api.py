@@ -185,9 +185,13 @@ class Api:
         return self.ask("GET", f"{place.path}/{name}")
 
     def list(self, place: Place, **params: str) -> list[Json]:
-        """Objects of a kind."""
-        found = self.ask("GET", place.path, params=params)
-        items: list[Json] = found["items"] or []
+        """Objects of a kind; none of one that isn't served."""
+        try:
+            items: list[Json] = self.ask("GET", place.path, params=params)["items"] or []
+        except Refused as error:
+            if error.code == 404:
+                return []
+            raise
         return items
 
     def patch(self, place: Place, name: str, change: Json) -> Json:

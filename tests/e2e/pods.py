@@ -27,7 +27,7 @@ SCHEDULER_SECONDS = 30.0
 PULLING = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 
 SHOW = """\
-{ env | grep -E '^(FPGA_|ACCELERATOR_)'
+{ env | grep -E '^(FPGA_|ACCELERATOR_|ACCELBIND_)'
   for each in /dev/dfl-* /dev/intel-fpga-*; do [ -c "$each" ] && echo "device $each"; done
 } >/dev/termination-log; true"""
 STAY = "trap 'exit 0' TERM; while true; do sleep 1; done"

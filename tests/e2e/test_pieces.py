@@ -20,7 +20,7 @@ def test_what_a_container_writes_is_what_is_read_of_it(tmp_path: Path) -> None:
     (devices / "intel-fpga-port.1").touch()
     (devices / "dfl-port.0").symlink_to("/dev/null")
     script = SHOW.replace("/dev/", f"{devices}/")
-    given = {"FPGA_AFU_1": "d8424dc4", "ACCELERATOR_UNITS": "0,1"}
+    given = {"FPGA_AFU_1": "d8424dc4", "ACCELERATOR_UNITS": "0,1", "ACCELBIND_AF": "5e:00.0"}
     env = given | {"PATH": os.environ["PATH"], "HOME": "/"}
     done = subprocess.run([require("sh"), "-c", script], env=env, check=False)
     message = (devices / "termination-log").read_text()

@@ -1,6 +1,7 @@
 """Pods that run on the node: their devices, whose they are, and that there are no more of them."""
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,8 @@ def test_a_container_gets_one_device_and_its_address(pods: Pods, function: str) 
     assert len(given.devices) == 1
     (node,) = given.devices
     assert node.startswith(("/dev/dfl-port.", "/dev/intel-fpga-port."))
+    (address,) = [value for key, value in given.env.items() if key.startswith("ACCELBIND_")]
+    assert re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address)
 
 
 def test_a_container_gets_as_many_as_it_asks_for(pods: Pods, function: str, hosts: Hosts) -> None:
