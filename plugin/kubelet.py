@@ -93,7 +93,12 @@ class KubeletWatch:
             self._look()
 
     async def present(self) -> Identity:
-        """Waits until there is a kubelet's socket."""
+        """Waits until there is a kubelet's socket; it is as it is now, not as at the last look.
+
+        Who registers with one that restarted since would take that for a loss, and do it again.
+        """
+        if identify(self.socket) != self.current:
+            self._look()
         while self.current is None:
             await self._changed.wait()
         return self.current

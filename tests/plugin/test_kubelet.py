@@ -131,6 +131,15 @@ async def test_a_folder_that_can_not_be_listed_has_no_kubelet_and_says_why(
     assert capsys.readouterr().out.count("Permission denied") == 1
 
 
+async def test_who_is_about_to_register_is_told_the_kubelet_of_now(short_dir: Path) -> None:
+    watch = KubeletWatch(short_dir)  # which doesn't look by itself until it runs
+    make_socket(short_dir / "kubelet.sock")
+    first = await watch.present()
+    (short_dir / "kubelet.sock").rename(short_dir / "old")  # whose inode is not given out again
+    make_socket(short_dir / "kubelet.sock")
+    assert await watch.present() == identify(short_dir / "kubelet.sock") != first
+
+
 async def test_a_folder_in_which_nothing_happens_is_not_listed_again(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
