@@ -1,11 +1,13 @@
 """What can be said of Dockerfile and docker-compose.yml without an engine."""
 
 import re
+import shlex
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.docs.blocks import commands
 from tests.support import REPOSITORY
 from tests.test_readme import shown_flags
 
@@ -14,6 +16,7 @@ COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 STAND_INS = ("simulator.", "accelbind.try_")
 ONCE = {"cards", "certs", "try"}
+VERBS = {"up", "run", "exec", "down"}
 
 
 def instructions() -> list[str]:
@@ -119,3 +122,16 @@ def test_a_services_flags_exist(name: str) -> None:
         module = REPOSITORY / (entrypoint[2].replace(".", "/") + ".py")
         file = module if module.exists() else module.with_suffix("") / "__main__.py"
         assert given <= set(re.findall(r'"(--[a-z-]+)"', file.read_text()))
+
+
+def typed() -> list[list[str]]:
+    """What README has people type, without `docker compose`."""
+    lines = [each.plain for each in commands("README.md")]
+    return [shlex.split(line)[2:] for line in lines if line.startswith("docker compose ")]
+
+
+def test_make_test_compose_runs_what_readme_has_people_type() -> None:
+    """In this order: all of it, the pods once more, with a view, inside, and away with it."""
+    assert [[word for word in words if word in VERBS] for words in typed()] == [
+        [verb] for verb in ("up", "run", "up", "exec", "down")
+    ]

@@ -7,7 +7,6 @@ Debian's packages; BASE_ARCHIVE a file that keeps the latter for the next time.
 
 import json
 import re
-import shlex
 import subprocess
 import tempfile
 import time
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.compose.engine import BASE, Engine, base_image, composes, engine, forbidden, unmet, usual
-from tests.docs.blocks import commands
+from tests.compose.test_files import typed
 from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
 
 pytestmark = pytest.mark.timeout(900)
@@ -175,12 +174,6 @@ def test_the_installer_puts_a_hook_onto_the_host_that_runs(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "stdin holds no state of a container" in done.stderr
-
-
-def typed() -> list[list[str]]:
-    """What README has people type, without `docker compose`."""
-    lines = [each.plain for each in commands("README.md")]
-    return [shlex.split(line)[2:] for line in lines if line.startswith("docker compose ")]
 
 
 class Suite:
