@@ -129,7 +129,8 @@ class Cluster:
     def stop(self) -> None:
         """Looks for workloads no more."""
         self._over.set()
-        self._controllers.join(30)
+        if self._controllers.ident is not None:
+            self._controllers.join(30)
 
     def get(self, kind: str, name: str, namespace: str) -> Json | None:
         """An object; None if there is none."""

@@ -122,12 +122,15 @@ class Scene:
             given["KUBECONFIG"] = str(self.cluster.kubeconfig)
         return clean_environment() | given | {"TERM": "dumb", "TMPDIR": str(self.home.parent)}
 
-    def play(self, commands: Sequence[Command], before: Sequence[str] = ()) -> None:
+    def play(self, commands: Sequence[Command], before: Sequence[str] = ()) -> str:
         """Runs commands one after the other in one shell; fails with the first that does.
 
         Args:
             commands: those of a page.
             before: what to do first.
+
+        Returns:
+            What they wrote.
         """
         place = self.home / "place"
         lines = ["set -euo pipefail", "shopt -s expand_aliases", *before]
@@ -154,6 +157,7 @@ class Scene:
                 code = process.wait()
         where = place.read_text().strip() if place.exists() else "before the page"
         assert code == 0, f"{where}: {code}\n{said.read_text()[-2500:]}"
+        return said.read_text()
 
 
 def _guarded(command: Command) -> str:

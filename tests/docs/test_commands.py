@@ -30,6 +30,16 @@ LEFT = ("kubectl apply -f docs/old.yaml",)
 BEFORE = {"docs/pod-authors.md": INSTALLED, "docs/migration.md": LEFT}
 """What a page takes for granted."""
 
+SAID = {
+    "README.md": ("1 of 1 pods ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
+    "docs/pod-authors.md": ("+ /spec/containers/0/env/- = FPGA_AFU_2=", "exit code 1"),
+    "docs/administrators.md": ("dfl-port.0", "node/worker-1 uncordoned", '"cluster.served"'),
+    "docs/migration.md": (
+        'fpgadeviceplugin.deviceplugin.intel.com "fpgadeviceplugin-sample" deleted',
+    ),
+}
+"""What must stand in the commands' output."""
+
 
 @pytest.fixture
 def stage(tmp_path: Path, short_dir: Path) -> Iterator[Cluster]:
@@ -89,7 +99,8 @@ def test_the_commands_of_a_page_for_a_cluster_work(
 ) -> None:
     scene = Scene(tmp_path, stage)
     (scene.home / "docs" / "old.yaml").write_text(yaml.safe_dump_all(old_suite()))
-    scene.play(commands(page), BEFORE.get(page, ()))
+    said = scene.play(commands(page), BEFORE.get(page, ()))
+    assert [words for words in SAID.get(page, ()) if words not in said] == []
 
 
 @pytest.mark.timeout(playing.TIME_LIMIT + 30)
