@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
+from services.cluster.access import Access
 from services.cluster.client import Answer, ClusterClient, load_config
-from services.cluster.kubeconfig import Access
 from services.domain.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]

@@ -24,7 +24,8 @@ DEFAULT_IMAGE = "busybox:1.37"
 SAMPLES = MANIFESTS / "samples"
 ADMISSION_SECONDS = 60.0
 SCHEDULER_SECONDS = 30.0
-PULLING = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+NO_IMAGE = {"InvalidImageName", "ErrImageNeverPull"}
+"""Reasons of a pod to wait for ever; a pull that failed is tried again."""
 
 SHOW = """\
 { env | grep -E '^(FPGA_|ACCELERATOR_|ACCELBIND_)'
@@ -197,7 +198,7 @@ class Pods:
             pod = self.get(name)
             status = pod.get("status", {})
             phase = status.get("phase")
-            if phase == "Failed" or PULLING & {each.get("reason") for each in waiting(status)}:
+            if phase == "Failed" or NO_IMAGE & {each.get("reason") for each in waiting(status)}:
                 raise Broken(f"pod {name}: {self.described(pod)}")
             done = phase == "Succeeded" or (phase == "Running" and _all_run(status))
             holds(done, self.described(pod))
