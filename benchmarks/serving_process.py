@@ -44,6 +44,8 @@ MAX_BODY: Final = 3 * 1024 * 1024
 class Fixed:
     """Mappings that stay."""
 
+    loaded = True
+
     def __init__(self, number: int, namespaces: int) -> None:
         self.index: MappingIndex = index(number, namespaces)
 

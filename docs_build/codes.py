@@ -32,7 +32,7 @@ def admission() -> Iterator[str]:
         paths.setdefault(endpoint, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
     outcomes = [(code(each), text) for each, text in members(Outcome)]
-    outcomes.append((code(REJECTED), "It was no review: answered with a 4xx and a Status."))
+    outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
     yield table(("outcome", "what it is"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))

@@ -40,7 +40,7 @@ ENDPOINTS: Final = {
 """Paths and what they do; `/pods` is what configurations of the public webhook name."""
 
 REJECTED: Final = "rejected"
-"""The outcome, in metrics, of a request that was answered with a 4xx."""
+"""The outcome, in metrics, of a request that was answered with a Status rather than a review."""
 
 _STATUS_REASONS: Final = {
     400: "BadRequest",
@@ -52,7 +52,9 @@ _STATUS_REASONS: Final = {
     415: "UnsupportedMediaType",
     431: "RequestHeaderFieldsTooLarge",
     500: "InternalError",
+    503: "ServiceUnavailable",
 }
+_NOT_LOADED_MESSAGE: Final = "the mappings aren't loaded yet: try again in a moment"
 _ADMITTED: Final = (Outcome.PATCHED, Outcome.ALLOWED)
 _OK: Final = 200
 _JSON: Final = (b"content-type", b"application/json")
@@ -62,13 +64,19 @@ log = structlog.get_logger(room="admission")
 
 
 class Mappings(Protocol):
-    """Where the mappings come from: `index` is replaced as a whole when they change."""
+    """Where the mappings come from.
+
+    Attributes:
+        index: What serves; replaced as a whole when they change.
+        loaded: Whether that is what there is, rather than nothing yet.
+    """
 
     index: MappingIndex
+    loaded: bool
 
 
 class RejectionReason(StrEnum):
-    """Why a request isn't a review; the values are metric labels."""
+    """Why a request got no judgement; the values are metric labels."""
 
     INVALID_REVIEW = "invalid-review"
     """The body is no AdmissionReview of v1 with a uid (400)."""
@@ -78,10 +86,12 @@ class RejectionReason(StrEnum):
     """The body isn't `application/json` (415)."""
     CONTENT_ENCODING = "content-encoding"
     """The body is compressed (415)."""
+    NOT_LOADED = "not-loaded"
+    """The mappings aren't loaded yet, and without them it would be refused (503)."""
 
 
 class Rejection(Exception):
-    """A request that isn't a review."""
+    """A request that isn't a review, or comes before it can be judged."""
 
     def __init__(self, status: int, reason: RejectionReason, message: str) -> None:
         super().__init__(message)
@@ -193,6 +203,10 @@ class Gate:
         except InvalidReview as error:
             return self._reject(
                 endpoint, Rejection(400, RejectionReason.INVALID_REVIEW, str(error))
+            )
+        if found.outcome is Outcome.DENIED and not self._mappings.loaded:
+            return self._reject(
+                endpoint, Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
             )
         figures.seconds.observe(time.perf_counter() - begun)
         figures.count(endpoint, found.outcome, found.reason)

@@ -18,6 +18,8 @@ DISCONNECT: Message = {"type": "http.disconnect"}
 class Fixed:
     """Mappings that stay."""
 
+    loaded = True
+
     def __init__(self) -> None:
         spec = {"afuId": AFU, "interfaceId": INTERFACE, "mode": "af"}
         metadata = {"name": NAME, "namespace": "default"}

@@ -146,6 +146,19 @@ def test_the_newest_mappings_count_from_the_next_request_on() -> None:
     assert response_of(bench.ask("/mutate", body())[2])["allowed"] is False
 
 
+def test_nothing_is_refused_for_mappings_that_are_not_loaded_yet() -> None:
+    bench = Bench()
+    bench.mappings.index, bench.mappings.loaded = EMPTY_INDEX, False
+    status, _, answer = bench.ask("/mutate", body())
+    assert status == 503
+    assert b"the mappings aren't loaded yet: try again in a moment" in answer
+    assert response_of(bench.ask("/mutate", body(pod("cpu")))[2])["allowed"] is True
+    assert bench.figures.requests == {
+        ("mutate", "rejected", "not-loaded"): 1,
+        ("mutate", "allowed", "nothing-asked"): 1,
+    }
+
+
 def test_requests_are_counted_by_endpoint_outcome_and_reason() -> None:
     bench = Bench()
     bench.ask("/mutate", body())

@@ -91,8 +91,8 @@ def over(tmp_path: Path) -> Iterator[Callable[..., Webhook]]:
 
 
 def admits(webhook: Webhook, name: str) -> bool:
-    answer = webhook.ask("/mutate", body(pod(f"fpga.intel.com/{name}"))).body
-    return bool(response_of(answer)["allowed"])
+    answer = webhook.ask("/mutate", body(pod(f"fpga.intel.com/{name}")))
+    return answer.status == 200 and bool(response_of(answer.body)["allowed"])
 
 
 def ready(webhook: Webhook) -> bool:
@@ -154,6 +154,9 @@ def test_without_an_api_server_it_is_alive_and_not_ready(
     answer = webhook.get("/readyz")
     assert answer.status == 503
     assert answer.text.startswith("mappings not loaded (the API server https://")
+    asked = webhook.ask("/mutate", body(pod("fpga.intel.com/late")))
+    assert asked.status == 503
+    assert "the mappings aren't loaded yet: try again in a moment" in asked.text
     assert webhook.plain("/healthz").status == 200
     cluster.restart()
     assert eventually(lambda: ready(webhook), timeout=20)
