@@ -21,7 +21,12 @@ from webhook.admission import ENDPOINTS, Gate, status_body
 from webhook.heads import BoundedProtocol
 
 _PATHS: Final = {path.encode(): endpoint for path, endpoint in ENDPOINTS.items()}
-_REASONS: Final = {200: b"OK", 400: b"Bad Request", 500: b"Internal Server Error"}
+_REASONS: Final = {
+    200: b"OK",
+    400: b"Bad Request",
+    500: b"Internal Server Error",
+    503: b"Service Unavailable",
+}
 _HEAD: Final = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
 _LEFT_OPEN: Final = b"\r\n"
 _CLOSED: Final = b"connection: close\r\n\r\n"
