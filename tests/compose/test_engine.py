@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.compose import engine
+from tests.support import ENGINES_ARE_FORBIDDEN, REPOSITORY
 
 ROOT = "CapInh:\t0000000000000000\nCapEff:\t{:016x}\nCapBnd:\t000001ffffffffff\n"
 ALL = (1 << 41) - 1
@@ -85,6 +86,10 @@ def test_a_machine_that_forbids_engines_is_told_from_one_that_lacks_packages(
     held: int, lacking: str
 ) -> None:
     assert engine.forbidden(ROOT.format(held)) == lacking
+
+
+def test_the_gate_knows_the_words_for_a_machine_that_forbids_engines() -> None:
+    assert ENGINES_ARE_FORBIDDEN in (REPOSITORY / ".ci" / "run").read_text()
 
 
 def test_rules_are_compared_without_their_counters(tools: Path) -> None:
