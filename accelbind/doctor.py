@@ -267,6 +267,7 @@ def cluster_checks(
     from accelbind.doctor_cluster import Cluster  # noqa: PLC0415 - the same
     from accelbind.doctor_definitions import Definitions  # noqa: PLC0415 - the same
     from accelbind.doctor_pods import Pods  # noqa: PLC0415 - the same
+    from accelbind.doctor_policy import CertificatesPolicy  # noqa: PLC0415 - the same
     from accelbind.doctor_webhooks import Webhooks  # noqa: PLC0415 - the same
     from services.domain.mutation import Policy  # noqa: PLC0415 - the same
 
@@ -274,7 +275,10 @@ def cluster_checks(
     cluster = Cluster(kubeconfig, namespace, prefixes)
     webhooks = Webhooks.of(cluster)
     bundles = Bundles(cluster, webhooks, parse_address(address) if address else None)
-    parts = (cluster, Definitions(cluster), webhooks, bundles, Pods(cluster), Access(cluster))
+    parts = (
+        *(cluster, Definitions(cluster), webhooks, bundles, Pods(cluster)),
+        *(Access(cluster), CertificatesPolicy(cluster)),
+    )
     return [replace(check, grows=True) for part in parts for check in part.checks()]
 
 

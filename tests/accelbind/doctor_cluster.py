@@ -17,6 +17,7 @@ from accelbind.doctor_cluster import Cluster
 from accelbind.doctor_definitions import Definitions
 from accelbind.doctor_model import Result, run
 from accelbind.doctor_pods import Pods
+from accelbind.doctor_policy import CertificatesPolicy
 from accelbind.doctor_webhooks import Webhooks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response
@@ -112,6 +113,25 @@ def judging(allowed: Callable[[Json], bool]) -> Answers:
     return answer
 
 
+def policies() -> dict[str, Json]:
+    """The policy of the certificates' account and its binding, by kind."""
+    return {each["kind"]: each for each in documents("base/certs-policy.yaml")}
+
+
+def with_policy(found: dict[str, Json]) -> Answers:
+    """An API server that has these of `policies`."""
+    group = "/apis/admissionregistration.k8s.io/v1"
+    policy, binding = (
+        found.get(kind)
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    )
+    bindings = items(f"{group}/validatingadmissionpolicybindings", *([binding] if binding else []))
+    if policy is None:
+        return bindings
+    where = f"{group}/validatingadmissionpolicies/{policy['metadata']['name']}"
+    return first_of(one(where, policy), bindings)
+
+
 def as_the_manifests_say(spec: Json) -> bool:
     """Just what each account needs."""
     account = spec["user"].rpartition(":")[2]
@@ -155,7 +175,7 @@ def looked(
     webhooks = Webhooks.of(cluster)
     parts = (
         *(cluster, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
-        *(Pods(cluster), Access(cluster)),
+        *(Pods(cluster), Access(cluster), CertificatesPolicy(cluster)),
     )
     checks = [check for part in parts for check in part.checks() if check.id.startswith(only)]
     return {result.id: result for result in run(checks, 60)}

@@ -18,6 +18,7 @@ from accelbind.cli import main
 from accelbind.doctor_access import EXCESSIVE, NEEDED
 from accelbind.doctor_definitions import DEFINITIONS
 from accelbind.doctor_model import Result, State
+from accelbind.doctor_policy import ACCOUNT, POLICY, VALIDATIONS
 from accelbind.doctor_webhooks import Hook, _judged
 from certs.folder import issue
 from simulator.apiserver.http_server import Request
@@ -56,6 +57,7 @@ async def test_a_cluster_that_is_well_has_no_red_line(
     status = {"desiredNumberScheduled": 1, "numberReady": 1}
     answers = cluster.first_of(
         cluster.judging(cluster.as_the_manifests_say),
+        cluster.with_policy(cluster.policies()),
         cluster.items(
             f"{workloads}/daemonsets", {"metadata": {"name": "accelbind-plugin"}, "status": status}
         ),
@@ -560,6 +562,75 @@ async def test_pods_that_failed_for_their_device_are_told(api: ApiServerStandIn)
     assert [line.what for line in result.lines] == ["pod default/f has failed for good: it went"]
 
 
+# The policy of the certificates' account --------------------------------------------------------
+
+
+def unbound(found: dict[str, Json]) -> None:
+    del found["ValidatingAdmissionPolicyBinding"]
+
+
+def without_policy(found: dict[str, Json]) -> None:
+    found.clear()
+
+
+def auditing(found: dict[str, Json]) -> None:
+    found["ValidatingAdmissionPolicyBinding"]["spec"]["validationActions"] = ["Audit"]
+
+
+def bound_to_another(found: dict[str, Json]) -> None:
+    found["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] = "another"
+
+
+def lenient(found: dict[str, Json]) -> None:
+    found["ValidatingAdmissionPolicy"]["spec"]["failurePolicy"] = "Ignore"
+
+
+def about_one_kind(found: dict[str, Json]) -> None:
+    constraints = found["ValidatingAdmissionPolicy"]["spec"]["matchConstraints"]
+    constraints["resourceRules"][0]["resources"] = ["mutatingwebhookconfigurations"]
+
+
+def shortened(found: dict[str, Json]) -> None:
+    found["ValidatingAdmissionPolicy"]["spec"]["validations"].pop()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "state", "words"),
+    [
+        (lambda _: None, State.OK, "is there and bound"),
+        (without_policy, State.WARNING, "there is no ValidatingAdmissionPolicy"),
+        (unbound, State.FAILED, "no ValidatingAdmissionPolicyBinding"),
+        (bound_to_another, State.FAILED, "no ValidatingAdmissionPolicyBinding"),
+        (auditing, State.FAILED, "doesn't deny (validationActions: Audit)"),
+        (lenient, State.WARNING, "failurePolicy is Ignore"),
+        (about_one_kind, State.FAILED, "not about validatingwebhookconfigurations"),
+        (shortened, State.FAILED, "validations are missing"),
+    ],
+)
+async def test_a_policy_that_holds_the_account_to_less_is_told(
+    api: ApiServerStandIn, spoil: Callable[[dict[str, Json]], None], state: State, words: str
+) -> None:
+    found = cluster.policies()
+    spoil(found)
+    known = cluster.judging(cluster.as_the_manifests_say)
+    with answering(api, cluster.first_of(known, cluster.with_policy(found))):
+        result = await looked_at(api, "cluster.policy")
+    assert (result.state, words in told(result)) == (state, True), told(result)
+
+
+async def test_no_policy_is_asked_for_without_an_account(api: ApiServerStandIn) -> None:
+    result = await looked_at(api, "cluster.policy")
+    assert (result.state, "no account" in told(result)) == (State.SKIPPED, True)
+
+
+def test_the_policy_that_is_looked_for_is_that_of_the_manifests() -> None:
+    policy = cluster.policies()["ValidatingAdmissionPolicy"]
+    assert policy["metadata"]["name"] == POLICY
+    assert len(policy["spec"]["validations"]) == VALIDATIONS
+    (condition,) = policy["spec"]["matchConditions"]
+    assert f":{ACCOUNT}$" in condition["expression"]
+
+
 # What stays -------------------------------------------------------------------------------------
 
 IDS = [
@@ -595,6 +666,7 @@ IDS = [
     "cluster.access.webhook",
     "cluster.access.plugin",
     "cluster.access.certs",
+    "cluster.policy",
 ]
 
 
