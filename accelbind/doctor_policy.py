@@ -46,7 +46,7 @@ class CertificatesPolicy:
         if policy is None:
             yield warning(
                 f"there is no ValidatingAdmissionPolicy {POLICY}: {_FREE}",
-                f"{_APPLY}; Kubernetes before 1.30 has none: let cert-manager make certificates there",
+                f"{_APPLY}; before Kubernetes 1.30 there is none: use cert-manager there",
             )
             return
         lines = [*_judged(policy.get("spec") or {}), *self._bound()]
