@@ -179,7 +179,7 @@ class Plugin:
             beside=self._insight.tasks,
             seen=self._seen,
         )
-        self._serving = ModeServing(self._mode.choice.mode, self._lasting)
+        self._serving = ModeServing(self._mode.choice.mode, self._lasting, succeeds=True)
 
     @property
     def _discovery(self) -> Discovery:
@@ -242,7 +242,8 @@ class Plugin:
                 break
             mode = self._mode.choice.mode
             if mode is not self._serving.mode or why:
-                self._serving = ModeServing(mode, self._lasting)
+                succeeds = why != ANOTHER_MODE
+                self._serving = ModeServing(mode, self._lasting, succeeds=succeeds)
             ends = {
                 STOPPED: stop.wait(),
                 ANOTHER_PLUGIN: self._precedence.second(),

@@ -122,6 +122,17 @@ class Endpoint:
         if self.server is not None:
             self.server.update(devices)
 
+    def inherit(self) -> None:
+        """Takes it that the kubelet that is there counts devices which a predecessor offered."""
+        self._counting = identify(self._kubelet.socket)
+
+    @property
+    def owes(self) -> bool:
+        """Whether the kubelet counts devices that are gone, and hasn't been told yet."""
+        if self.state is State.REGISTERED:
+            return not self.devices and self.server is not None and self.server.behind
+        return not self.devices and self._counted
+
     async def told(self) -> None:
         """Waits until the kubelet, if it counts any devices, has been sent them as they are now."""
         # Lost, and soon registered once more; seldom enough to look for it rather than be told.
@@ -309,6 +320,8 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"the kubelet doesn't answer a registration within {REGISTER_SECONDS:g} s"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
+        if "Permission denied" in said:
+            return f"this user may not write to {socket}, as who connects to it must ({said})"
         return f"nobody answers on {socket}: is the kubelet running? ({said})"
     if "version" in said and "not supported" in said:
         return (

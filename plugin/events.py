@@ -87,6 +87,10 @@ class NodeEvents:
         if count == (ABSENCES if trouble.startswith("nobody answers") else FAILURES):
             self._say(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {trouble}")
 
+    def forget(self, resource: str) -> None:
+        """A resource has ended."""
+        self._failures.pop(resource, None)
+
     def cleared(self, port: str, trouble: str) -> None:
         """The errors that a container left in a port were cleared, or couldn't be.
 

@@ -6,7 +6,7 @@ later its endpoint ends. Ended at once, the kubelet would keep the old capacity 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -17,6 +17,10 @@ from services.domain.tree import Tree
 
 LINGER_SECONDS: Final = 60.0
 """How long an endpoint without devices stays."""
+
+MOST_LINGERING: Final = 16
+"""Endpoints without devices at once: more of them end sooner. A card that gets one function after
+the other would take memory and sockets for each."""
 
 Devices = Mapping[str, Device]
 
@@ -30,6 +34,7 @@ class Fleet:
         make_endpoint: Makes the endpoint of a resource.
         group: Where their tasks run: one that fails by a mistake of ours ends the group.
         linger_seconds: How long an endpoint without devices stays.
+        ended: Told each resource whose endpoint has ended.
     """
 
     def __init__(
@@ -38,13 +43,16 @@ class Fleet:
         group: asyncio.TaskGroup,
         *,
         linger_seconds: float = LINGER_SECONDS,
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
         self._make_endpoint = make_endpoint
         self._group = group
         self._linger_seconds = linger_seconds
+        self._ended = ended
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lingering: dict[str, asyncio.TimerHandle] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
 
     def apply(self, tree: Tree) -> None:
         """Brings every endpoint in step with a tree.
@@ -62,9 +70,30 @@ class Fleet:
         for resource in self.endpoints.keys() - tree.resources.keys() - self._lingering.keys():
             log.warning("last device of a resource is gone", resource=resource)
             self.endpoints[resource].update({})
-            self._lingering[resource] = asyncio.get_running_loop().call_later(
-                self._linger_seconds, self._end, resource
-            )
+            self._linger(resource)
+
+    def retire(self, resources: Iterable[str]) -> None:
+        """Ends what a predecessor offered and the node doesn't any more.
+
+        The kubelet would count those devices for minutes, as ones that nobody serves. It is told
+        that there are none, and then there is nothing to stay for.
+
+        Args:
+            resources: What was offered; what is served now is left alone.
+        """
+        for resource in sorted(set(resources) - self.endpoints.keys()):
+            log.warning("a resource of a predecessor has no devices any more", resource=resource)
+            self._begin(resource, {})
+            self.endpoints[resource].inherit()
+            self._linger(resource)
+            retiring = self._group.create_task(self._end_once_told(resource), name="retiring")
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
+
+    @property
+    def owes(self) -> bool:
+        """Whether the kubelet hasn't been told yet of a resource that has no devices any more."""
+        return any(self.endpoints[resource].owes for resource in self._lingering)
 
     async def withdraw(self, seconds: float) -> None:
         """Tells the kubelet that no resource has a device left, and waits until it was told.
@@ -83,7 +112,7 @@ class Fleet:
         for handle in self._lingering.values():
             handle.cancel()
         self._lingering.clear()
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._retiring]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -93,8 +122,25 @@ class Fleet:
         self.endpoints[resource] = endpoint
         self._tasks[resource] = self._group.create_task(endpoint.run(), name=resource)
 
+    def _linger(self, resource: str) -> None:
+        self._lingering[resource] = asyncio.get_running_loop().call_later(
+            self._linger_seconds, self._end, resource
+        )
+        known = [each for each in self._lingering if not self.endpoints[each].owes]
+        for each in known[: max(0, len(self._lingering) - MOST_LINGERING)]:
+            self._end(each)
+
+    async def _end_once_told(self, resource: str) -> None:
+        endpoint = self.endpoints[resource]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._linger_seconds):
+                await endpoint.told()
+                if resource in self._lingering and self.endpoints.get(resource) is endpoint:
+                    self._end(resource)
+
     def _end(self, resource: str) -> None:
-        self._lingering.pop(resource, None)
+        self._lingering.pop(resource).cancel()
         self.endpoints.pop(resource)
         self._tasks.pop(resource).cancel()
+        self._ended(resource)
         log.info("resource ended", resource=resource)

@@ -125,6 +125,13 @@ class PluginMetrics:
         """One attempt to register ended."""
         self._registrations.labels(resource, outcome).inc()
 
+    def forget(self, resource: str) -> None:
+        """A resource has ended: ever new functions in a card must not leave series of all."""
+        for outcome in ("given", "refused"):
+            self._allocations.remove(resource, outcome)
+        for outcome in ("ok", "failed"):
+            self._registrations.remove(resource, outcome)
+
     def scanned(self, seconds: float) -> None:
         """One scan ended."""
         self._scan.observe(seconds)

@@ -102,10 +102,13 @@ class ModeServing:
     Args:
         mode: The mode.
         lasting: What was there before and stays.
+        succeeds: Whether another process served this node before, of whose end the kubelet knows
+            no more than that its streams are cut.
     """
 
-    def __init__(self, mode: PluginMode, lasting: Lasting) -> None:
+    def __init__(self, mode: PluginMode, lasting: Lasting, *, succeeds: bool) -> None:
         self.mode = mode
+        self._succeeds = succeeds
         self.fleet: Fleet | None = None
         self._lasting = lasting
         options = lasting.options
@@ -145,7 +148,7 @@ class ModeServing:
             The name of what came.
         """
         async with asyncio.TaskGroup() as group:
-            self.fleet = fleet = Fleet(self._endpoint, group)
+            self.fleet = fleet = Fleet(self._endpoint, group, ended=self._ended)
             looking = [group.create_task(each, name=name) for name, each in self._looking()]
             why = await first_of(ends) or ""
             for task in looking:
@@ -178,7 +181,6 @@ class ModeServing:
         await self.discovery.run()
 
     def _apply(self, tree: Tree) -> None:
-        self._recall.take(tree)
         inventory = self.discovery.inventory
         self._lasting.seen(inventory, tree)
         self._lasting.events.seen(inventory, tree)
@@ -187,7 +189,15 @@ class ModeServing:
         if self._clearing is not None and inventory is not None:
             self._clearing.take(inventory)
         if self.fleet is not None:
-            self.fleet.apply(tree)
+            self._serve(tree, self.fleet)
+
+    def _serve(self, tree: Tree, fleet: Fleet) -> None:
+        fleet.apply(tree)
+        if self._succeeds:
+            fleet.retire(self._recall.former)
+            self._succeeds = False
+        if not fleet.owes:  # until then a successor has to know of what the kubelet still counts
+            self._recall.take(tree)
 
     def _cdi_publisher(self) -> CdiPublisher | None:
         options = self._lasting.options
@@ -244,6 +254,10 @@ class ModeServing:
             backoff=Backoff(),
         )
         return endpoint
+
+    def _ended(self, resource: str) -> None:
+        self._lasting.metrics.forget(resource)
+        self._lasting.events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
         options = self._lasting.options

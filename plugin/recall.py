@@ -19,7 +19,7 @@ from plugin.worker import Worker
 from services.atomic import replace_file
 from services.domain.devices import PluginMode
 from services.domain.errors import HardwareError
-from services.domain.recall import MAX_BYTES, decode, encode
+from services.domain.recall import MAX_BYTES, decode, encode, offered
 from services.domain.tree import Memory, Tree
 
 FILE: Final = "accelbind/offered.json"
@@ -45,6 +45,8 @@ class Recall:
     """
 
     def __init__(self, folder: Path, mode: PluginMode, worker: Worker) -> None:
+        self.former: frozenset[str] = frozenset()
+        """The resources that a predecessor offered, in whatever mode; known once loaded."""
         self._path = folder / FILE
         self._mode = mode
         self._worker = worker
@@ -67,7 +69,7 @@ class Recall:
         if memory is None:
             self._say(f"{self._path} is no memory of what was offered, and will be replaced")
             return Memory(self._mode)
-        self._kept = content
+        self._kept, self.former = content, offered(content)
         return memory
 
     def take(self, tree: Tree) -> None:

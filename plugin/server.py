@@ -176,6 +176,11 @@ class ResourceServer(rpc.DevicePluginServicer):
         for wake in self._streams:
             wake.set()
 
+    @property
+    def behind(self) -> bool:
+        """Whether a stream has yet to send the devices as they are now."""
+        return bool(self._behind)
+
     async def told(self) -> None:
         """Waits until every stream has sent the devices as they are now."""
         while self._behind:

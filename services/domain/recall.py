@@ -9,9 +9,12 @@ needs to know of a device, and nothing of its health.
       "nodes": [["dfl-port.0", "rw"]], "numa": 0, "pci": ["0000:5e:00.0"], "card": "region0",
       "interface": …, "afus": 1}]}
 
+It also tells which resources the kubelet may still count, whatever mode they were of: those that
+aren't offered any more are to be ended (`offered`).
+
 Whoever may write the file decides no more than under which resource a device is listed as
-unhealthy; still nothing in it is trusted: sizes, names and types are checked, and what isn't as it
-should be is no memory at all.
+unhealthy, and of which resources the kubelet is told that they are empty; still nothing in it is
+trusted: sizes, names and types are checked, and what isn't as it should be is no memory at all.
 """
 
 import json
@@ -27,6 +30,8 @@ MAX_BYTES = 4 << 20
 """Room for ten thousand devices."""
 
 MOST_AFUS = 256
+MOST_RESOURCES = 64
+"""That are ended: each is served for a while, and takes memory."""
 MOST_NUMA_NODES = 1024
 _TEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """Ids, addresses, names of cards and of nodes: none leads anywhere else."""
@@ -72,15 +77,30 @@ def decode(content: bytes, mode: PluginMode) -> Memory | None:
     Returns:
         None where the bytes are no memory.
     """
+    found = _read(content)
+    return found if found is None or found.mode is mode else Memory(mode)
+
+
+def offered(content: bytes) -> frozenset[str]:
+    """The resources that the node offered, in whatever mode; none where the bytes are no memory."""
+    found = _read(content)
+    if found is None:
+        return frozenset()
+    if found.mode is PluginMode.UNITS:
+        return frozenset({UNIT_RESOURCE})
+    return frozenset(sorted({each.resource for each in found.devices.values()})[:MOST_RESOURCES])
+
+
+def _read(content: bytes) -> Memory | None:
     if len(content) > MAX_BYTES:
         return None
     try:
         document = json.loads(content)
-        found = PluginMode(document["mode"])
+        mode = PluginMode(document["mode"])
         devices = dict(map(_device, document["devices"]))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    return Memory(mode, devices if found is mode else {})
+    return Memory(mode, devices)
 
 
 def _device(told: Mapping[str, Any]) -> tuple[tuple[str, str], Device]:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from plugin.backoff import Backoff
 from plugin.endpoint import Endpoint, State, first_of
-from plugin.fleet import Fleet
+from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
 from services.domain.devices import Device, PluginMode
@@ -49,9 +49,11 @@ def make(resource: str, devices: Mapping[str, Device]) -> Endpoint:
 
 
 @asynccontextmanager
-async def fleet(linger_seconds: float) -> AsyncIterator[Fleet]:
+async def fleet(
+    linger_seconds: float, ended: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Fleet]:
     async with asyncio.TaskGroup() as group:
-        each = Fleet(make, group, linger_seconds=linger_seconds)
+        each = Fleet(make, group, linger_seconds=linger_seconds, ended=ended)
         try:
             yield each
         finally:
@@ -77,6 +79,30 @@ async def test_a_resource_without_devices_lingers_and_ends() -> None:
         assert gone.devices == {}
         assert "a" in ours.endpoints
         await eventually_async(lambda: set(ours.endpoints) == {"b"})
+
+
+async def test_of_many_resources_without_devices_the_oldest_end_sooner() -> None:
+    names = [f"r{number:02}" for number in range(MOST_LINGERING + 4)]
+    ended: list[str] = []
+    async with fleet(60, ended=ended.append) as ours:
+        for name in names:
+            ours.apply(tree(**{name: "x"}))
+        assert ended == names[:3]
+        assert set(ours.endpoints) == set(names[3:])
+        ours.apply(tree(**{names[3]: "x"}))
+        assert ours.endpoints[names[3]].devices
+        assert ended == names[:3]
+
+
+async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
+    async with fleet(0.05) as ours:
+        ours.apply(tree(a="x"))
+        first = ours.endpoints["a"]
+        ours.retire(["a", "b"])
+        assert ours.endpoints["a"] is first
+        assert ours.endpoints["b"].devices == {}
+        assert not ours.owes  # there is no kubelet that counts any
+        await eventually_async(lambda: set(ours.endpoints) == {"a"})
 
 
 async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:

@@ -20,7 +20,7 @@ from plugin import endpoint as endpoint_module
 from plugin import probes
 from plugin import server as server_module
 from plugin.app import Plugin
-from plugin.endpoint import State
+from plugin.endpoint import State, explain
 from services.domain.devices import PluginMode
 from services.domain.errors import KubeletError
 from services.kubelet import channel
@@ -535,3 +535,11 @@ async def test_nothing_is_left_running(
             await offered(kubelet, 1)
         await offered(kubelet, 0)
     await eventually_async(lambda: len(asyncio.all_tasks()) <= before + 1)
+
+
+async def test_a_socket_that_this_user_may_not_use_is_no_kubelet_that_is_away() -> None:
+    said = "connect failed: unix:/k/kubelet.sock error: Permission denied"
+    nothing = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=said)
+    text = explain(error, Path("/k/kubelet.sock"))
+    assert text.startswith("this user may not write to /k/kubelet.sock")

@@ -22,3 +22,16 @@ def test_what_happens_is_counted() -> None:
         'accelbind_scan_seconds_bucket{le="0.001"} 0.0',
     ):
         assert line in text
+
+
+def test_no_series_of_a_resource_stays_when_it_has_ended() -> None:
+    registry = new_registry()
+    metrics = PluginMetrics(registry)
+    for resource in ("d/r", "d/s"):
+        metrics.registered(resource, "ok")
+        metrics.registered(resource, "failed")
+        metrics.allocated(resource, "given")
+    metrics.forget("d/r")
+    text = generate_latest(registry).decode()
+    assert 'resource="d/r"' not in text
+    assert 'accelbind_registrations_total{outcome="failed",resource="d/s"} 1.0' in text

@@ -14,12 +14,14 @@ from plugin.worker import Worker
 from services.domain.devices import Device, DeviceNode, PluginMode
 from services.domain.tree import Memory, Tree
 from simulator.card_faults import Fault
-from simulator.cards import CardSpec, Rack
+from simulator.cards import NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, running, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
+
+AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
 
 
 def tree(*ids: str) -> Tree:
@@ -63,6 +65,25 @@ async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resourc
         assert kubelet.capacity == {AF: 2}
         rack.heal(card, Fault.AFU_ALL_F)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+
+
+@pytest.mark.parametrize("mode", PluginMode)
+async def test_what_is_offered_no_more_after_a_restart_has_no_capacity(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, mode: PluginMode
+) -> None:
+    card = rack.add_card(CardSpec())
+    rack.add_card(CardSpec(afu_ids=(NLB3,)))
+    kept = short_dir / "k/device-plugins" / FILE
+    async with running(settings(short_dir, mode)):
+        await kubelet.until(lambda: sum(kubelet.allocatable.values()) > 0)
+        await eventually_async(lambda: mode.value in kept.read_text())
+    before = kubelet.capacity
+    rack.remove_card(card)
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF_NLB3) == 1)
+        gone = dict.fromkeys(before.keys() - {AF_NLB3}, 0)
+        await kubelet.until(lambda: kubelet.capacity == gone | {AF_NLB3: 1})
+        await eventually_async(lambda: '"af"' in kept.read_text() and AF not in kept.read_text())
 
 
 async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.domain.devices import Device, DeviceNode, Inventory, PluginMode, Problem
-from services.domain.recall import MAX_BYTES, decode, encode
+from services.domain.recall import MAX_BYTES, MOST_RESOURCES, decode, encode, offered
 from services.domain.tree import Memory, build_tree
 
 PLACE = "0000:5e:00.0"
@@ -63,6 +63,22 @@ def test_the_memory_of_another_mode_is_empty() -> None:
     assert decode(kept, PluginMode.AF) == Memory(PluginMode.AF)
 
 
+@pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION])
+def test_the_resources_that_were_offered_are_known_in_any_mode(mode: PluginMode) -> None:
+    others = (device(id=f"dfl-port.{number}", resource=RESOURCE + "a") for number in (1, 2))
+    kept = encode(memory(device(), *others, mode=mode))
+    assert offered(kept) == {RESOURCE, RESOURCE + "a"}
+
+
+def test_units_were_offered_in_mode_units() -> None:
+    assert offered(encode(Memory(PluginMode.UNITS))) == {"b-com.com/accelerator"}
+
+
+def test_no_more_resources_are_ended_than_fit_into_memory() -> None:
+    many = (device(id=f"p{number}", resource=f"{RESOURCE}{number}") for number in range(999))
+    assert len(offered(encode(memory(*many)))) == MOST_RESOURCES
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -95,6 +111,7 @@ def test_the_memory_of_another_mode_is_empty() -> None:
 )
 def test_what_is_no_memory_is_none(content: bytes) -> None:
     assert decode(content, PluginMode.AF) is None
+    assert offered(content) == frozenset()
 
 
 @given(st.binary(max_size=200) | st.builds(lambda text: text.encode(), st.text(max_size=200)))
