@@ -47,8 +47,8 @@ format: setup ## Format the code and fix what can be fixed
 	@$(PYTHON_IN_VENV) -m ruff check --fix
 	@$(PYTHON_IN_VENV) -m ruff format
 
-bench: setup ## Measure, and print medians and ratios
-	@$(PYTHON_IN_VENV) -m benchmarks
+bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': some of it)
+	@$(PYTHON_IN_VENV) -m benchmarks $(BENCHES)
 
 docs: setup ## Write docs/reference.md, docs/dashboards.md and the pictures from their sources
 	@$(PYTHON_IN_VENV) -m docs_build

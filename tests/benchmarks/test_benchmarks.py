@@ -1,41 +1,50 @@
+import shutil
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as bench
-from benchmarks import admission, measure, plugin, scan, serving, sync
+from benchmarks import admission, measure, plugin, scan
 from benchmarks.reviews import SIZES, different, index, review
 from services.domain.mutation import Policy
 from services.domain.review import Outcome, answer
+from tests.benchmarks.quick import reduced
+from tests.making import make
+from tests.support import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "ROUND_SECONDS", 1e-5)
-    monkeypatch.setattr(measure, "ROUNDS", 3)
-    monkeypatch.setattr(admission, "MANY", 20)
-    monkeypatch.setattr(scan, "COUNTS", (1, 3))
-    monkeypatch.setattr(serving, "MANY", ((20, 2),))
-    for name in ("ROUNDS", "LATE_ROUNDS", "CONNECTIONS", "DIFFERENT"):
-        monkeypatch.setattr(serving, name, 2)
-    monkeypatch.setattr(serving, "REQUESTS", 3)
-    monkeypatch.setattr(sync, "NUMBER", 2000)
-    monkeypatch.setattr(sync, "CHANGES", 10)
-    for name, value in (("CARDS", 2), ("STARTS", 1), ("EVENTS", 2), ("CALLS", 10), ("RESTARTS", 1)):
-        monkeypatch.setattr(plugin, name, value)
-    monkeypatch.setattr(plugin, "IDLE_SECONDS", 0.2)
+    for module, name, value in reduced():
+        monkeypatch.setattr(module, name, value)
 
 
-@pytest.mark.parametrize("name", list(bench.BENCHES))
-def test_every_bench_prints_a_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.main([name])
-    shown = capsys.readouterr().out
+@pytest.mark.timeout(600)
+def test_make_bench_prints_a_table_of_each_and_draws_the_plot(tmp_path: Path) -> None:
+    """All of it with little of everything, in a copy, so that the figures of here stay."""
+    for name in ("benchmarks", "docs_build", "plugin", "services", "simulator", "webhook"):
+        left = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=left)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    python = f"{sys.executable} {REPOSITORY / 'tests' / 'benchmarks' / 'quick.py'}"
+    shown = make("bench", folder=tmp_path, python=python)
     assert "Python" in shown.splitlines()[0]
-    titles = [title.partition(":")[0] in shown for title, _ in bench.BENCHES.values()]
-    assert titles == [name == other for other in bench.BENCHES]
-    if name in {"admission", "serving"}:
-        for size in SIZES:
-            assert size in shown
+    assert [
+        title for title, _ in bench.BENCHES.values() if title.partition(":")[0] not in shown
+    ] == []
+    assert [size for size in SIZES if size not in shown] == []
+    assert sorted(path.name for path in (tmp_path / "docs" / "pictures").iterdir()) == [
+        "admission-cost.json",
+        "admission-cost.svg",
+    ]
+    some = make("bench", "BENCHES=plugin scan", folder=tmp_path, python=python)
+    assert "Scan:" in some
+    assert "Plugin:" in some
+    assert "Webhook:" not in some
 
 
 def test_all_benches_run_unless_some_are_chosen(

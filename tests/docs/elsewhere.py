@@ -2,9 +2,6 @@
 
 import re
 
-DRY = "make --dry-run"
-"""Only whether make would do it: it needs a package index, or takes an hour."""
-
 BY_HAND = "by hand"
 """Nothing runs it: it takes twenty minutes and an environment of its own."""
 
@@ -15,22 +12,30 @@ _DEMO = "tests/accelbind/test_demo.py::test_the_demo_sees_all_that_it_expects_an
 _ENGINE = "tests/compose/with_docker.py"
 _SUITE = f"{_ENGINE}::test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down"
 _BUILT = f"{_ENGINE}::test_images_are_small"
-_TWICE = "tests/e2e/test_e2e.py::test_the_suite_passes_twice_in_a_row_and_leaves_nothing"
+_MAKE = "tests/docs/test_make.py"
+_E2E = "tests/e2e/test_e2e.py"
 
 ELSEWHERE = {
     r"make demo": _DEMO,
-    r"make (test|lint)": CI,
+    r"make (test|lint|test-compose)": CI,
     r"make setup": CI,
-    r"make test PYTEST_ARGS=.*": DRY,
-    r"make (bench|lock)": DRY,
-    r"make soak .*": DRY,
-    r"make test-compose": DRY,
-    r"make e2e SIMULATOR=1": _TWICE,
-    r"make e2e (KUBECONFIG|HELP)=.*": DRY,
+    r"make test PYTEST_ARGS=.*": f"{_MAKE}::test_make_test_runs_some_tests",
+    r"make bench": (
+        "tests/benchmarks/test_benchmarks.py"
+        "::test_make_bench_prints_a_table_of_each_and_draws_the_plot"
+    ),
+    r"make lock": f"{_MAKE}::test_make_lock_resolves_for_both_files_with_hashes_and_names_no_index",
+    r"make soak .*": f"{_MAKE}::test_make_soak_takes_its_length_and_its_seed",
+    r"make e2e SIMULATOR=1": f"{_MAKE}::test_make_e2e_brings_a_cluster_of_stand_ins",
+    r"make e2e KUBECONFIG=\S+": f"{_E2E}::test_what_is_deployed_is_tried_as_well",
+    r"make e2e KUBECONFIG=\S+ HOST_PROCESSES=1 .*": (
+        f"{_E2E}::test_the_suite_passes_twice_in_a_row_and_leaves_nothing"
+    ),
+    r"make e2e HELP=1": f"{_MAKE}::test_make_e2e_tells_its_settings",
     r"make hook": "tests/accelbind/test_hook_folder.py::folder",
-    r"make format": "tests/docs/test_make.py::test_nothing_is_left_to_format",
-    r"make proto": "tests/docs/test_make.py::test_the_stubs_are_what_make_proto_makes",
-    r"make docs": DRY,
+    r"make format": f"{_MAKE}::test_nothing_is_left_to_format",
+    r"make proto": f"{_MAKE}::test_the_stubs_are_what_make_proto_makes",
+    r"make docs": f"{_MAKE}::test_what_make_docs_makes_is_what_is_committed",
     r"docker compose up": _SUITE,
     r"docker compose run --rm try": _SUITE,
     r"docker compose --profile watch up": _SUITE,

@@ -1,7 +1,6 @@
 """What the documents tell people to type works, in the order in which they tell it."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tests.docs import blocks, elsewhere, playing
 from tests.docs.blocks import Command, commands
 from tests.docs.cluster import Cluster, cluster
 from tests.docs.playing import PROGRAMS, Scene
-from tests.support import REPOSITORY, clean_environment, require
+from tests.support import REPOSITORY
 
 Json = dict[str, Any]
 
@@ -139,26 +138,11 @@ def test_what_is_run_elsewhere_is_run_there() -> None:
         if runner == elsewhere.CI:
             target = one.plain.removeprefix("make ").split()[0]
             assert target == "setup" or f"make {target}" in ci, one
-        elif runner == elsewhere.DRY:
-            make_would(one)
         elif runner not in (None, elsewhere.BY_HAND):
             file, name = runner.split("::")
             assert re.search(rf"def {name}\b", (REPOSITORY / file).read_text()), runner
         used |= {pattern for pattern in elsewhere.ELSEWHERE if re.fullmatch(pattern, one.plain)}
     assert set(elsewhere.ELSEWHERE) - used == set(), "no document has such a command any more"
-
-
-def make_would(command: Command) -> None:
-    line = re.sub(r"^make ", "make --dry-run ", command.plain)
-    done = subprocess.run(
-        [require("bash"), "-c", line],
-        cwd=REPOSITORY,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def named_within_text() -> dict[str, set[str]]:

@@ -1,13 +1,15 @@
-"""Targets of make that change files, on a copy: all is as they make it."""
+"""Targets of make that the documents name, run for real: in a copy where they change files."""
 
+import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import REPOSITORY, clean_environment, require
+from docs_build.__main__ import PAGES
+from tests.docs.blocks import commands, pages
+from tests.making import make
+from tests.support import REPOSITORY
 
 ROOMS = sorted({path.parent.name for path in REPOSITORY.glob("[a-z]*/*.py")} - {"tests"})
 
@@ -22,19 +24,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(folder: Path, target: str) -> None:
-    """Runs a target with this Python, instead of one that it sets up."""
-    done = subprocess.run(
-        [require("make"), "-o", "setup", f"PYTHON_IN_VENV={sys.executable}", target],
-        cwd=folder,
-        env=clean_environment(),
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
     found = [path for pattern in patterns for path in folder.rglob(pattern)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
@@ -47,11 +36,72 @@ def test_the_stubs_are_what_make_proto_makes(copy: Path) -> None:
     assert len(before) == 6
     for name in before:
         (stubs / name).unlink()
-    make(copy, "proto")
+    make("proto", folder=copy)
     assert contents(stubs, *made) == before
 
 
 def test_nothing_is_left_to_format(copy: Path) -> None:
     before = contents(copy, "*.py")
-    make(copy, "format")
+    make("format", folder=copy)
     assert contents(copy, "*.py") == before
+
+
+def typed(beginning: str) -> list[str]:
+    """What the documents have people type behind `make`, of the one command that begins so."""
+    found = {one.plain for page in pages() for one in commands(page)}
+    (command,) = [each for each in found if each.startswith(beginning)]
+    return shlex.split(command)[1:]
+
+
+def test_what_make_docs_makes_is_what_is_committed(copy: Path) -> None:
+    shutil.copytree(REPOSITORY / "manifests", copy / "manifests")
+    shutil.copytree(REPOSITORY / "docs", copy / "docs")
+    for page in PAGES:
+        (copy / page).unlink()
+    make("docs", folder=copy)
+    assert [page for page in PAGES if not (copy / page).exists()] == []
+    assert contents(copy / "docs", "*.*") == contents(REPOSITORY / "docs", "*.*")
+
+
+def test_make_test_runs_some_tests() -> None:
+    assert " passed" in make(*typed("make test PYTEST_ARGS="))
+
+
+def test_make_soak_takes_its_length_and_its_seed() -> None:
+    """As documented, for a second and with one test rather than for all those minutes."""
+    target, *settings = typed("make soak ")
+    names = [each.partition("=")[0] for each in settings]
+    assert (target, names) == ("soak", ["SECONDS", "SEED"])
+    one = "PYTEST_ARGS=tests/fuzz/test_bitstreams.py"
+    said = make(target, *settings, "SECONDS=1", "SEED=7", one)
+    assert "seed 7: " in said
+    assert " in 1 s " in said
+
+
+def test_make_e2e_brings_a_cluster_of_stand_ins() -> None:
+    said = make(*typed("make e2e SIMULATOR="), "PYTEST_ARGS=-k definitions")
+    assert " passed" in said
+    assert "definitions.py" in said
+
+
+def test_make_e2e_tells_its_settings() -> None:
+    assert "KUBELET_RESTART" in make(*typed("make e2e HELP="))
+
+
+def test_make_lock_resolves_for_both_files_with_hashes_and_names_no_index(tmp_path: Path) -> None:
+    """With a stand-in for `uv`, which needs a package index: it writes down how it was called."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    uv = tmp_path / ".venv-lock" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
+    uv.write_text('#!/bin/bash\nwords=("$@")\necho "$@" >"${words[-2]}"\n')
+    uv.chmod(0o755)
+    make("lock", folder=tmp_path)
+    for name, which in (
+        ("requirements-dev.lock", "--extra dev"),
+        ("requirements.lock", "--constraint requirements-dev.lock"),
+    ):
+        called = (tmp_path / name).read_text()
+        assert called.startswith("pip compile ")
+        assert called.endswith(f"{which} --output-file {name} pyproject.toml\n")
+        for flag in ("--universal", "--generate-hashes", "--no-emit-index-url"):
+            assert f" {flag} " in called

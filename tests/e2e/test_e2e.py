@@ -15,6 +15,7 @@ from tests.accelbind.doctor_cluster import one as at
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import offered
 from tests.e2e.simulator import NODE, Simulator, simulated
+from tests.making import in_the_environment_of_make, make_command
 from tests.manifests.rendering import NAMESPACE, one, rendered
 from tests.manifests.test_cluster import WEBHOOK, begin, certs, cluster, webhook
 from tests.support import Process, Processes, eventually_async, python_module
@@ -61,8 +62,11 @@ def test_the_suite_passes_twice_in_a_row_and_leaves_nothing(
     stands_in: Simulator, processes: Processes
 ) -> None:
     before = seen(stands_in)
+    settings = [f"{name}={value}" for name, value in stands_in.environment().items()]
     for _ in range(2):
-        process = run(processes, stands_in)
+        process = processes.start(
+            make_command("e2e", *settings), env=in_the_environment_of_make(), name="e2e"
+        )
         assert process.wait(400) == 0, process.transcript()
         assert re.search(r"=+ \d+ passed in ", process.stdout), "and none skipped"
         assert seen(stands_in) == before
@@ -126,8 +130,8 @@ async def test_what_is_deployed_is_tried_as_well(
         before = [each["metadata"]["name"] for each in api.objects("Namespace")]
         with answering(api, the_service(services[WEBHOOK])):
             process = processes.start(
-                python_module("tests.e2e"),
-                env={"KUBECONFIG": str(api.kubeconfig_path), "PATIENCE": "120"},
+                make_command("e2e", f"KUBECONFIG={api.kubeconfig_path}"),
+                env=in_the_environment_of_make({"PATIENCE": "120"}),
                 name="e2e",
             )
             assert await asyncio.to_thread(process.wait, 400) == 0, process.transcript()
