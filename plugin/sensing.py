@@ -2,7 +2,9 @@
 
 A board's controller answers slowly or never, so nothing here is in discovery's way: a thread of its
 own reads, every half a minute and when cards have come or gone, within a deadline. What was
-measured counts as long as it is young and its card is there. `judged` lays the outcome, and the
+measured counts as long as it is young and its card is there. Sensors that don't answer once cost
+their values; those whose read still hangs at the next look make their card unhealthy, and what was
+beyond a limit stays so meanwhile. `judged` lays the outcome, and the
 errors to ignore, over what a scan found; it is called in discovery's thread and only reads values
 that are swapped whole.
 """
@@ -70,6 +72,8 @@ class Sensing:
         self._beyond: Over = {}
         self._over: Mapping[str, Problem] = {}
         self._trouble: frozenset[str] = frozenset()
+        self._silent: frozenset[str] = frozenset()
+        """The cards whose sensors didn't answer last."""
 
     @property
     def found(self) -> tuple[CardSensors, ...]:
@@ -119,6 +123,7 @@ class Sensing:
         """Reads all cards once."""
         cards = self._cards
         self._read = tuple(map(_key, cards))
+        before = {path.rpartition("/")[2] for path in self._reader.hanging}
         try:
             found = await self._worker.run(
                 lambda: self._reader.read(cards),
@@ -126,17 +131,34 @@ class Sensing:
                 what="reading the cards' sensors",
             )
         except HardwareError as error:
-            self._take((), frozenset({str(error)}))
+            self._take((), frozenset({str(error)}), {})
             return
-        hung = [each.problem for each in found if each.problem and each.problem.reason == HUNG]
-        self._take(found, frozenset(problem.message for problem in hung))
+        hung = {
+            each.card: each.problem
+            for each in found
+            if each.problem is not None and each.problem.reason == HUNG
+        }
+        if not hung.keys() <= self._silent:
+            self._due.set()  # slow, or hanging? the next look tells
+        self._silent = frozenset(hung)
+        held = {
+            card: self._over.get(card, problem)
+            for card, problem in hung.items()
+            if card in self._over or card in before
+        }
+        self._take(found, frozenset(problem.message for problem in hung.values()), held)
 
-    def _take(self, found: tuple[CardSensors, ...], trouble: frozenset[str]) -> None:
+    def _take(
+        self,
+        found: tuple[CardSensors, ...],
+        trouble: frozenset[str],
+        held: Mapping[str, Problem],
+    ) -> None:
         for problem in sorted(trouble - self._trouble):
             log.warning("sensors can't be read", reason=problem)
         self._trouble = trouble
         self._found, self._found_at = found, time.monotonic()
-        over = over_limits(found, self._limits, self._beyond)
+        over = {**over_limits(found, self._limits, self._beyond), **held}
         self._beyond = still_over(found, self._limits, self._beyond)
         if over != self._over:
             self._over = over

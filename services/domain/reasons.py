@@ -194,7 +194,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "the engine's regions name different interface ids; the first counts",
             "flash an image whose regions agree",
         ),
-        "sensors-hung": Reason(Effect.REMARK, "the card's sensors hang", _DEAD),
+        "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, look after look", _DEAD),
         "cdi-duplicate": Reason(Effect.LEFT_OUT, "two devices have one name", _RENAME),
         "cdi-name": Reason(Effect.LEFT_OUT, "its id is no CDI name", _RENAME),
         "cdi-node": Reason(Effect.LEFT_OUT, "a node of it is none a container can have", _RENAME),

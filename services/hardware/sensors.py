@@ -10,8 +10,7 @@ deep and wide; what was found is read directly for a while, since drivers add to
 late.
 
 Apart from the scan on purpose: a controller answers in milliseconds where a register does in
-microseconds, and what it measures decides nothing. A read that hangs costs a card its sensors and
-nobody else anything (`services.hardware.readers`).
+microseconds. A read that hangs holds up no other card (`services.hardware.readers`).
 """
 
 import itertools

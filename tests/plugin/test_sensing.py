@@ -12,7 +12,7 @@ from plugin.worker import Worker
 from services.domain.devices import Inventory
 from services.domain.limits import TOO_HOT, Limits
 from services.hardware.scan import scan
-from services.hardware.sensors import SensorReader
+from services.hardware.sensors import HUNG, SensorReader
 from simulator.cards import CardSpec, Rack
 from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
@@ -120,12 +120,32 @@ async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) ->
     assert [each["event"] for each in logs] == ["sensors can't be read"]
     assert [(each.temperatures, each.powers) for each in bench.sensing.found] == [((), ())]
     assert bench.sensing.hanging == 1
-    assert bench.reasons() == []
+    assert bench.reasons() == [TOO_HOT]  # for all that anybody can tell
     barrier.release_all()
     await eventually_async(lambda: bench.sensing.hanging == 0)
     await bench.read()
     assert bench.reasons() == [TOO_HOT]
     eventually(lambda: threads("sensors") == 0)
+
+
+async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealthy(
+    rack: Rack,
+) -> None:
+    rack.add_card(CardSpec())
+    barrier = Barrier()
+    bench = Bench(rack, reader=SensorReader(rack.root, patience=0.2, files=barrier.files))
+    await bench.read()
+    barrier.hang("temp1_input")
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([], 0)  # they may be slow
+    assert bench.sensing._due.is_set()
+    await bench.read()
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([HUNG], 1)
+    barrier.release_all()
+    await eventually_async(lambda: bench.sensing.hanging == 0)
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([], 2)
 
 
 async def test_a_reader_that_does_not_come_back_costs_the_values(
@@ -188,12 +208,14 @@ async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
             pytest.skip("having the kernel hold readers needs CAP_SYS_ADMIN")
         try:
             await eventually_async(lambda: temperature("region0") is None)
+            await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
             rack.remove_card(other)
-            await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 2)
+            await kubelet.until(lambda: kubelet.capacity == {AF: 1}, 2)
             assert plugin._registry.get_sample_value("accelbind_hanging_sensors") == 1
         finally:
             rack.release(hot, Hang.TEMPERATURE_READ)
         await eventually_async(lambda: temperature("region0") == 38)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
 
 
 async def test_ignored_errors_leave_a_port_to_the_kubelet(
