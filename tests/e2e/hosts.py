@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.domain.errors import ClusterError
+from services.domain.mapping_review import RESOURCE
 from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 from services.kubelet.channel import registration_socket
 from simulator.bitstreams import make_gbs
@@ -50,6 +51,7 @@ UNITS = 3
 SECRETS = ("accelbind-ca", "accelbind-webhook-tls")
 PAIR = ("tls.crt", "tls.key")
 START_SECONDS = 60.0
+CALL_SECONDS = 40.0
 GONE_SECONDS = 30.0
 """Until a node's status has followed a plugin that ended."""
 EVERYWHERE = "::"
@@ -76,13 +78,7 @@ def check_host(cluster: Cluster) -> None:
     """
     settings = cluster.settings
     endpoint = registration_socket(settings.kubelet_dir)
-    if not endpoint.is_socket():
-        raise CantRun(
-            f"no kubelet is here: {endpoint} is no socket. HOST_PROCESSES=1 runs on a node of the"
-            " cluster; KUBELET_DIR says where its kubelet's folder is"
-        )
-    if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
-        raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
+    check_kubelet(endpoint)
     node = cluster.api.get(NODES, cluster.node)
     if not ready(node):
         raise CantRun(f"node {cluster.node} takes no pods: it isn't ready, or is cordoned")
@@ -107,6 +103,27 @@ def check_host(cluster: Cluster) -> None:
             " without HOST_PROCESSES=1"
         ) from error
     cluster.of_others = frozenset(cluster.allocatable())
+
+
+def check_kubelet(endpoint: Path) -> None:
+    """Sees that a kubelet's socket is there, and that this user may register at it.
+
+    Raises:
+        CantRun: it isn't so.
+    """
+    try:
+        is_here = stat.S_ISSOCK(endpoint.stat().st_mode)
+    except PermissionError:
+        is_here = True  # nobody but root may look into a kubelet's folder
+    except OSError:
+        is_here = False
+    if not is_here:
+        raise CantRun(
+            f"no kubelet is here: {endpoint} is no socket. HOST_PROCESSES=1 runs on a node of the"
+            " cluster; KUBELET_DIR says where its kubelet's folder is"
+        )
+    if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
+        raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
 
 
 def lay_out(folder: Path, *, character_devices: bool) -> Rack:
@@ -250,6 +267,32 @@ class Hosts:
             return found.pop()
 
         return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
+
+    def until_called(self) -> None:
+        """Waits until the API server calls the webhook: it notes what a mapping stands for.
+
+        Raises:
+            CantRun: it doesn't.
+        """
+        metadata = {"name": "called", "namespace": self.namespace}
+        spec = {"interfaceId": A10_INTERFACE, "afuId": NLB0, "mode": "af"}
+        kind, version = "AcceleratorFunction", f"{DOMAIN}/v2"
+        item = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+        def look() -> None:
+            made = self.cluster.api.create(item, dry_run=True)
+            noted = RESOURCE in (made["metadata"].get("annotations") or {})
+            holds(noted, "it creates mappings without asking the webhook")
+
+        seconds = min(self.cluster.settings.patience, CALL_SECONDS)
+        try:
+            until(look, seconds=seconds, what="the API server to call the webhook")
+        except pytest.fail.Exception as error:
+            raise CantRun(
+                f"{error}. The webhook runs here and listens at {listening_address(self.host)},"
+                f" port {self.port}, and the API server was told {self.url}: WEBHOOK_HOST=… names"
+                " an address of this machine that it reaches; a firewall has to let it through"
+            ) from error
 
     # Plugin
 
@@ -446,6 +489,7 @@ def hosts_of(cluster: Cluster, namespace: str) -> Iterator[Hosts]:
         hosts.start_webhook()
         hosts.configure()
         hosts.until_bundled()
+        hosts.until_called()
         yield hosts
 
 

@@ -67,8 +67,8 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     kubeconfig = environment.get("KUBECONFIG", "")
     if not kubeconfig:
         raise WrongSetting(NO_CLUSTER)
-    if not _path(kubeconfig).is_file():
-        raise WrongSetting(f"KUBECONFIG={kubeconfig} is no file: name one")
+    if not _is_file(_path(kubeconfig)):
+        raise WrongSetting(f"KUBECONFIG={kubeconfig} is no file that can be read: name one")
     host_processes = _yes(environment, "HOST_PROCESSES")
     root = environment.get("ROOT", "")
     if root and not host_processes:
@@ -94,6 +94,11 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
 def _path(text: str) -> Path:
     """A path as a person writes it."""
     return Path(text).expanduser().absolute()
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is one; where we may not look, there is none for us."""
+    return os.access(path, os.R_OK) and path.is_file()
 
 
 def _yes(environment: Mapping[str, str], name: str) -> bool:

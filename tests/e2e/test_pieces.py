@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import offered
-from tests.e2e.hosts import EVERYWHERE, listening_address, local_address
+from tests.e2e.cluster import CantRun, offered
+from tests.e2e.hosts import EVERYWHERE, check_kubelet, listening_address, local_address
 from tests.e2e.pods import SHOW, Given, is_logical, told_by
 from tests.e2e.settings import WrongSetting, read
 from tests.support import require
@@ -98,3 +98,20 @@ def test_settings_have_defaults_and_homes_are_known(
     assert (found.kubeconfig, found.root) == (tmp_path / "config", None)
     assert (str(found.kubelet_dir), found.character_devices) == ("/var/lib/kubelet", True)
     assert found.patience == 180
+
+
+def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of nodes are root's alone."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as denied:
+        denied.setattr(Path, "stat", refused)
+        denied.setattr(os, "access", lambda *_: False)
+        with pytest.raises(CantRun, match="run this as root"):
+            check_kubelet(tmp_path / "kubelet.sock")
+    with pytest.raises(CantRun, match="no kubelet is here"):
+        check_kubelet(tmp_path / "kubelet.sock")

@@ -39,8 +39,11 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
         try:
             made = Cluster(api, settings)
             check_deployment(made)
-        except (CantRun, ClusterError) as error:
+        except CantRun as error:
             pytest.exit(str(error), returncode=2)
+        except ClusterError as error:
+            named = f"KUBECONFIG={settings.kubeconfig}"
+            pytest.exit(f"the cluster of {named} doesn't answer as it should: {error}", 2)
         yield made
         let_nobody_interrupt()
         told = pytestconfig.stash.setdefault(TOLD, [])
