@@ -33,6 +33,9 @@ START_SECONDS: Final = 1.0
 SPACING_SECONDS: Final = 2.0
 """Between two reads at least, however often cards come and go."""
 
+HUNG_SECONDS: Final = 4.0
+"""Between two reads while sensors hang, so that their card is well again soon after them."""
+
 STALE_INTERVALS: Final = 3
 """What is older than so many intervals isn't told any more."""
 
@@ -74,6 +77,8 @@ class Sensing:
         self._trouble: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
         """The cards whose sensors didn't answer last."""
+        self._hanging = False
+        """Whether those of one hang for longer than that."""
 
     @property
     def found(self) -> tuple[CardSensors, ...]:
@@ -113,11 +118,14 @@ class Sensing:
             await asyncio.sleep(min(START_SECONDS, self._interval))
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
+                async with asyncio.timeout(self._pause()):
                     await self._due.wait()
             self._due.clear()
             await self.run_once()
             await asyncio.sleep(min(SPACING_SECONDS, self._interval))
+
+    def _pause(self) -> float:
+        return min(self._interval, HUNG_SECONDS) if self._hanging else self._interval
 
     async def run_once(self) -> None:
         """Reads all cards once."""
@@ -140,7 +148,7 @@ class Sensing:
         }
         if not hung.keys() <= self._silent:
             self._due.set()  # slow, or hanging? the next look tells
-        self._silent = frozenset(hung)
+        self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
         held = {
             card: self._over.get(card, problem)
             for card, problem in hung.items()

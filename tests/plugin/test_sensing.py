@@ -142,10 +142,12 @@ async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealth
     await bench.read()
     await bench.read()
     assert (bench.reasons(), bench.looks) == ([HUNG], 1)
+    assert bench.sensing._pause() == sensing.HUNG_SECONDS
     barrier.release_all()
     await eventually_async(lambda: bench.sensing.hanging == 0)
     await bench.read()
     assert (bench.reasons(), bench.looks) == ([], 2)
+    assert bench.sensing._pause() == 30
 
 
 async def test_a_reader_that_does_not_come_back_costs_the_values(
