@@ -7,7 +7,7 @@ from typing import Any
 
 from accelbind.demo.api import Json
 from accelbind.demo.cluster import ContainerPlan, NodePlan, PodPlan
-from services.domain.names import DOMAIN
+from services.domain.names import DOMAIN, UNIT_RESOURCE
 
 GIVEN = "simulator.accelbind.dev/containers"
 """Annotation in which the kubelet stand-in shows what it gave each container."""
@@ -38,9 +38,10 @@ class Checks:
 
 
 def capacity(node: Json) -> dict[str, int]:
-    """What a node has of our domain."""
+    """What a node has of ours."""
     all_of_it = node.get("status", {}).get("capacity", {})
-    return {name: int(n) for name, n in all_of_it.items() if name.startswith(f"{DOMAIN}/")}
+    ours = (f"{DOMAIN}/", UNIT_RESOURCE)
+    return {name: int(n) for name, n in all_of_it.items() if name.startswith(ours)}
 
 
 def has_capacity(node: Json, plan: NodePlan) -> bool:

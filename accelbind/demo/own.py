@@ -1,5 +1,6 @@
 """`accelbind demo -f FILE`: own pods on a cluster of stand-ins that has the cards for them."""
 
+import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,10 +19,12 @@ from accelbind.demo.suite import Suite, driver_log
 from accelbind.explaining import Explained, explain_pod, read_pods
 from services.cluster.folder import load_folder
 from services.domain.asks import asking_places
+from services.domain.devices import PluginMode
+from services.domain.errors import InvalidQuantity
 from services.domain.mappings import API_VERSION, MappingIndex, Mode
 from services.domain.mappings import Mapping as OneMapping
 from services.domain.mutation import Policy
-from services.domain.names import DOMAIN
+from services.domain.names import DOMAIN, UNIT_RESOURCE
 from services.domain.quantity import parse_count
 from simulator.cards import NLB3, CardSpec
 
@@ -29,6 +32,9 @@ PATIENCE = 20.0
 """Seconds for a pod to start, once its node has what it asks for."""
 MOST_CARDS = 64
 """Of a resource: as many as a container may ask for."""
+
+MOST_UNITS = 1024
+"""Of a node in mode units."""
 
 _DRIVERS = {Mode.AF: "opae", Mode.REGION: "dfl", Mode.REGIONDEVEL: "dfl"}
 _GIVEN_UP = ("Failed", "Succeeded")
@@ -96,7 +102,7 @@ def read(file: Path, mappings: Path) -> OwnPods:
     )
     pods = tuple(_own(one, number, file) for number, one in enumerate(explained, 1))
     world = World(
-        nodes=tuple(_nodes(asked)),
+        nodes=tuple(_nodes(asked, sum(map(_units, explained)))),
         mappings=tuple(_object(one) for one in every),
         folder=mappings.resolve(),
         namespaces=tuple({pod.namespace for pod in pods} | {one.namespace for one in every}),
@@ -116,6 +122,17 @@ def _asked(one: Explained, index: MappingIndex) -> Iterator[tuple[OneMapping, in
             found = known.by_name.get(name) or next(iter(known.by_resource.get(name, ())), None)
             if domain == DOMAIN and found is not None and quantity is not None:
                 yield found, parse_count(quantity)
+
+
+def _units(one: Explained) -> int:
+    """How many identical units a pod asks for, by the name that needs no mapping."""
+    counts = 0
+    for place in asking_places(one.found.pod, (UNIT_RESOURCE,)):
+        resources = place.container.resources
+        quantity = ((resources and resources.limits) or {}).get(UNIT_RESOURCE)
+        with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
+            counts += 0 if quantity is None else parse_count(quantity)
+    return counts
 
 
 def _own(one: Explained, number: int, file: Path) -> OwnPod:
@@ -138,8 +155,13 @@ def _object(mapping: OneMapping) -> Json:
     return {"apiVersion": API_VERSION, "kind": mapping.kind, "metadata": metadata, "spec": spec}
 
 
-def _nodes(asked: Mapping[OneMapping, int]) -> Iterator[NodePlan]:
+def _nodes(asked: Mapping[OneMapping, int], units: int) -> Iterator[NodePlan]:
     """A node for each mode that is asked for, with as many cards as the pods need at once."""
+    if units:
+        capacity = {UNIT_RESOURCE: min(units, MOST_UNITS)}
+        yield NodePlan("node-units", str(PluginMode.UNITS), "", (), capacity)
+        if not asked:
+            return
     by_mode: dict[Mode, list[OneMapping]] = defaultdict(list)
     for mapping in asked:
         by_mode[mapping.mode].append(mapping)

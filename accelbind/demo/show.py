@@ -57,9 +57,8 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     """The nodes: mode, cards, and what the kubelet made of them."""
     table = _table("node", "resource", "capacity", "allocatable")
     for plan, node in found:
-        told = iter(
-            (f"[bold]{plan.name}[/bold]", f"mode {plan.mode}, {len(plan.cards)} x {plan.driver}")
-        )
+        cards = f", {len(plan.cards)} x {plan.driver}" if plan.cards else ", no cards"
+        told = iter((f"[bold]{plan.name}[/bold]", f"mode {plan.mode}{cards}"))
         allocatable = node["status"].get("allocatable", {})
         rows = [
             (name, str(count), str(allocatable.get(name, "?")))

@@ -10,6 +10,7 @@ from accelbind.demo.api import Api, Json
 from accelbind.demo.cluster import NodePlan, World
 from accelbind.demo.stage import Stage
 from certs.folder import IssuedPaths, issue
+from services.domain.names import UNIT_RESOURCE
 from services.hardware.bitstreams import BitstreamStorage
 from simulator.bitstreams import OPENCL_AFU, make_aocx, make_gbs
 from simulator.cards import lay_out
@@ -108,6 +109,7 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
+        *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),
     )
 
 

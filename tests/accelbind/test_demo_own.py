@@ -93,6 +93,38 @@ def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None
     assert set(found.world.namespaces) == {"default", "team-a"}
 
 
+UNITS = "kind: Pod\nmetadata: {{name: u}}\nspec: {{containers: [{asking}]}}"
+
+
+@pytest.mark.parametrize(
+    ("counts", "units"), [((2,), 2), ((2, 3), 5), ((5000,), 1024), ((2, "half"), 2)]
+)
+def test_units_that_need_no_mapping_are_on_a_node_without_cards(
+    tmp_path: Path, counts: tuple[int | str, ...], units: int
+) -> None:
+    pods = tmp_path / "pods.yaml"
+    asking = ", ".join(
+        f"{{name: c{at}, image: i, resources: {{limits: {{b-com.com/accelerator: {count}}}}}}}"
+        for at, count in enumerate(counts)
+    )
+    pods.write_text(UNITS.format(asking=asking))
+    (node,) = own.read(pods, MAPPINGS).world.nodes
+    assert (node.name, node.mode, node.cards) == ("node-units", "units", ())
+    assert dict(node.capacity) == {"b-com.com/accelerator": units}
+
+
+def test_the_sample_of_units_runs(processes: Processes, short_dir: Path) -> None:
+    sample = REPOSITORY / "manifests" / "samples" / "pods" / "units.yaml"
+    demo = processes.accelbind(
+        *("demo", "-f", sample), env={"TMPDIR": str(short_dir), "TERM": "dumb"}
+    )
+    assert demo.wait(110) == 0, demo.transcript()
+    shown = re.sub(r"\s+", " ", demo.stdout)
+    assert "mode units, no cards" in shown
+    assert "ACCELERATOR_UNITS=" in shown
+    assert "1 of 1 pods ran" in shown
+
+
 @pytest.mark.parametrize("text", ["kind: Service", "{", "kind: Pod\nspec: 7"])
 def test_what_holds_no_pods_is_refused_before_anything_starts(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
