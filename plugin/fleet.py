@@ -52,6 +52,7 @@ class Fleet:
         self._ended = ended
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lingering: dict[str, asyncio.TimerHandle] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
     def apply(self, tree: Tree) -> None:
@@ -120,7 +121,8 @@ class Fleet:
     def _begin(self, resource: str, devices: Devices) -> None:
         endpoint = self._make_endpoint(resource, devices)
         self.endpoints[resource] = endpoint
-        self._tasks[resource] = self._group.create_task(endpoint.run(), name=resource)
+        run = _run(endpoint, after=self._ending.get(resource))
+        self._tasks[resource] = self._group.create_task(run, name=resource)
 
     def _linger(self, resource: str) -> None:
         self._lingering[resource] = asyncio.get_running_loop().call_later(
@@ -141,6 +143,22 @@ class Fleet:
     def _end(self, resource: str) -> None:
         self._lingering.pop(resource).cancel()
         self.endpoints.pop(resource)
-        self._tasks.pop(resource).cancel()
+        ending = self._ending[resource] = self._tasks.pop(resource)
+        ending.add_done_callback(lambda task: self._forget(resource, task))
+        ending.cancel()
         self._ended(resource)
         log.info("resource ended", resource=resource)
+
+    def _forget(self, resource: str, ending: asyncio.Task[None]) -> None:
+        if self._ending.get(resource) is ending:
+            del self._ending[resource]
+
+
+async def _run(endpoint: Endpoint, *, after: asyncio.Task[None] | None) -> None:
+    """Runs an endpoint, once the one that had its resource has ended.
+
+    A stream that ends after the next registration would end that one's in the kubelet.
+    """
+    if after is not None:
+        await asyncio.wait([after])
+    await endpoint.run()

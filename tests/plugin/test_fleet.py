@@ -105,6 +105,34 @@ async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> Non
         await eventually_async(lambda: set(ours.endpoints) == {"a"})
 
 
+async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+    let_go = asyncio.Event()
+
+    async def run(_endpoint: Endpoint) -> None:
+        steps.append("begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await let_go.wait()
+            steps.append("has ended")
+
+    monkeypatch.setattr(Endpoint, "run", run)
+    async with fleet(0.01) as ours:
+        ours.apply(tree(a="x"))
+        await eventually_async(lambda: steps == ["begins"])
+        ours.apply(tree())
+        await eventually_async(lambda: not ours.endpoints)
+        ours.apply(tree(a="x"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert steps == ["begins"]
+        let_go.set()
+        await eventually_async(lambda: steps == ["begins", "has ended", "begins"])
+
+
 async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:
     async with fleet(0.05) as ours:
         ours.apply(tree(a="x"))
