@@ -30,7 +30,7 @@ class RefusalReason(StrEnum):
     TOO_MANY_UNITS = "too-many-units"
     """More units than `--max-units`."""
     MIXED_MODES = "mixed-modes"
-    """Resources of different modes in one pod, while a node runs one mode."""
+    """Resources of different modes in one container, while a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
     """Variables that only the webhook may set, with values that no mapping allows."""
     SHARED_DEVICE = "shared-device"
