@@ -187,7 +187,9 @@ def _serving(
         yield Check("chain", good=True, said=said)
     lacking = lacking_names(certificate, names)
     held = ", ".join(str(name.value) for name in names_of(certificate)) or "no name"
-    said = f"the serving certificate is for {held}" + (f", not {lacking}" if lacking else "")
+    said = f"the serving certificate is for {held}" + (
+        f", not {', '.join(lacking)}" if lacking else ""
+    )
     yield Check("names", not lacking and bool(names_of(certificate)), said, RENEW)
     yield _expiry("the serving certificate", certificate, now, within, RENEW)
 

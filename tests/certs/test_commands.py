@@ -100,7 +100,7 @@ async def test_a_good_folder_verifies_and_a_wrong_name_does_not(tmp_path: Path) 
     assert bad.code == 1
     [wrong] = [one for one in json.loads(bad.out) if not one["good"]]
     assert wrong["check"] == "names"
-    assert "other.svc" in wrong["said"]
+    assert wrong["said"].endswith("is for hook.svc, not other.svc")
     assert wrong["remedy"]
 
 
