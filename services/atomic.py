@@ -1,7 +1,7 @@
 """Files that are whole or not there: written beside, synced, renamed.
 
-A full disk, a kill or a power cut leaves the old file as it was. Whoever writes a file has it alone
-(a lock, or one process): what a killed predecessor has left beside it is removed.
+A full disk, a kill or a power cut leaves the old file as it was. What a killed writer has left beside
+it is removed by the next one of its name: writers that may be at work at the same time need two.
 """
 
 import contextlib
@@ -10,18 +10,19 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes, *, mode: int) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
     """Give a file new content, all at once.
 
     Args:
         path: The file; its folder must be there.
         content: All of it.
         mode: Its permissions, whatever the umask.
+        writer: A name for whoever hasn't the file alone, by a lock or as its only process.
 
     Raises:
         OSError: It can't be written; what was there is there still, and nothing beside it.
     """
-    beside = path.with_name(f".{path.name}.new")
+    beside = path.with_name(f".{path.name}{writer and '.'}{writer}.new")
     with contextlib.suppress(FileNotFoundError):
         beside.unlink()
     try:

@@ -1,6 +1,7 @@
 """Tells others which ports a process got when it asked for any free one."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,6 @@ def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
         return
     try:
         content = json.dumps(dict(ports), sort_keys=True) + "\n"
-        replace_file(path, content.encode(), mode=0o644)
+        replace_file(path, content.encode(), mode=0o644, writer=str(os.getpid()))
     except OSError as error:
         raise WorldError(f"can't write the ports file {path}: {error.strerror}") from error

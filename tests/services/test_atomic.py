@@ -65,3 +65,9 @@ def test_a_file_system_that_can_not_sync_folders_is_fine_and_a_disk_that_fails_i
             sync_folder(tmp_path)
     else:
         sync_folder(tmp_path)
+
+
+def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:
+    (tmp_path / ".f.one.new").write_bytes(b"half of one")
+    replace_file(tmp_path / "f", b"two", mode=0o600, writer="two")
+    assert names(tmp_path) == [".f.one.new", "f"]
