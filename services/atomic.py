@@ -1,7 +1,7 @@
 """Files that are whole or not there: written beside, synced, renamed.
 
-A full disk, a kill or a power cut leaves the old file as it was. What a killed writer has left beside
-it is removed by the next one of its name: writers that may be at work at the same time need two.
+A full disk, a kill or a power cut leaves the old file as it was. What a killed writer has left
+beside it is removed by the next one of its name: writers that may be at work at once need two.
 """
 
 import contextlib
