@@ -19,7 +19,7 @@ COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.
 
 help: ## Show this
 	@echo "accelbind: make <target>"
-	@sed -nE 's/^([a-z0-9-]+):.*## /  \1\t/p' Makefile | expand -t 12
+	@sed -nE 's/^([a-z0-9-]+):.*## /  \1\t/p' Makefile | expand -t 16
 
 setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
 	@.ci/venv
