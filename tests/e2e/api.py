@@ -19,6 +19,9 @@ T = TypeVar("T")
 MERGE = "application/merge-patch+json"
 BUSY = 429
 TRIES = 5
+REPEATABLE = ("GET", "DELETE")
+OUTAGE_PAUSE = 4.0
+"""Seconds between two tries where nothing answers: some kubelets restart with their API server."""
 
 PLURALS = {
     "AcceleratorFunction": "acceleratorfunctions",
@@ -90,6 +93,7 @@ class Api:
         self._thread = threading.Thread(target=self._loop.run_forever, name="api", daemon=True)
         self._thread.start()
         self._client = self._do(_client(config))
+        self._has_answered = False
         self.server: str = self._client.server
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -113,7 +117,7 @@ class Api:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> Json:
-        """One request; an API server that is too busy is asked again.
+        """One request; an API server that is too busy, or has gone silent, is asked again.
 
         Raises:
             Refused: its answer is no success.
@@ -140,9 +144,16 @@ class Api:
         left = TRIES
         while True:
             left -= 1
-            answer = await self._client.request(
-                method, path, params=params, body=body, content_type=content_type
-            )
+            try:
+                answer = await self._client.request(
+                    method, path, params=params, body=body, content_type=content_type
+                )
+            except ClusterError:
+                if not (left and self._has_answered and method in REPEATABLE):
+                    raise
+                await asyncio.sleep(OUTAGE_PAUSE)  # for it to come back
+                continue
+            self._has_answered = True
             if answer.status != BUSY or not left:
                 return answer
             await asyncio.sleep(answer.retry_after or 1)  # as it asks us to

@@ -1,5 +1,6 @@
 """Pieces of the end-to-end suite that only other clusters than the simulator need."""
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -7,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from services.domain.errors import ClusterError
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.e2e import api
+from tests.e2e.api import Api, Place
 from tests.e2e.cluster import CantRun, offered
 from tests.e2e.hosts import EVERYWHERE, check_kubelet, listening_address, local_address
 from tests.e2e.pods import SHOW, Given, is_logical, told_by
@@ -115,3 +120,34 @@ def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(
             check_kubelet(tmp_path / "kubelet.sock")
     with pytest.raises(CantRun, match="no kubelet is here"):
         check_kubelet(tmp_path / "kubelet.sock")
+
+
+@pytest.mark.anyio
+async def test_an_api_server_that_goes_silent_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "OUTAGE_PAUSE", 1.0)
+    namespaces = Place("v1", "Namespace")
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}
+    async with ApiServerStandIn(tmp_path) as server:
+        asking = await asyncio.to_thread(Api, server.kubeconfig_path)
+        with asking:
+            before = await asyncio.to_thread(asking.list, namespaces)
+            async with server.away():
+                again = asyncio.create_task(asyncio.to_thread(asking.list, namespaces))
+                with pytest.raises(ClusterError):  # what was made once isn't made twice
+                    await asyncio.to_thread(asking.create, made)
+            assert await again == before
+
+
+@pytest.mark.anyio
+async def test_an_api_server_that_never_answered_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "OUTAGE_PAUSE", 3600.0)
+    async with ApiServerStandIn(tmp_path) as server:
+        asking = await asyncio.to_thread(Api, server.kubeconfig_path)
+        async with server.away():
+            with pytest.raises(ClusterError):
+                await asyncio.to_thread(asking.list, Place("v1", "Namespace"))
+        await asyncio.to_thread(asking.__exit__)
