@@ -1,5 +1,6 @@
 """Targets of make that the documents name, run for real: in a copy where they change files."""
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -74,10 +75,10 @@ def test_make_soak_takes_its_length_and_its_seed() -> None:
     assert (target, names) == ("soak", ["SECONDS", "SEED"])
     one = "PYTEST_ARGS=tests/fuzz/test_bitstreams.py"
     said = make(target, *settings, "SECONDS=1", "SEED=7", one)
-    assert "seed 7: " in said
-    assert " in 1 s " in said
+    assert re.search(r"seed 7: \d+ inputs in \d+ s ", said), said  # by default it takes minutes
 
 
+@pytest.mark.timeout(600)
 def test_make_e2e_brings_a_cluster_of_stand_ins() -> None:
     said = make(*typed("make e2e SIMULATOR="), "PYTEST_ARGS=-k definitions")
     assert " passed" in said
