@@ -32,7 +32,7 @@ from services.domain.errors import HardwareError, KubeletError
 LOOK_SECONDS: Final = 0.2
 """Between two looks."""
 
-CALM: Final = 5
+CALM: Final = 10
 """How many times longer who is first waits: only a folder that is made anew can change that, and
 before a socket is made in it, it is looked at anyway (`Precedence.claim`)."""
 
