@@ -42,7 +42,6 @@ ELSEWHERE = {
     r"docker compose down --volumes": _SUITE,
     r"docker compose exec plugin-af accelbind devices .*": _SUITE,
     r"docker build .*": _BUILT,
-    r"docker push .*": BY_HAND,
     r"accelbind devices --watch": (
         "tests/accelbind/test_devices.py::test_changes_are_lines_where_nobody_watches_a_screen"
     ),
