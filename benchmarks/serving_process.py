@@ -1,10 +1,10 @@
 """The server that `benchmarks.serving` measures: reviews and fixed bytes from one process.
 
-On the port `admission`, `/mutate` and `/pods` are the webhook's own. There are two yardsticks, both
-behind the same server code and TLS, which read the whole body and answer bytes that are always the
-same, in one write as the webhook does:
+On the port `admission`, `/mutate` and `/pods` are the webhook's own. There are three yardsticks.
+All are behind the same server code and TLS, and read the whole body to answer fixed bytes:
 
-- `/constant`, an ASGI application, which is what a webhook of the usual make is at the least;
+- `/plain`, an ASGI application as frameworks have it, whose answer is two messages, and two writes;
+- `/constant`, one whose answer is one write, as the webhook's is: the least an application takes;
 - the port `bare`, where a gate answers them on the short way of `webhook.direct`: what is left over
   it is what a review costs beyond being received and answered.
 """
@@ -31,6 +31,7 @@ from webhook.app import Readiness, build_app
 from webhook.figures import Figures
 from webhook.server import AdmissionServer
 
+PLAIN: Final = "/plain"
 CONSTANT: Final = "/constant"
 FIXED: Final = b'{"kind":"AdmissionReview"}' + b" " * 900
 """As long as the answer to a small review."""
@@ -60,8 +61,8 @@ class FixedGate(Gate):
         return 200, FIXED
 
 
-async def constant(receive: Receive, send: Send) -> None:
-    """Reads the whole body, and answers fixed bytes."""
+async def whole(receive: Receive) -> None:
+    """Reads the whole body."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -69,6 +70,19 @@ async def constant(receive: Receive, send: Send) -> None:
         more = message["more_body"]
     if not b"".join(parts):
         raise AssertionError("the benchmark sends bodies")
+
+
+async def plain(receive: Receive, send: Send) -> None:
+    """Reads the whole body, and answers fixed bytes."""
+    await whole(receive)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(FIXED))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": FIXED})
+
+
+async def constant(receive: Receive, send: Send) -> None:
+    """The same in one write."""
+    await whole(receive)
     # ASGI takes an answer in two messages, which uvicorn writes one by one. That would make the
     # yardstick dearer than what it measures, so this one knows whom it is talking to.
     cycle: RequestResponseCycle = cast("Any", send).__self__
@@ -90,6 +104,8 @@ async def serve(folder: Path, number: int, namespaces: int) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == CONSTANT:
             await constant(receive, send)
+        elif scope["path"] == PLAIN:
+            await plain(receive, send)
         else:
             await webhook(scope, receive, send)
 
