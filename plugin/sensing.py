@@ -4,9 +4,8 @@ A board's controller answers slowly or never, so nothing here is in discovery's 
 own reads, every half a minute and when cards have come or gone, within a deadline. What was
 measured counts as long as it is young and its card is there. Sensors that don't answer once cost
 their values; those whose read still hangs at the next look make their card unhealthy, and what was
-beyond a limit stays so meanwhile. `judged` lays the outcome, and the
-errors to ignore, over what a scan found; it is called in discovery's thread and only reads values
-that are swapped whole.
+beyond a limit stays so meanwhile. `judged` lays the outcome, and the errors to ignore, over what a
+scan found; it is called in discovery's thread and only reads values that are swapped whole.
 """
 
 import asyncio
