@@ -3,7 +3,7 @@
 `Gate.serve` is an ASGI application for the admission endpoints alone: it checks what HTTP says and
 reads the body within its limit. `Gate.reply`, which `webhook.direct` calls without that, hands a
 whole body to `services.domain.review.answer`; between decode and encode nothing waits. What isn't a
-review gets a Kubernetes Status with a 4xx, and what would be refused for mappings that aren't loaded
+review gets a Kubernetes Status with a 4xx, and what would be refused while mappings aren't loaded
 yet one with a 503; the API server passes its message on to whoever created the pod.
 """
 
