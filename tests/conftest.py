@@ -12,10 +12,16 @@ import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
-from tests.support import ENGINES_ARE_FORBIDDEN, SHARED_IS_ABSENT, Processes, eventually
+from tests.support import ENGINES_ARE_FORBIDDEN, SHARED_IS_ABSENT, Processes, eventually, soaking
 
-# How long an example takes says something of the machine, and nothing of the code.
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says something of the machine, and nothing of the code. And a gate says
+# the same of the same code each time: new examples are for `make soak` (and `SOAK=1`).
+settings.register_profile(
+    "steady",
+    deadline=None,
+    derandomize=not soaking(),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("steady")
 
 

@@ -8,7 +8,6 @@ replicas are killed in the middle of a round. No handshake may be refused.
 
 import asyncio
 import contextlib
-import os
 import random
 import ssl
 from collections import deque
@@ -27,7 +26,7 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.apiserver.store import Change
 from simulator.apiserver.wire import decode
 from tests.certs.cluster import CA, HOST, TLS, Cluster, Kept, bundles, edit_secret, secret
-from tests.support import soak
+from tests.support import soak, soaking
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -138,7 +137,7 @@ async def cut_short(round_of_one: Callable[[], "asyncio.Task[object]"], steps: i
 async def test_of_racing_replicas_one_wins_and_no_handshake_is_refused(
     cluster: Cluster, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    renewals = 1000 if os.environ.get("SOAK") == "1" else 40
+    renewals = 1000 if soaking() else 40
     chance = random.Random(seed := soak(short=0, full=0).seed)  # noqa: S311 - chance of a test
     figure(f"seed {seed}")
     api, clock = cluster.api, cluster.clock

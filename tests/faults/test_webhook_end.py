@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import ssl
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.support import eventually, eventually_async
+from tests.support import eventually, eventually_async, soaking
 from tests.webhook.conftest import Starter, start
 from tests.webhook.reviews import body, mapping_yaml, patch_of
 from tests.webhook.running import Webhook, start_webhook
@@ -106,7 +105,7 @@ async def ended_under_load(webhook: Webhook) -> Clients:
 def test_no_request_that_got_a_connection_goes_unanswered(
     tmp_path: Path, drain: str, figure: Callable[[str], None]
 ) -> None:
-    rounds = 20 if os.environ.get("SOAK") == "1" else 2
+    rounds = 20 if soaking() else 2
     answered = connected = 0
     for number in range(rounds):
         folder = tmp_path / str(number)

@@ -11,6 +11,7 @@ again: a second pass must be empty. Memory is looked at after a warm-up and at t
 import argparse
 import asyncio
 import base64
+import contextlib
 import itertools
 import json
 import math
@@ -21,7 +22,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import jsonpatch
 import jsonpointer
@@ -105,22 +106,25 @@ async def fuzz(webhook: Webhook, *, seed: int, requests: int, seconds: float = m
         seconds: When to stop at the latest.
     """
     report, seeds, begun = Report(seed), Seeds(), time.monotonic()
-    clients = [await Client.connected(webhook) for _ in range(CONNECTIONS)]
-    for start in range(0, requests, BATCH):
-        numbers = range(start, min(start + BATCH, requests))
-        waiting = deque((number, make_case(seeds, seed, number)) for number in numbers)
-        answered = await asyncio.gather(*(_send(client, waiting, report) for client in clients))
-        for exchange in itertools.chain.from_iterable(answered):
-            await _judge(exchange, clients[0], report)
-        report.seconds = time.monotonic() - begun
-        done = max((start + BATCH) / requests, report.seconds / seconds)
-        if done >= WARM_UP and not report.resident_before:
-            report.resident_before = resident(webhook.process.pid)
-        if report.seconds > seconds or len(report.failures) >= MAX_FAILURES:
-            break
-    report.resident_after = resident(webhook.process.pid)
-    for client in clients:
-        client.close()
+    with contextlib.ExitStack() as stack:
+        clients = [
+            stack.enter_context(contextlib.closing(Client(webhook))) for _ in range(CONNECTIONS)
+        ]
+        for client in clients:
+            await client.reconnect()
+        for start in range(0, requests, BATCH):
+            numbers = range(start, min(start + BATCH, requests))
+            waiting = deque((number, make_case(seeds, seed, number)) for number in numbers)
+            answered = await asyncio.gather(*(_send(client, waiting, report) for client in clients))
+            for exchange in itertools.chain.from_iterable(answered):
+                await _judge(exchange, clients[0], report)
+            report.seconds = time.monotonic() - begun
+            done = max((start + BATCH) / requests, report.seconds / seconds)
+            if done >= WARM_UP and not report.resident_before:
+                report.resident_before = resident(webhook.process.pid)
+            if report.seconds > seconds or len(report.failures) >= MAX_FAILURES:
+                break
+        report.resident_after = resident(webhook.process.pid)
     return report
 
 
@@ -154,7 +158,7 @@ async def _judge(exchange: Exchange, client: "Client", report: Report) -> None:
         if patch and number % int(1 / SECOND_PASSES) == 0:
             await _pass_again(client, case, patch)
             report.second_passes += 1
-    except (Wrong, ValueError, LookupError, TypeError) as error:
+    except (Wrong, ValueError, LookupError, TypeError, RecursionError, OSError, EOFError) as error:
         report.fail(number, error)
 
 
@@ -193,12 +197,12 @@ def _echoes(body: bytes, uid: object) -> bool:
     """Whether a uid is that of a body, as another reader of JSON understands it.
 
     Where that one understands nothing (msgspec passes over what it doesn't need, bad text
-    included), the uid must at least stand in the body.
+    included) or isn't deep enough, the uid must at least stand in the body.
     """
     try:
         text = _flat(body).decode("utf-8", "replace").removeprefix("\ufeff")
         return bool(json.loads(text)["request"]["uid"] == uid)
-    except (ValueError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError, RecursionError):
         return isinstance(uid, str) and uid.encode() in body
 
 
@@ -217,7 +221,7 @@ async def _pass_again(client: "Client", case: Case, patch: list[dict[str, Any]])
     """
     try:
         review = json.loads(case.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return  # JSON for msgspec, which passes over what it doesn't need, but for nobody else
     try:
         review["request"]["object"] = jsonpatch.apply_patch(review["request"]["object"], patch)
@@ -240,13 +244,6 @@ class Client:
         self._webhook = webhook
         self._reader = asyncio.StreamReader()
         self._writer: asyncio.StreamWriter | None = None
-
-    @classmethod
-    async def connected(cls, webhook: Webhook) -> Self:
-        """A client that has its connection."""
-        client = cls(webhook)
-        await client.reconnect()
-        return client
 
     def close(self) -> None:
         """Ends the connection."""

@@ -1,14 +1,13 @@
 """Bent AdmissionReviews against the running process; `make soak` sends 100 000 of them."""
 
 import asyncio
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.admission import MAPPINGS, MAX_FAILURES, fuzz, judge
+from tests.fuzz.admission import MAPPINGS, MAX_FAILURES, Wrong, fuzz, judge
 from tests.fuzz.mutations import Case, Seeds, make_case
-from tests.support import soak
+from tests.support import soak, soaking
 from tests.webhook.reviews import body
 from tests.webhook.running import start_webhook
 
@@ -23,7 +22,7 @@ def test_every_bent_review_gets_a_usable_answer_and_memory_stays_flat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     length = soak(short=50, full=3600)
-    requests = FULL if os.environ.get("SOAK") == "1" else SHORT
+    requests = FULL if soaking() else SHORT
     webhook = start_webhook(tmp_path, "--log-level", "warning", mappings=MAPPINGS)
     with webhook.process:
         report = asyncio.run(
@@ -66,3 +65,13 @@ def test_an_internal_error_and_another_uid_are_noticed(code: int) -> None:
     )
     with pytest.raises(Exception, match=r"another uid|for one of ours"):
         judge(Case("/mutate", body()), 200, answer.encode())
+
+
+def test_a_body_too_deep_for_the_reader_of_the_tests_is_judged_by_its_uid() -> None:
+    uid, deep = b"705ab4f5-6393-11e8-b7cc-42010a800002", b"[" * 899 + b'"x",' + b"[" * 899
+    answer = b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid":'
+    answer += b' "%s", "allowed": true}}'
+    case = Case("/mutate", b'{"request": {"uid": "%s", "deep": %s' % (uid, deep))
+    assert judge(case, 200, answer % uid) == ("allowed", [])
+    with pytest.raises(Wrong, match="another uid"):
+        judge(case, 200, answer % b"another")

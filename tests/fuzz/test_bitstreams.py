@@ -1,7 +1,6 @@
 """Bent bitstreams against the parser; `make soak` gives it a million of them."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ from services.domain.errors import InvalidBitstream
 from simulator.bitstreams import aocx_of, make_gbs
 from tests.fuzz import bitstreams
 from tests.fuzz.bitstreams import bomb, judge, make_input
-from tests.support import REPOSITORY, soak
+from tests.support import REPOSITORY, soak, soaking
 
 FULL = 1_000_000
 SHORT = 4_000
@@ -27,7 +26,7 @@ def test_no_bent_bitstream_crashes_the_parser_or_makes_it_large(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     length = soak(short=30, full=A_DAY)
-    inputs = FULL if os.environ.get("SOAK") == "1" else SHORT
+    inputs = FULL if soaking() else SHORT
     arguments = ["--inputs", inputs, "--seconds", length.seconds, "--seed", length.seed, "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.bitstreams", *map(str, arguments)],

@@ -17,7 +17,7 @@ from tests.faults.plugin_chaos import Storm, make_pod
 from tests.faults.plugin_model import Model
 from tests.faults.plugin_process import Plugin
 from tests.faults.plugin_storm import calm
-from tests.support import Processes, eventually, soak
+from tests.support import Processes, eventually, soak, soaking
 
 KILLS = 30
 FEWEST = 10
@@ -136,7 +136,7 @@ def test_killed_at_any_moment_it_comes_back_with_the_same_view_and_nothing_stale
         while len(took) < FEWEST or time.monotonic() < until:
             took.append(kill_and_start(made, processes))
             worked.append(cpu_seconds(made))
-            if len(took) == KILLS and os.environ.get("SOAK") != "1":
+            if len(took) == KILLS and not soaking():
                 break
         made.check()
     figure(
