@@ -43,6 +43,10 @@ from services.kubelet.channel import API_VERSION, dial
 REGISTER_SECONDS: Final = 5.0
 """For the kubelet to answer `Register`; it dials back before it does."""
 
+MOST_PATIENCE: Final = 8
+"""How many times as long it gets, twice as long each time that it didn't: one that always takes
+longer than we wait, as on a node that is just starting everything, would never have us."""
+
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
 
@@ -102,6 +106,7 @@ class Endpoint:
         self._kubelet = kubelet
         self._registered = registered
         self._backoff = backoff
+        self._patience = 1
         self._has_devices = asyncio.Event()
         self._counting: Identity | None = None
         """The kubelet that took our last registration, and may count devices that are gone."""
@@ -181,6 +186,7 @@ class Endpoint:
             async with asyncio.timeout(self._backoff.next()):
                 await self._kubelet.replaced(seen)
                 self._backoff.reset()
+                self._patience = 1
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[tuple[ResourceServer, Path]]:
@@ -212,13 +218,18 @@ class Endpoint:
             options=server.options,
         )
         async with dial(self._kubelet.socket) as channel:
-            call = rpc.RegistrationStub(channel).Register(request, timeout=REGISTER_SECONDS)
+            seconds = REGISTER_SECONDS * self._patience
+            call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
             call.add_done_callback(lambda _: server.news.set())
             await _until(server.news, lambda: call.done() or self._kubelet.current != seen)
             if call.done():
                 try:
                     await call
                 except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        if server.opened.is_set():
+                            return  # its stream says more than an answer would
+                        self._patience = min(2 * self._patience, MOST_PATIENCE)
                     raise KubeletError(explain(error, self._kubelet.socket)) from error
                 return
             call.cancel()
@@ -255,7 +266,7 @@ class Endpoint:
         return await _until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
-        self.state, self.trouble = State.REGISTERED, ""
+        self.state, self.trouble, self._patience = State.REGISTERED, "", 1
         self._registered(self.resource, "ok")
         self._log.info("registered", socket=path.name, devices=len(self.devices))
 
@@ -318,7 +329,7 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     """
     said = plain(error.details() or "", 300)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"the kubelet doesn't answer a registration within {REGISTER_SECONDS:g} s"
+        return "the kubelet doesn't answer a registration in time"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if "Permission denied" in said:
             return f"this user may not write to {socket}, as who connects to it must ({said})"

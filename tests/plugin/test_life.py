@@ -315,20 +315,28 @@ async def test_a_kubelet_that_restarts_while_a_registration_hangs_gets_another(
 
 
 class Deaf(rpc.RegistrationServicer):
-    """A kubelet that takes every registration and never asks for the devices."""
+    """A kubelet that takes every registration and never asks for the devices.
+
+    Whom it gives less than `needs` seconds doesn't live to see its answer.
+    """
 
     def __init__(self) -> None:
         self.taken = 0
+        self.answered = 0
+        self.needs = 0.0
         self.answering = asyncio.Event()
         self.answering.set()
 
     async def Register(  # noqa: N802 - the protocol's name
         self,
         request: pb.RegisterRequest,  # noqa: ARG002 - the signature of the service
-        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],  # noqa: ARG002 - the signature of the service
+        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.Empty],
     ) -> pb.Empty:
         self.taken += 1
+        if (context.time_remaining() or 0) < self.needs:
+            await asyncio.Event().wait()
         await self.answering.wait()
+        self.answered += 1
         return pb.Empty()
 
 
@@ -359,6 +367,18 @@ async def test_a_registration_that_nothing_comes_of_is_tried_again(
     async with deaf_kubelet(short_dir) as deaf, running(settings(short_dir)) as plugin:
         await eventually_async(lambda: deaf.taken >= 2)
         assert "hasn't asked for the devices within" in trouble(plugin)
+
+
+async def test_a_kubelet_that_is_too_slow_gets_longer_each_time(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "REGISTER_SECONDS", 0.5)
+    rack.add_card(CardSpec())
+    async with deaf_kubelet(short_dir) as deaf:
+        deaf.needs = 1.5
+        async with running(settings(short_dir)):
+            await eventually_async(lambda: deaf.answered >= 1)
+    assert deaf.taken >= 3
 
 
 async def test_another_kubelet_is_registered_with_before_the_first_has_answered(
