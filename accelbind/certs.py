@@ -11,7 +11,6 @@ from accelbind.certs_run import (
     CaSecret,
     Configurations,
     Kubeconfig,
-    Lifetime,
     Names,
     Namespace,
     Service,
@@ -21,6 +20,8 @@ from accelbind.certs_run import (
 )
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from certs.folder import IssuedPaths
 
 app = typer.Typer(
@@ -95,7 +96,14 @@ def renew(
     directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Change the CA too.")] = False,
     name: Names = None,
-    lifetime: Lifetime = None,
+    lifetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long the certificate is valid. (default: 90d; in a folder as long as the one"
+            " before)",
+        ),
+    ] = None,
     ca_lifetime: CaLifetime = None,
     settle: Settle = None,
     namespace: Namespace = None,
@@ -107,10 +115,11 @@ def renew(
 ) -> None:
     """Renew the serving certificate now, although it isn't due.
 
-    In the cluster, or in a folder for the names that its certificate has. With
-    --ca (cluster only) a new CA signs it: first the bundle with both goes into
-    the webhook configurations, then, when it has settled, the certificate into
-    its Secret; the old CA leaves once certs run finds it served by nobody.
+    In the cluster, or in a folder: for the names that its certificate has and,
+    unless --lifetime says otherwise, for as long as that one was. With --ca
+    (cluster only) a new CA signs it: first the bundle with both goes into the
+    webhook configurations, then, when it has settled, the certificate into its
+    Secret; the old CA leaves once certs run finds it served by nobody.
 
     [bold]Examples[/bold]
       accelbind certs renew --kubeconfig ~/.kube/config
@@ -130,7 +139,8 @@ def renew(
         kubeconfig=kubeconfig,
     )
     if directory is not None:
-        _renew_in(directory, settings.lifetime.days, name or [], ca=ca)
+        told = settings.lifetime if "lifetime" in settings.model_fields_set else None
+        _renew_in(directory, told, name or [], ca=ca)
         return
     import asyncio  # noqa: PLC0415 - only when it runs
 
@@ -152,11 +162,12 @@ def renew(
         typer.echo(f"there is no {missing}, so no bundle in it", err=True)
 
 
-def _renew_in(directory: Path, days: int, names: list[str], *, ca: bool) -> None:
+def _renew_in(directory: Path, lifetime: "timedelta | None", names: list[str], *, ca: bool) -> None:
     from certs.authority import name_text  # noqa: PLC0415 - only when it runs
     from certs.contents import from_folder  # noqa: PLC0415 - the same
+    from certs.folder import SERVING_DAYS  # noqa: PLC0415 - the same
     from certs.folder import issue as issue_into  # noqa: PLC0415 - the same
-    from certs.reading import names_of  # noqa: PLC0415 - the same
+    from certs.reading import lifetime_of, names_of  # noqa: PLC0415 - the same
     from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     if ca:
@@ -164,9 +175,13 @@ def _renew_in(directory: Path, days: int, names: list[str], *, ca: bool) -> None
             "--ca is for a cluster, where the bundle follows; of a folder, move ca.crt and ca.key"
             " away, issue anew and put the new bundle where it is trusted"
         )
-    chain = from_folder(directory).chain
+    contents = from_folder(directory)
+    chain = contents.chain
     held = [name_text(name) for name in names_of(chain[0])] if chain else []
-    _show(issue_into(directory, list(dict.fromkeys([*held, *names])), days=max(1, days)))
+    if lifetime is None and chain:
+        lifetime = lifetime_of(chain[0], contents.authorities)
+    days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
+    _show(issue_into(directory, list(dict.fromkeys([*held, *names])), days=days))
 
 
 @app.command()

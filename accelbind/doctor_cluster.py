@@ -217,7 +217,8 @@ class Cluster:
             yield failed(
                 f"none of {len(self.nodes())} nodes offers an accelerator",
                 "accelbind doctor on a node with cards; kubectl get pods -o wide -n"
-                f" {self.namespace} tells where plugins run",
+                f" {self.namespace} tells where plugins run. Where such nodes come on demand only:"
+                " --skip cluster.nodes",
             )
 
 

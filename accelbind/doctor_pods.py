@@ -17,12 +17,14 @@ _TODO: Final = {
     Code.INVALID: "mend or delete the mapping; kubectl explain af.spec tells what it takes",
     Code.CLASH: "rename one of them",
     Code.UNMAPPED: "map the name in that namespace, or correct the one who asks",
-    Code.NEVER_ADVERTISED: "see cluster.nodes; a mapping that is for no card any more can go",
+    Code.NEVER_ADVERTISED: "nothing, if nodes with it come and go or are in another mode; else see"
+    " cluster.nodes, and delete a mapping that is for no card any more",
     Code.DANGLING: "accelbind doctor on the node that knows it",
     Code.DUPLICATE: "annotate those that should go: accelbind.dev/deprecated",
     Code.DEPRECATED: "use the other name in the next version of who asks",
 }
-_MILD: Final = frozenset({Code.DUPLICATE, Code.DEPRECATED})
+_MILD: Final = frozenset({Code.NEVER_ADVERTISED, Code.DANGLING, Code.DUPLICATE, Code.DEPRECATED})
+"""Codes that are no fault by themselves: a pod that waits for it is, and `pending` tells of it."""
 _START: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 _WHERE_NEXT: Final = "accelbind doctor on its node; the plugin's log has the whole story"
 

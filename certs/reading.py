@@ -195,6 +195,21 @@ def renewal_time(certificate: x509.Certificate, share: float) -> datetime:
     return begins + timedelta(seconds=(ends - begins).total_seconds() * share)
 
 
+def lifetime_of(
+    certificate: x509.Certificate, authorities: Iterable[x509.Certificate]
+) -> timedelta | None:
+    """How long a certificate was made for; None where it ends only because its CA does.
+
+    Args:
+        certificate: One of ours, which is dated back by `CLOCK_SKEW`.
+        authorities: The CAs that it may be of.
+    """
+    ends = certificate.not_valid_after_utc
+    if any(ends == authority.not_valid_after_utc for authority in authorities):
+        return None
+    return ends - certificate.not_valid_before_utc - CLOCK_SKEW
+
+
 def fingerprint(certificate: x509.Certificate) -> str:
     """Its SHA-256, as `openssl x509 -fingerprint -sha256` shows it."""
     digest = certificate.fingerprint(hashes.SHA256())

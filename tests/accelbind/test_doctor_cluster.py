@@ -495,11 +495,23 @@ async def test_nodes_without_accelerators_or_in_no_mode(api: ApiServerStandIn) -
     assert "1 node offers" in told(await looked_at(api, "cluster.nodes"))
 
 
+async def test_a_mapping_that_no_node_serves_is_a_fault_only_once_a_pod_waits_for_it(
+    api: ApiServerStandIn,
+) -> None:
+    api.put(function("nlb0"))
+    assert (await looked_at(api, "cluster.mappings")).state is State.WARNING
+    assert (await looked_at(api, "cluster.pending-pods")).state is State.OK
+    api.put(stuck("waits", PHYSICAL))
+    assert (await looked_at(api, "cluster.mappings")).state is State.WARNING
+    result = await looked_at(api, "cluster.pending-pods")
+    assert (result.state, "which no node knows" in told(result)) == (State.FAILED, True)
+
+
 async def test_mappings_are_checked_as_by_the_command_for_them(api: ApiServerStandIn) -> None:
     api.put(function("nlb0"))
     result = await looked_at(api, "cluster.mappings")
     assert (result.state, "never-advertised: default/AcceleratorFunction nlb0" in told(result)) == (
-        State.FAILED,
+        State.WARNING,
         True,
     )
     api.put(node_with("n1", {PHYSICAL: "1"}))

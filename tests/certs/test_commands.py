@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -157,6 +158,20 @@ async def test_a_folder_is_renewed_for_the_names_that_it_has(tmp_path: Path) -> 
     assert (done.code, "for hook.svc, 127.0.0.1" in done.out) == (0, True)
     assert issued.certificate.read_bytes() != before
     assert (await certs("renew", "--dir", tmp_path, "--ca")).code == 2
+
+
+@pytest.mark.parametrize(
+    ("made_for", "flags", "then"),
+    [(365, (), 365), (30, (), 30), (30, ("--lifetime", "90d"), 90), (3650, (), 365)],
+    ids=["as usual", "as the one before", "as told", "not as one that its CA has cut"],
+)
+async def test_a_folder_is_renewed_for_as_long_as_before(
+    tmp_path: Path, made_for: int, flags: tuple[str, ...], then: int
+) -> None:
+    issued = issue(tmp_path, ["hook.svc"], days=made_for, ca_days=1000)
+    assert (await certs("renew", "--dir", tmp_path, *flags)).code == 0
+    made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
+    assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=then, hours=1)
 
 
 async def test_a_cluster_is_shown_and_verified(cluster: Cluster, tmp_path: Path) -> None:

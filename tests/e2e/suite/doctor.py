@@ -13,17 +13,12 @@ from tests.e2e.reds import Red, red_lines, run_doctor
 OF_OTHERS = ("cluster.mappings", "cluster.pending-pods", "cluster.failed-pods")
 """Checks that tell of what people have made, wherever in the cluster."""
 
-NOT_OFFERED = ("never-advertised:", "dangling:")
-"""Reasons for mappings of the run, which are of all modes, beside a node that is in one."""
-
 
 def explained(red: Red, before: frozenset[Red], namespaces: tuple[str, ...]) -> str:
     """Why a red line is as it should be; empty if it isn't."""
     ours = any(name in red.what for name in namespaces)
     if red in before:
         return "so it was before the run"
-    if red.check == "cluster.mappings" and ours and red.what.startswith(NOT_OFFERED):
-        return "the node is in one mode at a time, and the samples are of all modes"
     if red.check in OF_OTHERS and not ours:
         return "of others"
     return ""
