@@ -53,7 +53,7 @@ def require(tool: str) -> str:
 
 
 def eventually(
-    predicate: Callable[[], T | None], timeout: float = 10, interval: float = 0.02, what: str = ""
+    predicate: Callable[[], T | None], timeout: float = 60, interval: float = 0.02, what: str = ""
 ) -> T:
     """Calls `predicate` until it gives something true, and returns that.
 
@@ -96,7 +96,7 @@ async def eventually_async(
 
 async def eventually_async(
     predicate: Callable[[], T | None] | Callable[[], Awaitable[T | None]],
-    timeout: float = 10,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
+    timeout: float = 60,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
     interval: float = 0.02,
     what: str = "",
 ) -> T:
@@ -194,7 +194,7 @@ class Process:
         """What it has written to stderr so far."""
         return self.err_path.read_text(errors="replace")
 
-    def ports(self, path: Path, timeout: float = 20) -> dict[str, int]:
+    def ports(self, path: Path, timeout: float = 60) -> dict[str, int]:
         """The ports that it chose, once it has written them to its ports file."""
 
         def read() -> dict[str, int] | None:
@@ -205,7 +205,7 @@ class Process:
 
         return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
 
-    def wait_for_output(self, text: str, timeout: float = 20) -> str:
+    def wait_for_output(self, text: str, timeout: float = 60) -> str:
         """Waits until `text` stands in its output, and gives the line it stands in."""
 
         def line() -> str | None:
@@ -229,14 +229,14 @@ class Process:
         if not self.running:
             pytest.fail(f"{self} ended with {self.popen.returncode}\n{self.transcript()}")
 
-    def wait(self, timeout: float = 20) -> int:
+    def wait(self, timeout: float = 60) -> int:
         """Waits for its end and gives its exit code (negative: the signal that ended it)."""
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{self} did not end within {timeout} s\n{self.transcript()}")
 
-    def terminate(self, timeout: float = 20) -> int:
+    def terminate(self, timeout: float = 60) -> int:
         """Asks it to end (SIGTERM) and gives its exit code."""
         self.popen.send_signal(signal.SIGTERM)
         return self.wait(timeout)
@@ -245,7 +245,7 @@ class Process:
         """Ends it and its whole group at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(60)
 
     def leftovers(self) -> list[int]:
         """Processes of its group that still run after it has ended."""

@@ -248,7 +248,7 @@ class KubeletStandIn:
         worker.kill(container)
         await self._journal.until(lambda: state.attempts > before or not pod.active)
 
-    async def settled(self, pod: PodState, timeout: float = 10) -> PodState:  # noqa: ASYNC109 - a deadline
+    async def settled(self, pod: PodState, timeout: float = 60) -> PodState:  # noqa: ASYNC109 - a deadline
         """Waits until a pod runs, has ended, or waits for something to be put right.
 
         Raises:
@@ -257,7 +257,7 @@ class KubeletStandIn:
         await self.until(lambda: pod.settled, timeout)
         return pod
 
-    async def until(self, holds: Callable[[], bool], timeout: float = 10) -> None:  # noqa: ASYNC109 - a deadline
+    async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:  # noqa: ASYNC109 - a deadline
         """Waits until something about this kubelet holds, looking after each change.
 
         Raises:

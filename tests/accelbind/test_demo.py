@@ -63,7 +63,7 @@ def test_an_interrupted_demo_leaves_nothing(
     demo.wait_for_output("What runs", timeout=60)
     assert len(processes_naming(short_dir)) >= 6
     demo.popen.send_signal(number)
-    assert demo.wait(30) == code, demo.transcript()
+    assert demo.wait(60) == code, demo.transcript()
     assert processes_naming(short_dir) == []
     assert list(short_dir.iterdir()) == []
 

@@ -134,5 +134,5 @@ def test_what_holds_no_pods_is_refused_before_anything_starts(tmp_path: Path, te
 
 def test_mappings_alone_are_refused(processes: Processes) -> None:
     demo = processes.accelbind("demo", "--mappings", MAPPINGS)
-    assert demo.wait(30) == 2
+    assert demo.wait(60) == 2
     assert "--mappings goes with -f" in demo.stderr

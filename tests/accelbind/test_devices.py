@@ -353,7 +353,7 @@ def test_a_terminal_is_drawn_anew(short_dir: Path) -> None:
         while b"ap2_event of dfl-port.0" not in seen:
             seen += os.read(master, 65536)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     os.close(master)
     assert b"Traceback" not in seen
 

@@ -393,7 +393,7 @@ async def all_registered(ports: Path) -> None:
     async def in_thread() -> bool:
         return await asyncio.to_thread(look)
 
-    await eventually_async(in_thread, timeout=20, what="the plugin's readiness")
+    await eventually_async(in_thread, timeout=60, what="the plugin's readiness")
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["one-after-the-other", "both-for-a-while"])

@@ -491,7 +491,7 @@ async def test_a_replica_that_was_held_up_undoes_nothing(cluster: Cluster) -> No
 
     api._server.handler = hold_the_first_put
     working = asyncio.ensure_future(late.round())
-    await asyncio.wait_for(held.wait(), 10)
+    await asyncio.wait_for(held.wait(), 60)
     forced = await cluster.keeper(Orders(authority=True))
     for _ in range(3):
         await forced.round()
@@ -500,6 +500,6 @@ async def test_a_replica_that_was_held_up_undoes_nothing(cluster: Cluster) -> No
     assert new != old
     assert signed(serving(api), new[0])
     free.set()
-    await asyncio.wait_for(working, 10)
+    await asyncio.wait_for(working, 60)
     assert late.keeper.counts.conflicts == 1
     assert the_bundle(api) == new

@@ -47,7 +47,7 @@ class Replica:
 
         def ask() -> tuple[int, str]:
             connection = http.client.HTTPConnection(
-                "localhost", self.process.ports(self._ports)["metrics"], timeout=10
+                "localhost", self.process.ports(self._ports)["metrics"], timeout=60
             )
             try:
                 connection.request("GET", path)
@@ -108,7 +108,7 @@ async def test_a_wiped_bundle_and_a_lost_secret_are_put_right(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     [ca] = the_bundle(api)
     api.put(configuration(MUTATING))
     await eventually_async(lambda: b"" not in bundles(api), what="the bundle")
@@ -136,7 +136,7 @@ async def test_killed_replicas_leave_the_work_to_the_others(
             new = the_bundle(api)[0]
             return new != old and signed(serving(api), new)
 
-        await eventually_async(moved, timeout=30, what="a certificate of the new CA")
+        await eventually_async(moved, timeout=60, what="a certificate of the new CA")
         assert before in the_bundle(api)
     assert await replicas[2].ready()
 
@@ -145,17 +145,17 @@ async def test_an_api_server_that_is_away_is_told_and_come_back_to(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     async with api.away():
 
         async def told() -> bool:
             status, text = await replica.get("/readyz")
             return status == 503 and "can't be reached" in text
 
-        await eventually_async(told, timeout=30, what="a reason not to be ready")
+        await eventually_async(told, timeout=60, what="a reason not to be ready")
         assert (await replica.get("/healthz"))[0] == 200
         assert await replica.metric("accelbind_certs_failing") == 1
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     assert replica.events("certificates can't be seen to")
     assert replica.events("certificates are seen to again")
 
@@ -171,19 +171,19 @@ async def test_what_only_a_person_can_put_right_is_said(
             f"no Secret {NAMESPACE}/{CA}: apply the manifests" in (await replica.get("/readyz"))[1]
         )
 
-    await eventually_async(told, timeout=30, what="the reason")
+    await eventually_async(told, timeout=60, what="the reason")
     api.put(empty_secret(CA))
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
 
 
 async def test_a_token_that_is_renewed_is_taken_up(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     api.change_token()
     api.put(configuration(MUTATING))
-    await eventually_async(lambda: b"" not in bundles(api), timeout=30, what="the bundle")
+    await eventually_async(lambda: b"" not in bundles(api), timeout=60, what="the bundle")
     assert await replica.metric("accelbind_certs_failures_total") >= 0
 
 
@@ -191,7 +191,7 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     asked = asyncio.Event()
 
     async def hang(_: Request) -> Response:
@@ -200,7 +200,7 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
         raise AssertionError("it never ends")
 
     api._server.handler = hang
-    await asyncio.wait_for(asked.wait(), 30)
+    await asyncio.wait_for(asked.wait(), 60)
     assert await asyncio.to_thread(replica.process.terminate, 6) == 0
     assert replica.events("stopped")
 
@@ -223,7 +223,7 @@ async def test_the_api_server_s_clock_counts(
 
     monkeypatch.setattr(http_server, "formatdate", date)
     replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=30, what="readiness")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
     assert serving(api).not_valid_before_utc > utc_now() + timedelta(days=199)
     offset = await replica.metric("accelbind_certs_clock_offset_seconds")
     assert offset == pytest.approx(ahead, abs=60)

@@ -75,7 +75,7 @@ async def test_pods_are_admitted_while_the_ca_is_lost_and_made_anew(
         api.seed(configuration(MUTATING, pods_entry()))
         quick = ("--interval", "1s", "--settle", "2s", "--metrics-port", "0")
         processes.accelbind("certs", "run", "--kubeconfig", api.kubeconfig_path, *quick)
-        await eventually_async(lambda: secret(api, TLS).get("tls.crt"), timeout=30)
+        await eventually_async(lambda: secret(api, TLS).get("tls.crt"), timeout=60)
         mount(api, tmp_path)
         process, ports_file = start_webhook(processes, tmp_path)
         ports = await asyncio.to_thread(process.ports, ports_file)

@@ -130,7 +130,7 @@ class Cluster:
         """Looks for workloads no more."""
         self._over.set()
         if self._controllers.ident is not None:
-            self._controllers.join(30)
+            self._controllers.join(60)
 
     def get(self, kind: str, name: str, namespace: str) -> Json | None:
         """An object; None if there is none."""

@@ -16,7 +16,7 @@ from tests.support import eventually
 
 def known(port: int) -> float:
     """How many it knows."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     counts = re.findall(r'^accelbind_mappings\{kind="\w+"\} (\S+)$', text, re.MULTILINE)
     return sum(map(float, counts))
@@ -26,7 +26,7 @@ def main(ports: Path, count: int) -> None:
     """Waits, if there is a webhook."""
     if ports.exists():
         port = json.loads(ports.read_text())["metrics"]
-        eventually(lambda: known(port) == count, timeout=30, what=f"{count} mappings known")
+        eventually(lambda: known(port) == count, timeout=60, what=f"{count} mappings known")
 
 
 if __name__ == "__main__":

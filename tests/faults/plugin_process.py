@@ -86,7 +86,7 @@ class Plugin:
         """What it holds now."""
         self._told.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR1)
-        told = eventually(self._read_told, timeout=30, what="what the probe tells")
+        told = eventually(self._read_told, timeout=60, what="what the probe tells")
         status = Path(f"/proc/{self.pid}/status").read_text()
         return Held(
             descriptors=self._descriptors(),

@@ -58,7 +58,7 @@ class Clients:
                 return
             self.connected += 1
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):
                     await self._use(plain, keeping=keeping)
             except (OSError, EOFError, AssertionError, TimeoutError) as error:
                 self.problems.append(f"connection {self.connected}: {error!r}")
@@ -94,7 +94,7 @@ async def ended_under_load(webhook: Webhook) -> Clients:
     async with asyncio.TaskGroup() as tasks:
         for number in range(KEEPING + RENEWING):
             tasks.create_task(clients.client(keeping=number < KEEPING))
-        await eventually_async(lambda: clients.answered > WARM, timeout=30)
+        await eventually_async(lambda: clients.answered > WARM, timeout=60)
         webhook.process.popen.send_signal(signal.SIGTERM)
     return clients
 
@@ -115,7 +115,7 @@ def test_no_request_that_got_a_connection_goes_unanswered(
         )
         with webhook.process:
             clients = uvloop.run(ended_under_load(webhook))
-            assert webhook.process.wait(20) == 0
+            assert webhook.process.wait(60) == 0
         assert clients.problems == []
         assert clients.told > 0
         assert webhook.events("requests left unanswered at the end") == []
@@ -143,7 +143,7 @@ def test_connections_that_only_the_kernel_has_accepted_are_answered(start: Start
                 lines = [*iter(stream.readline, b"\r\n")]
                 assert lines[0] == b"HTTP/1.1 200 OK\r\n"
                 assert patch_of(stream.read(), str(number))
-    assert webhook.process.wait(20) == 0
+    assert webhook.process.wait(60) == 0
 
 
 def test_a_request_on_a_connection_that_was_idle_is_answered_while_it_ends(start: Starter) -> None:
@@ -160,4 +160,4 @@ def test_a_request_on_a_connection_that_was_idle_is_answered_while_it_ends(start
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert b"connection: close\r\n" in answer
         assert second.recv(1) == b""  # nothing was asked on it any more
-    assert webhook.process.wait(20) == 0
+    assert webhook.process.wait(60) == 0

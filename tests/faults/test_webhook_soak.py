@@ -127,7 +127,7 @@ class Run:
             assert process.stdout is not None
             assert process.stderr is not None
             judging = asyncio.create_task(self.judge(process.stdout))
-            self.rate = float(await asyncio.wait_for(process.stderr.readline(), 30))
+            self.rate = float(await asyncio.wait_for(process.stderr.readline(), 60))
             before, begun = self.seen.asked, time.monotonic()
             faults = [
                 asyncio.create_task(self.mappings.churn(CHANGES)),

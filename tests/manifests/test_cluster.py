@@ -28,7 +28,7 @@ from tests.support import Process, Processes, eventually_async
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_proxy")]
 
-PATIENCE = 40.0
+PATIENCE = 90.0
 """Seconds for a process to start, on a machine that is busy with others."""
 
 WEBHOOK = f"accelbind-webhook.{NAMESPACE}.svc"

@@ -54,7 +54,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 def scraped(port: int) -> dict[str, str]:
     """The families of a process and their types."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
 

@@ -123,7 +123,7 @@ async def running(options: PluginOptions, pods: Pods | None = None) -> AsyncIter
         yield plugin
     finally:
         stop.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await task
 
 

@@ -87,7 +87,7 @@ async def test_with_the_folders_it_needs_it_serves_as_nobody_on_a_read_only_root
     for path in (node / "root/sys").rglob("errors/errors"):
         path.chmod(0o666)
     plugin = start(processes, node, read_only=True)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 30)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 60)
     admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
     assert admitted["c"].running
     await eventually_async(lambda: list((node / "cdi").glob("*.json")))
@@ -197,7 +197,7 @@ async def test_attributes_that_may_not_be_read_make_one_card_unhealthy_and_are_n
     port = node / "root/sys/class/fpga_region/region0/dfl-port.0"
     (port / "afu_id").chmod(0o000)
     plugin = start(processes, node)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 30)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 60)
     await eventually_async(lambda: str(port / "afu_id") in said(plugin))
     found = said(plugin)[str(port / "afu_id")]
     assert found["permission"] == "read"

@@ -25,7 +25,7 @@ from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds for a process to start and register, on a machine that is busy with others."""
 
 UNITS = "b-com.com/accelerator"

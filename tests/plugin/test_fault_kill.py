@@ -117,7 +117,7 @@ MOMENTS: tuple[Moment, ...] = (
 
 def ready(made: Storm) -> None:
     """Waits until it has registered something, so that there is something to kill."""
-    eventually(lambda: made.kubelet.view().offered, timeout=30)
+    eventually(lambda: made.kubelet.view().offered, timeout=60)
 
 
 # The test ----------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ def test_a_card_that_went_while_nobody_served_is_in_no_file_and_on_no_list(
         for address in made.model.physical():
             made.model.remove(address)
         start(made, processes)
-        eventually(lambda: not file.exists(), timeout=30, what="the end of the CDI file")
-        eventually(lambda: made.kubelet.view().offered == {}, timeout=30)
-        eventually(lambda: made.plugin and made.plugin.sockets() == (), timeout=30)
+        eventually(lambda: not file.exists(), timeout=60, what="the end of the CDI file")
+        eventually(lambda: made.kubelet.view().offered == {}, timeout=60)
+        eventually(lambda: made.plugin and made.plugin.sockets() == (), timeout=60)
         assert sum(made.kubelet.view().allocatable.values()) == 0
         assert list(plugins_folder(short_dir / "k").glob("accelbind-*")) == []
 

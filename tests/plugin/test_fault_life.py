@@ -14,7 +14,7 @@ from tests.faults.plugin_process import Plugin
 from tests.faults.plugin_storm import calm
 from tests.support import Processes, eventually
 
-SECONDS = 40.0
+SECONDS = 90.0
 """For what takes a second on a machine at rest."""
 
 

@@ -6,11 +6,12 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
-from plugin.kubelet import KubeletWatch, identify
+from plugin.kubelet import CALM, KubeletWatch, identify
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -27,8 +28,8 @@ def remake(path: Path) -> None:
 
 
 @asynccontextmanager
-async def watching(folder: Path) -> AsyncIterator[KubeletWatch]:
-    watch = KubeletWatch(folder, look_seconds=0.005)
+async def watching(folder: Path, look_seconds: float = 0.005) -> AsyncIterator[KubeletWatch]:
+    watch = KubeletWatch(folder, look_seconds=look_seconds)
     task = asyncio.create_task(watch.run())
     try:
         yield watch
@@ -40,13 +41,13 @@ async def watching(folder: Path) -> AsyncIterator[KubeletWatch]:
 
 async def test_a_kubelet_that_is_there_is_seen_at_once(short_dir: Path) -> None:
     make_socket(short_dir / "kubelet.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(5):
+    async with watching(short_dir) as watch, asyncio.timeout(60):
         assert await watch.present() == identify(short_dir / "kubelet.sock")
 
 
 async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path) -> None:
     folder = short_dir / "device-plugins"
-    async with watching(folder) as watch, asyncio.timeout(5):
+    async with watching(folder) as watch, asyncio.timeout(60):
         waiting = asyncio.create_task(watch.present())
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         assert not done
@@ -57,7 +58,7 @@ async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path) -> None
 
 async def test_a_restart_is_seen_even_if_the_inode_is_the_same(short_dir: Path) -> None:
     make_socket(short_dir / "kubelet.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(5):
+    async with watching(short_dir) as watch, asyncio.timeout(60):
         for _ in range(20):
             seen = await watch.present()
             remake(short_dir / "kubelet.sock")
@@ -66,7 +67,7 @@ async def test_a_restart_is_seen_even_if_the_inode_is_the_same(short_dir: Path) 
 
 async def test_a_kubelet_that_goes_is_seen(short_dir: Path) -> None:
     make_socket(short_dir / "kubelet.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(5):
+    async with watching(short_dir) as watch, asyncio.timeout(60):
         seen = await watch.present()
         (short_dir / "kubelet.sock").unlink()
         await watch.replaced(seen)
@@ -77,7 +78,7 @@ async def test_the_folder_may_go_and_come_back(short_dir: Path) -> None:
     folder = short_dir / "device-plugins"
     folder.mkdir()
     make_socket(folder / "kubelet.sock")
-    async with watching(folder) as watch, asyncio.timeout(5):
+    async with watching(folder) as watch, asyncio.timeout(60):
         seen = await watch.present()
         shutil.rmtree(folder)
         await watch.replaced(seen)
@@ -86,10 +87,85 @@ async def test_the_folder_may_go_and_come_back(short_dir: Path) -> None:
         await watch.present()
 
 
+async def test_the_kernel_tells_of_changes_before_the_timer_looks(short_dir: Path) -> None:
+    folder = short_dir / "device-plugins"
+    folder.mkdir()
+    make_socket(folder / "kubelet.sock")
+    make_socket(folder / "ours.sock")
+    async with watching(folder, look_seconds=3600) as watch, asyncio.timeout(20):
+        with watch.guard(folder / "ours.sock", asyncio.Event()) as gone:
+            seen = await watch.present()
+            remake(folder / "kubelet.sock")
+            await watch.replaced(seen)
+            (folder / "ours.sock").unlink()
+            await gone.wait()
+        for _ in range(3):
+            seen = await watch.present()
+            shutil.rmtree(folder)
+            folder.mkdir()
+            make_socket(folder / "kubelet.sock")
+            await watch.replaced(seen)
+
+
+async def test_where_the_kernel_can_not_be_asked_the_timer_sees_it(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none_left(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("plugin.kubelet.FolderWatch", none_left)
+    make_socket(short_dir / "kubelet.sock")
+    async with watching(short_dir) as watch, asyncio.timeout(20):
+        seen = await watch.present()
+        remake(short_dir / "kubelet.sock")
+        await watch.replaced(seen)
+    assert capsys.readouterr().out.count("Too many open files") == 1
+
+
+async def test_what_the_kernel_keeps_to_itself_the_timer_sees(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_socket(short_dir / "kubelet.sock")
+    monkeypatch.setattr("plugin.kubelet.FolderWatch.readable", lambda watch: watch.renew())
+    async with watching(short_dir) as watch, asyncio.timeout(20):
+        for _ in range(3):
+            seen = await watch.present()
+            remake(short_dir / "kubelet.sock")
+            await watch.replaced(seen)
+
+
+async def test_the_timer_is_calm_only_while_the_kernel_tells(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    folder = short_dir / "device-plugins"
+    folder.mkdir()
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def noted(delay: float, *rest: Any) -> asyncio.TimerHandle:  # noqa: ANN401 - as it is called
+        waits.append(delay)
+        return call_later(min(delay, 0.01), *rest)
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    async with watching(folder, look_seconds=1000):
+        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer")
+        folder.rmdir()
+        await eventually_async(lambda: waits[-1:] == [1000], what="a timer that looks by itself")
+        folder.mkdir()
+        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer again")
+        with monkeypatch.context() as patch:
+            patch.setattr("plugin.kubelet._Timing._notice", lambda _: None)
+            make_socket(folder / "kubelet.sock")
+            await eventually_async(lambda: waits[-1:] == [1000], what="a timer that knows better")
+        remake(folder / "kubelet.sock")
+        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer once more")
+
+
 async def test_our_socket_is_guarded(short_dir: Path) -> None:
     make_socket(short_dir / "kubelet.sock")
     make_socket(short_dir / "ours.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(5):
+    async with watching(short_dir) as watch, asyncio.timeout(60):
         with watch.guard(short_dir / "ours.sock", asyncio.Event()) as gone:
             seen = await watch.present()
             remake(short_dir / "kubelet.sock")
@@ -101,7 +177,7 @@ async def test_our_socket_is_guarded(short_dir: Path) -> None:
 
 async def test_another_socket_in_the_place_of_ours_is_not_ours(short_dir: Path) -> None:
     make_socket(short_dir / "ours.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(5):
+    async with watching(short_dir) as watch, asyncio.timeout(60):
         with watch.guard(short_dir / "ours.sock", asyncio.Event()) as gone:
             make_socket(short_dir / "other.sock")
             (short_dir / "other.sock").rename(short_dir / "ours.sock")

@@ -69,7 +69,7 @@ def make(folder: Path) -> None:
 
 
 async def is_first(made: Precedence) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await made.first()
 
 
@@ -106,7 +106,7 @@ async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(
         await is_first(one)
         await is_first(other)
         make(folder)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.wait(
                 [asyncio.create_task(each.second()) for each in (one, other)],
                 return_when=asyncio.FIRST_COMPLETED,
@@ -189,8 +189,8 @@ async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_h
 ) -> None:
     rack.add_card(CardSpec())
     plugins = [start(processes, short_dir) for _ in range(3)]
-    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=30)
-    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=30)
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
     admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
     assert len(sockets(short_dir)) == 1
     assert [call.method for call in kubelet.calls].count("Registered") == 1

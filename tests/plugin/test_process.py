@@ -43,7 +43,7 @@ async def ended(process: Process) -> int:
 def get(folder: Path, path: str) -> tuple[int, str]:
     port = json.loads((folder / "ports").read_text())["metrics"]
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -205,7 +205,7 @@ asyncio.run(plugin.app.run(settings.options()))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
     process.wait_for_output("hangs")
-    assert process.terminate(timeout=15) == 0
+    assert process.terminate(timeout=60) == 0
 
 
 def test_a_kubelet_that_is_away_is_said_once(

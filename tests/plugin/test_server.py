@@ -96,7 +96,7 @@ def told(answer: object) -> list[tuple[str, str, list[int]]]:
 
 async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_dir: Path) -> None:
     given = [device("b"), device("a", numa_node=1), device("c", healthy=False, numa_node=0)]
-    async with serving(short_dir, *given) as (_, stub), asyncio.timeout(5):
+    async with serving(short_dir, *given) as (_, stub), asyncio.timeout(60):
         first = await stub.ListAndWatch(pb.Empty()).read()
         assert told(first) == [("a", "Healthy", [1]), ("b", "Healthy", []), ("c", "Unhealthy", [0])]
         assert isinstance(first, pb.ListAndWatchResponse)
@@ -104,7 +104,7 @@ async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_d
 
 
 async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
@@ -117,7 +117,10 @@ async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None
 
 
 async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) -> None:
-    async with serving(short_dir, device("a", healthy=False)) as (server, stub), asyncio.timeout(5):
+    async with (
+        serving(short_dir, device("a", healthy=False)) as (server, stub),
+        asyncio.timeout(60),
+    ):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         other = Device("a", RESOURCE, healthy=False, reasons=(Problem("q", "other"),))
@@ -127,7 +130,7 @@ async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) ->
 
 
 async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
-    async with serving(short_dir) as (server, stub), asyncio.timeout(10):
+    async with serving(short_dir) as (server, stub), asyncio.timeout(60):
         stream = stub.ListAndWatch(pb.Empty())
         assert told(await stream.read()) == []
         many = [device(f"{n:060}") for n in range(200)]
@@ -141,13 +144,19 @@ async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
         assert seen < 200
 
 
-async def test_closing_ends_streams_first_and_quickly(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a server that closes wait for what should end by itself longer than a test waits."""
+    for name in ("DRAIN_SECONDS", "GRACE_SECONDS", "STOP_SECONDS"):
+        monkeypatch.setattr(f"plugin.server.{name}", 600.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_closing_ends_streams_first_and_waits_for_nothing(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
-        began = asyncio.get_running_loop().time()
         await server.close()
-        assert asyncio.get_running_loop().time() - began < 0.4
         assert await stream.read() == grpc.aio.EOF
         assert await stream.code() is grpc.StatusCode.OK
         assert not (short_dir / "s.sock").exists()
@@ -155,7 +164,7 @@ async def test_closing_ends_streams_first_and_quickly(short_dir: Path) -> None:
 
 
 async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         assert server.opened.is_set()
@@ -165,14 +174,14 @@ async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir
 
 
 async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(5):
+    async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(60):
         async with channel.dial(short_dir / "s.sock") as other:
             await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
         await server.cut.wait()
 
 
 async def test_one_of_two_streams_ending_is_no_cut(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
         await one.read()
         await other.read()
@@ -299,10 +308,10 @@ async def test_devices_of_one_node_are_preferred_and_those_that_must_be_included
 
 async def test_a_server_answers_its_own_call(short_dir: Path) -> None:
     async with serving(short_dir) as (server, _):
-        await server.alive(2)
+        await server.alive(60)
         (short_dir / "s.sock").unlink()
         with pytest.raises(KubeletError, match=r"doesn't answer on .*s\.sock: UNAVAILABLE"):
-            await server.alive(2)
+            await server.alive(60)
 
 
 def sockets_in(folder: Path) -> list[Path]:
@@ -312,7 +321,6 @@ def sockets_in(folder: Path) -> list[Path]:
 async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_closed(
     short_dir: Path,
 ) -> None:
-    loop = asyncio.get_running_loop()
     for number in range(30):
         server = ResourceServer(
             RESOURCE, {}, mode=PluginMode.AF, device_root="/", gate=None, counters=Counts()
@@ -322,9 +330,8 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
-        began = loop.time()
-        await server.close()
-        assert loop.time() - began < 5
+        async with asyncio.timeout(60):
+            await server.close()
     assert sockets_in(short_dir) == []
 
 
@@ -332,7 +339,7 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
     short_dir: Path,
 ) -> None:
     for steps in range(12):
-        async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+        async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
             stream = stub.ListAndWatch(pb.Empty())
             await stream.read()
             task = asyncio.create_task(server.close())
@@ -360,10 +367,11 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
     await server.close()
 
 
+@pytest.mark.usefixtures("patient")
 async def test_who_ends_a_resource_can_wait_until_the_kubelet_was_told_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(5):
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
         await server.told()  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:

@@ -71,10 +71,10 @@ class TestBed:
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         try:
-            self._popen.wait(10)
+            self._popen.wait(60)
         except subprocess.TimeoutExpired:
             self._popen.kill()
-            self._popen.wait(10)
+            self._popen.wait(60)
         assert self._popen.stdout is not None
         self._popen.stdout.close()
         shutil.rmtree(self.root, ignore_errors=True)

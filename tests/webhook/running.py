@@ -60,14 +60,14 @@ class Webhook:
         """TLS that trusts its CA and nobody else."""
         return ssl.create_default_context(cafile=str(self.tls / "ca.crt"))
 
-    def connect(self, timeout: float = 10) -> http.client.HTTPSConnection:
+    def connect(self, timeout: float = 60) -> http.client.HTTPSConnection:
         """A connection over TLS."""
         return http.client.HTTPSConnection(
             "localhost", self.port, timeout=timeout, context=self.context()
         )
 
     @contextlib.contextmanager
-    def raw(self, timeout: float = 10) -> Iterator[ssl.SSLSocket]:
+    def raw(self, timeout: float = 60) -> Iterator[ssl.SSLSocket]:
         """A socket over TLS, for what http.client would not say."""
         with (
             socket.create_connection(("localhost", self.port), timeout=timeout) as plain,
@@ -99,7 +99,7 @@ class Webhook:
 
     def plain(self, path: str) -> Answer:
         """A GET on the port for metrics and probes."""
-        connection = http.client.HTTPConnection("localhost", self.metrics_port, timeout=10)
+        connection = http.client.HTTPConnection("localhost", self.metrics_port, timeout=60)
         try:
             connection.request("GET", path)
             found = connection.getresponse()

@@ -33,7 +33,7 @@ def connected(
 ) -> Iterator[http.client.HTTPSConnection]:
     context = showing(webhook.context(), shown or None)
     context.maximum_version = newest
-    connection = http.client.HTTPSConnection("localhost", webhook.port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("localhost", webhook.port, timeout=60, context=context)
     with contextlib.closing(connection):
         yield connection
 

@@ -108,10 +108,10 @@ def test_mappings_created_and_deleted_over_the_api_count_at_once(
     assert patch_of(webhook.ask("/mutate", body(pod("fpga.intel.com/early"))).body)
     assert not admits(webhook, "late")
     cluster.create("late")
-    assert eventually(lambda: admits(webhook, "late"), timeout=5)
+    assert eventually(lambda: admits(webhook, "late"), timeout=60)
     assert webhook.metric('accelbind_mappings{kind="AcceleratorFunction"}') == 2
     cluster.delete("early")
-    assert eventually(lambda: not admits(webhook, "early"), timeout=5)
+    assert eventually(lambda: not admits(webhook, "early"), timeout=60)
     assert admits(webhook, "late")
     status = Path(f"/proc/{webhook.process.pid}/status").read_text().splitlines()
     (resident,) = [int(line.split()[1]) for line in status if line.startswith("VmRSS")]
@@ -138,7 +138,7 @@ def test_an_outage_leaves_the_last_mappings_serving_and_its_end_brings_the_new_o
     assert float(str(told[0]["age"])) >= 0
     cluster.restart()
     cluster.create("fresh")
-    assert eventually(lambda: admits(webhook, "fresh"), timeout=20)
+    assert eventually(lambda: admits(webhook, "fresh"), timeout=60)
     assert eventually(lambda: admits(webhook, "kept"))
     assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 0)
 
@@ -159,7 +159,7 @@ def test_without_an_api_server_it_is_alive_and_not_ready(
     assert "the mappings aren't loaded yet: try again in a moment" in asked.text
     assert webhook.plain("/healthz").status == 200
     cluster.restart()
-    assert eventually(lambda: ready(webhook), timeout=20)
+    assert eventually(lambda: ready(webhook), timeout=60)
 
 
 def test_mappings_that_are_too_old_make_it_not_ready(
@@ -175,7 +175,7 @@ def test_mappings_that_are_too_old_make_it_not_ready(
     assert webhook.metric("accelbind_ready") == 0
     assert admits(webhook, "kept")
     cluster.restart()
-    assert eventually(lambda: ready(webhook), timeout=20)
+    assert eventually(lambda: ready(webhook), timeout=60)
 
 
 def test_a_quiet_server_does_not_make_mappings_too_old(
@@ -242,7 +242,7 @@ async def test_watches_are_short_so_that_silence_is_soon_noticed(
         source = choose_source(settings)
         source.load()
         following = asyncio.create_task(source.follow())
-        await eventually_async(lambda: server.open_watches == 2, timeout=20)
+        await eventually_async(lambda: server.open_watches == 2, timeout=60)
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     asked = [int(each.query["timeoutSeconds"]) for each in server.requests if each.is_watch]

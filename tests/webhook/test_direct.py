@@ -59,13 +59,13 @@ class Talk:
 
     async def answer(self) -> tuple[bytes, bytes]:
         """Head and body of the next answer."""
-        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 60)
         length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return head, await asyncio.wait_for(self.reader.readexactly(length), 10)
+        return head, await asyncio.wait_for(self.reader.readexactly(length), 60)
 
     async def ended(self) -> bool:
         """Whether the server closes the connection now."""
-        return await asyncio.wait_for(self.reader.read(), 10) == b""
+        return await asyncio.wait_for(self.reader.read(), 60) == b""
 
 
 @contextlib.asynccontextmanager

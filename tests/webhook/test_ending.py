@@ -100,7 +100,7 @@ def test_a_signal_ends_it_cleanly(start: Starter, number: signal.Signals) -> Non
     idle.request("GET", "/healthz")
     assert idle.getresponse().read() == b"ok\n"
     webhook.process.popen.send_signal(number)
-    assert webhook.process.wait(10) == 0
+    assert webhook.process.wait(60) == 0
     idle.close()
     assert [line["level"] for line in webhook.events("stopped")] == ["info"]
     assert webhook.process.leftovers() == []
@@ -133,7 +133,7 @@ def test_a_request_that_has_begun_is_answered(start: Starter) -> None:
         assert answer.status == 200
         assert patch_of(answer.read())
         assert answer.getheader("connection") == "close"
-    assert webhook.process.wait(10) == 0
+    assert webhook.process.wait(60) == 0
 
 
 def test_a_peer_that_never_says_goodbye_does_not_hold_up_the_end(start: Starter) -> None:
@@ -141,7 +141,7 @@ def test_a_peer_that_never_says_goodbye_does_not_hold_up_the_end(start: Starter)
     with webhook.raw() as secured:
         secured.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert secured.recv(12) == b"HTTP/1.1 200"
-        assert webhook.process.terminate(8) == 0
+        assert webhook.process.terminate(25) == 0
 
 
 def accepts(webhook: Webhook) -> bool:
@@ -178,9 +178,9 @@ def test_under_load_no_request_that_got_a_connection_goes_unanswered(start: Star
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         clients = [pool.submit(client, number) for number in range(6)]
-        assert warm.wait(30)
-        code = webhook.process.terminate(20)
-        answered = [one.result(30) for one in clients]
+        assert warm.wait(60)
+        code = webhook.process.terminate(60)
+        answered = [one.result(60) for one in clients]
     assert code == 0
     assert min(answered) > 0
     assert webhook.events("requests left unanswered at the end") == []

@@ -78,7 +78,7 @@ def test_a_mutation_that_raises_fails_the_probe(
 ) -> None:
     assert ask(faulty) == 200
     faulty.process.popen.send_signal(signal.SIGUSR2)
-    assert eventually(lambda: ask(faulty) == 503, timeout=PATIENCE)
+    assert eventually(lambda: ask(faulty) == 503, timeout=60)
     assert "a review of our own was not answered" in faulty.plain("/healthz").text
     answer = response_of(faulty.ask("/mutate", body()).body)
     assert (answer["allowed"], answer["status"]["code"]) == (False, 500)
@@ -88,7 +88,7 @@ def test_a_mutation_that_raises_fails_the_probe(
 def test_a_port_for_reviews_that_is_dead_fails_the_probe_beside_it(faulty: Webhook) -> None:
     assert patch_of(faulty.ask("/mutate", body()).body)
     faulty.process.popen.send_signal(signal.SIGHUP)
-    assert eventually(lambda: plain(faulty) == 503, timeout=PATIENCE)
+    assert eventually(lambda: plain(faulty) == 503, timeout=60)
     assert faulty.plain("/healthz").text.startswith("our own port does not answer: ")
     assert over_tls(faulty) == 0
 

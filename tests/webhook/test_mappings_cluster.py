@@ -241,7 +241,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
             return answer.status_code == 201
 
         # watches that end early are begun again after pauses that grow
-        await eventually_async(admitted, timeout=40, what="the list anew has come")
+        await eventually_async(admitted, timeout=60, what="the list anew has come")
         assert lists(api) > before
     told = [str(line["problem"]) for line in webhook.events("mapping left out")]
     assert len(told) == len(set(told))

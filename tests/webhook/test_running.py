@@ -156,10 +156,10 @@ def test_an_upgrade_is_not_taken_up(webhook: Webhook) -> None:
 
 
 def test_plain_http_and_unknown_clients_get_nothing(webhook: Webhook) -> None:
-    with socket.create_connection(("localhost", webhook.port), timeout=10) as plain:
+    with socket.create_connection(("localhost", webhook.port), timeout=60) as plain:
         plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert not plain.recv(100).startswith(b"HTTP")
-    stranger = http.client.HTTPSConnection("localhost", webhook.port, timeout=10)
+    stranger = http.client.HTTPSConnection("localhost", webhook.port, timeout=60)
     with pytest.raises(ssl.SSLCertVerificationError):
         stranger.request("GET", "/healthz")
     stranger.close()

@@ -41,7 +41,7 @@ async def serving(
     finally:
         sweeper.cancel()
         server.should_exit = True
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -54,7 +54,7 @@ async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asynci
 
 async def ended(reader: asyncio.StreamReader) -> bool:
     with contextlib.suppress(ConnectionError):
-        return await asyncio.wait_for(reader.read(), 10) == b""
+        return await asyncio.wait_for(reader.read(), 60) == b""
     return True
 
 
@@ -136,7 +136,7 @@ def test_after_a_body_too_large_the_next_request_is_waited_for_with_a_limit(tmp_
             writer.write(head(20) + b" " * 10)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")
             writer.write(b" " * 10)
-            return b"too-large" not in await asyncio.wait_for(reader.read(), 10)
+            return b"too-large" not in await asyncio.wait_for(reader.read(), 60)
 
     assert asyncio.run(scenario())
 
@@ -232,7 +232,7 @@ def test_a_part_that_ends_by_itself_ends_the_process(
     async def scenario() -> None:
         webhook = Webhook(settings(tmp_path))
         async with webhook.running():
-            await asyncio.wait_for(webhook.serve_until(asyncio.Event()), 20)
+            await asyncio.wait_for(webhook.serve_until(asyncio.Event()), 60)
 
     monkeypatch.setattr(CertificateSource, "follow", follow)
     with pytest.raises((OSError, WorldError), match=text):

@@ -45,7 +45,7 @@ def lenient_server(folder: Path) -> Iterator[int]:
         thread.start()
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(60)
 
 
 def lenient(protocol: int) -> ssl.SSLContext:
@@ -66,7 +66,7 @@ def spoken(port: int, change: Callable[[ssl.SSLContext], None]) -> str:
     change(context)
     with (
         contextlib.suppress(ssl.SSLError, ConnectionError),
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
         context.wrap_socket(plain) as secured,
     ):
         suite = secured.cipher()

@@ -107,7 +107,7 @@ def names(source: ApiServerSource, namespace: str = "default") -> set[str]:
 async def until(
     predicate: Callable[[], object],
     what: str = "",
-    timeout: float = 20,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
+    timeout: float = 60,  # noqa: ASYNC109 - a deadline of the test, not a cancellation
 ) -> None:
     await eventually_async(predicate, timeout=timeout, interval=0.005, what=what)
 

@@ -46,7 +46,7 @@ async def talk(*answers: bytes) -> AsyncIterator[tuple[httpx2.AsyncClient, Serve
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     transport = LeanTransport(ssl.create_default_context())
     try:
-        async with httpx2.AsyncClient(base_url=url, transport=transport, timeout=5) as client:
+        async with httpx2.AsyncClient(base_url=url, transport=transport, timeout=60) as client:
             yield client, made
     finally:
         listening.close()

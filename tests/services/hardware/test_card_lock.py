@@ -32,7 +32,7 @@ def test_a_second_thread_waits_until_the_first_is_done(tmp_path: Path) -> None:
         thread.start()
         thread.join(0.2)
         order.append("first")
-    thread.join(10)
+    thread.join(60)
     assert order == ["first", "second"]
 
 
@@ -56,7 +56,7 @@ def test_the_lock_is_not_handed_to_children(tmp_path: Path) -> None:
         with card_lock(tmp_path, "c", seconds=0.1):
             assert child.poll() is None
     finally:
-        child.communicate(b"\n", timeout=10)
+        child.communicate(b"\n", timeout=60)
 
 
 def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:

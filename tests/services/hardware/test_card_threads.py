@@ -80,12 +80,12 @@ def test_calls_on_one_card_follow_each_other(hang: Hang) -> None:
     cards, done = CardThreads(), []
     first = threading.Thread(target=lambda: done.append(do(cards, "a", hang)))
     first.start()
-    assert hang.begun.wait(10)
+    assert hang.begun.wait(60)
     second = threading.Thread(target=lambda: done.append(do(cards, "a", lambda: "after")))
     second.start()
     hang.let_go()
-    first.join(10)
-    second.join(10)
+    first.join(60)
+    second.join(60)
     assert done == ["late", "after"]
 
 
@@ -93,23 +93,23 @@ def test_who_waits_for_a_call_that_hangs_gives_up_and_marks_the_card(hang: Hang)
     cards = CardThreads()
     waiting = threading.Thread(target=lambda: do(cards, "a", hang))
     waiting.start()
-    assert hang.begun.wait(10)
+    assert hang.begun.wait(60)
     with pytest.raises(DeviceHung, match=r"gave no answer|still hangs"):
         do(cards, "a", lambda: 1, 0.2)
     assert list(cards.stuck) == ["a"]
     hang.let_go()
-    waiting.join(10)
+    waiting.join(60)
 
 
 def test_a_call_that_nobody_waits_for_any_more_is_not_made(hang: Hang) -> None:
     cards, made = CardThreads(), threading.Event()
     waiting = threading.Thread(target=lambda: do(cards, "a", hang))
     waiting.start()
-    assert hang.begun.wait(10)
+    assert hang.begun.wait(60)
     with pytest.raises(DeviceHung):
         do(cards, "a", made.set, 0.1)
     hang.let_go()
-    waiting.join(10)
+    waiting.join(60)
     eventually(lambda: not threads("a"))
     assert not made.is_set()
 

@@ -150,7 +150,7 @@ def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
         thread.start()
     stand_in.go_on.set()
     for thread in both:
-        thread.join(30)
+        thread.join(60)
     assert sorted(done) == [False, True]
     assert len(stand_in.programmed) == 1
 

@@ -64,7 +64,7 @@ async def call(folder: Path) -> grpc.aio.AioRpcError:
         async with channel.dial(folder / "k.sock") as dialled:
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await rpc.RegistrationStub(dialled).Register(
-                    pb.RegisterRequest(endpoint="e"), timeout=5
+                    pb.RegisterRequest(endpoint="e"), timeout=60
                 )
     finally:
         await server.stop(0)
@@ -124,7 +124,7 @@ async def first_headers(folder: Path) -> bytes:
     async with server, channel.dial(folder / "k.sock") as dialled:
         stub = rpc.RegistrationStub(dialled)
         with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Register(pb.RegisterRequest(), timeout=10)
+            await stub.Register(pb.RegisterRequest(), timeout=60)
         return await heard
 
 

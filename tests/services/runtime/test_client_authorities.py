@@ -42,7 +42,7 @@ class Served:
                 "127.0.0.1", self.port, ssl=showing(context, shown or None)
             )
             try:
-                return (await asyncio.wait_for(reader.readline(), 10)).decode().strip()
+                return (await asyncio.wait_for(reader.readline(), 60)).decode().strip()
             finally:
                 writer.transport.abort()
         return ""

@@ -37,7 +37,7 @@ class Told:
     async def after(self) -> AsyncIterator[None]:
         before = self.times
         yield
-        await eventually_async(lambda: self.times > before, timeout=5, what="a notification")
+        await eventually_async(lambda: self.times > before, timeout=60, what="a notification")
 
 
 @asynccontextmanager
@@ -110,6 +110,20 @@ async def test_the_root_may_be_removed_and_made_again(tmp_path: Path) -> None:
             assert told.times == before + 1
         shutil.rmtree(tmp_path / "away")
         shutil.rmtree(root)
+
+
+async def test_it_is_known_which_folders_are_watched(tmp_path: Path) -> None:
+    folder = tmp_path / "dev"
+    folder.mkdir()
+    watch = FolderWatch(tmp_path, Told(), {"dev": re.compile(".*")})
+    assert watch.watches(folder)
+    folder.rmdir()
+    watch.readable()
+    assert not watch.watches(folder)
+    folder.mkdir()
+    watch.renew()
+    assert watch.watches(folder)
+    watch.close()
 
 
 async def test_other_names_are_not_told(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def port_of(listener: socket.socket) -> int:
 def test_all_addresses_are_those_of_both_families() -> None:
     with listen(ALL_ADDRESSES, 0) as listener:
         for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
-            with socket.create_connection((host, port_of(listener)), timeout=5) as connection:
+            with socket.create_connection((host, port_of(listener)), timeout=60) as connection:
                 assert connection.getpeername()[1] == port_of(listener)
 
 

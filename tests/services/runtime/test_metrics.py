@@ -52,7 +52,7 @@ async def exchange(port: int, request: bytes, *, end: bool = False) -> bytes:
     writer.write(request)
     if end:
         writer.write_eof()
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answer
 

@@ -33,7 +33,7 @@ def client_of(api: ApiServerStandIn, token: str = "") -> httpx2.AsyncClient:
             "Authorization": f"Bearer {token or api.tokens.admin}",
             "User-Agent": "test-client/1.0 (linux)",
         },
-        timeout=10,
+        timeout=60,
     )
 
 
@@ -101,7 +101,7 @@ class WatchReader:
         return line + b"\n"
 
     async def event(self) -> Json:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             result: Json = json.loads(await self.line())
             return result
 
@@ -112,7 +112,7 @@ class WatchReader:
         return event
 
     async def rest(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for piece in self._pieces:
                 self.unread += piece
         return self.unread

@@ -95,7 +95,7 @@ class FakePlugin(DevicePluginServicer):
             request = pb.RegisterRequest(
                 version=version, endpoint=self.endpoint, resource_name=self.resource
             )
-            await RegistrationStub(channel).Register(request, timeout=10)
+            await RegistrationStub(channel).Register(request, timeout=60)
             self.calls.append("Registered")
 
     def list(self, listed: list[pb.Device]) -> None:

@@ -85,7 +85,7 @@ async def client_of(api: ApiServerStandIn) -> AsyncIterator[ClusterClient]:
 async def agent(kubelet: KubeletStandIn, client: ClusterClient) -> AsyncIterator[NodeAgent]:
     made = NodeAgent(kubelet, client)
     task = asyncio.create_task(made.run())
-    await asyncio.wait_for(made.registered.wait(), 10)
+    await asyncio.wait_for(made.registered.wait(), 60)
     try:
         yield made
     finally:

@@ -44,7 +44,7 @@ async def ready(kubelet: KubeletStandIn) -> None:
 async def listed(kubelet: KubeletStandIn) -> list[resources_pb.PodResources]:
     async with dial(pod_resources_socket(kubelet.folder)) as channel:
         stub = PodResourcesListerStub(channel)
-        response = await stub.List(resources_pb.ListPodResourcesRequest(), timeout=10)
+        response = await stub.List(resources_pb.ListPodResourcesRequest(), timeout=60)
         return list(response.pod_resources)
 
 

@@ -118,7 +118,7 @@ async def test_an_old_stream_that_ends_after_a_new_registration_takes_the_new_cl
         async with registered(new):
             await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 2})
             old.end_stream()
-            await asyncio.wait_for(new.stream_ended.wait(), 10)
+            await asyncio.wait_for(new.stream_ended.wait(), 60)
             await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
             assert kubelet.capacity == {RESOURCE: 2}
             await new.register()
@@ -132,7 +132,7 @@ async def test_a_cut_stream_changes_no_file_and_the_plugin_may_register_again(
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
         before = sockets(kubelet.folder)
         await kubelet.cut_stream(RESOURCE)
-        await asyncio.wait_for(plugin.stream_ended.wait(), 10)
+        await asyncio.wait_for(plugin.stream_ended.wait(), 60)
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 0})
         assert sockets(kubelet.folder) == before
         await plugin.register()
@@ -162,7 +162,7 @@ async def test_stopping_leaves_all_sockets_and_starting_deletes_all_but_a_new_on
         before = sockets(kubelet.folder)
         assert set(before) == {"kubelet.sock", "fake.sock"}
         await kubelet.stop()
-        await asyncio.wait_for(plugin.stream_ended.wait(), 10)
+        await asyncio.wait_for(plugin.stream_ended.wait(), 60)
         assert sockets(kubelet.folder) == before
         with pytest.raises(grpc.aio.AioRpcError):
             await plugin.register()
