@@ -40,7 +40,7 @@ PATHS: Final = {
     ACCELERATOR_FUNCTION: f"/apis/{names.DOMAIN}/v2/acceleratorfunctions",
     FPGA_REGION: f"/apis/{names.DOMAIN}/v2/fpgaregions",
 }
-INTERVAL: Final = 0.05
+INTERVAL: Final = 0.01
 """Seconds between two indexes, at least."""
 MAX_SHARE: Final = 0.05
 """How much of the event loop's time making indexes may take."""
