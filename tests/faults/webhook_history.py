@@ -3,7 +3,7 @@
 The judge knows nothing of the product: names of resources are put together here.
 
 An answer is right if it follows from a state of its namespace that held at some time between a
-moment before the request (`LAG`; while the API server is away, and until it is watched again, since
+moment before the request (`lag`; while the API server is away, and until it is watched again, since
 before it went) and the answer. And time never goes back: what follows from an old state is wrong
 once an answer was there that follows from a newer one only.
 """
@@ -47,8 +47,13 @@ class _Shelf:
 
 @dataclass
 class History:
-    """The states of a store, and the times it was away."""
+    """The states of a store, and the times it was away.
 
+    Attributes:
+        lag: seconds that a change may take.
+    """
+
+    lag: float = LAG
     shelves: dict[tuple[str, str], _Shelf] = field(default_factory=dict)
     outages: list[tuple[float, float]] = field(default_factory=list)
     exact: int = 0
@@ -75,13 +80,13 @@ class History:
         for begun, ended in reversed(self.outages[-8:]):
             if begun <= sent <= ended + LAG:
                 sent = begun
-        return sent - LAG
+        return sent - self.lag
 
     def problem(self, asked: Asked) -> str:
         """What is wrong with an answer; empty if it is right."""
         shelf = self.shelves[asked.namespace, asked.kind]
         oldest = self.oldest(asked.sent)
-        self.exact += oldest == asked.sent - LAG
+        self.exact += oldest == asked.sent - self.lag
         start = max(0, bisect_right(shelf.since, oldest) - 1)
         end = bisect_right(shelf.since, asked.answered)
         known = bisect_right(shelf.seen_at, asked.sent)
