@@ -91,6 +91,7 @@ def test_a_service_finds_its_image_and_what_it_waits_for(name: str) -> None:
     assert first == name or first in before(name)
     if "build" in service:
         assert f"AS {service['build']['target']}\n" in DOCKERFILE
+    assert service["pull_policy"] == "never"
     for other, how in service.get("depends_on", {}).items():
         expected = "service_completed_successfully" if other in ONCE else "service_healthy"
         assert how == {"condition": expected}

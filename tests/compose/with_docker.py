@@ -242,7 +242,7 @@ def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
         _see_what_is_watched(suite)
         _end_quietly(suite)
     finally:
-        suite.compose("--profile=watch", *down, "--timeout=20")
+        suite.compose(*down, "--timeout=20")
         if not docker.own:
             built = (f"accelbind-{target}:{suite.tag}" for target in TARGETS[:3])
             docker.run("docker", "image", "rm", "--force", *built, code=None)

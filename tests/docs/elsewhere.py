@@ -39,7 +39,7 @@ ELSEWHERE = {
     r"docker compose up": _SUITE,
     r"docker compose run --rm try": _SUITE,
     r"docker compose --profile watch up": _SUITE,
-    r"docker compose down --volumes": _SUITE,
+    r"docker compose --profile watch down --volumes": _SUITE,
     r"docker compose exec plugin-af accelbind devices .*": _SUITE,
     r"docker build .*": _BUILT,
     r"accelbind devices --watch": (
