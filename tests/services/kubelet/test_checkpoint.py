@@ -46,6 +46,12 @@ def test_every_containers_devices_are_read() -> None:
     )
 
 
+def test_devices_in_a_list_are_read_as_kubelets_of_old_wrote_them() -> None:
+    entry = {"PodUID": UID, "ContainerName": "c", "ResourceName": "r", "DeviceIDs": ["a", "b"]}
+    text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
+    assert parse_checkpoint(text) == (Entry(UID, "c", "r", frozenset({"a", "b"})),)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -75,7 +81,7 @@ def test_an_entry_without_devices_has_none(ids: object) -> None:
         b'{"Data":null}',
         b'{"Data":{"PodDeviceEntries":5}}',
         b'{"Data":{"PodDeviceEntries":[{"PodUID":5}]}}',
-        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":["a"]}]}}',
+        b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":[["a"]]}]}}',
         b'{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"0":[5]}}]}}',
         b'{"Data":{"x":' + b"[" * 10**6,
         json.dumps(REAL).encode()[:-10],
