@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from services.runtime.coalescing import WINDOW_SECONDS, Coalescer
+from services.runtime.folder_watch import follow_folders
 from services.runtime.uevents import follow_uevents, sees_all_users
 
 log = structlog.get_logger(room="card-events")
@@ -36,13 +37,6 @@ async def follow_card_events(
             told = group.create_task(follow_uevents(coalescer.signal), name="uevents")
             if root == Path("/") and heard:
                 await told  # it only ends where there are none to be had
-            await _follow_folders(root, coalescer.signal)
+            await follow_folders(root, coalescer.signal)
     finally:
         coalescer.close()
-
-
-async def _follow_folders(root: Path, notify: Callable[[], None]) -> None:
-    # Only who watches folders pays for ctypes' memory.
-    from services.runtime.folder_watch import follow_folders  # noqa: PLC0415
-
-    await follow_folders(root, notify)

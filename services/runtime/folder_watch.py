@@ -1,7 +1,8 @@
-"""Folders watched for names that come and go, where no uevent tells of cards.
+"""Folders watched for names that come and go: the kubelet's, and cards' where no uevent tells.
 
-That is a root that isn't the host's (its `sys` and `dev` are ordinary folders), and a process that
-the kernel sends no uevents. Of the real sysfs inotify tells nothing, of the real `/dev` it does.
+Those are below a root that isn't the host's (its `sys` and `dev` are ordinary folders), and for a
+process that the kernel sends no uevents. Of the real sysfs inotify tells nothing, of the real
+`/dev` it does.
 
 inotify(7) watches folders that exist. So that a folder may come and go itself, each one on the way
 to it from the root is watched for the next, and while there is no root, the folder it will be in.
@@ -100,6 +101,7 @@ class FolderWatch:
         self._notify = notify
         self._wanted = dict(_wanted(root, folders))
         self._watched: dict[int, re.Pattern[str]] = {}
+        self._there: frozenset[Path] = frozenset()
         self._troubled = False
         self._library = ctypes.CDLL(None, use_errno=True)
         self.descriptor: int = self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -125,8 +127,12 @@ class FolderWatch:
         for event in _events(told):
             matter |= self._matters(*event)
         if matter:
-            self._watch_all_that_can()
+            self.renew()
             self._notify()
+
+    def watches(self, folder: Path) -> bool:
+        """Whether what comes and goes in a folder is told now."""
+        return folder in self._there
 
     def _matters(self, watch: int, mask: int, name: str) -> bool:
         if mask & _IGNORED:
@@ -136,13 +142,14 @@ class FolderWatch:
             return True
         return names is not None and names.fullmatch(name) is not None
 
-    def _watch_all_that_can(self) -> None:
+    def renew(self) -> None:
+        """Watches what has the folders' paths now; for who finds that it isn't what had them."""
         try:
             self._watch_all()
         except OSError as error:
             say = log.debug if self._troubled else log.warning
             say(
-                "a folder can't be watched: cards that come and go in it are seen by the timer",
+                "a folder can't be watched: what comes and goes in it is seen by the timer",
                 reason=str(error),
             )
             self._troubled = True
@@ -155,18 +162,19 @@ class FolderWatch:
         Raises:
             OSError: There are no more watches to be had.
         """
-        watched = {}
+        watched, there, self._there = {}, set[Path](), frozenset[Path]()
         for folder, names in self._wanted.items():
             watch = self._watch(folder)
             if watch is not None:
                 watched[watch] = names
+                there.add(folder)
             elif folder == self._root:
                 above = self._watch(folder.parent)
                 if above is not None:
                     watched[above] = re.compile(re.escape(folder.name))
         for old in self._watched.keys() - watched.keys():  # it was moved, or made anew
             self._library.inotify_rm_watch(self.descriptor, old)
-        self._watched = watched
+        self._watched, self._there = watched, frozenset(there)
 
     def _watch(self, folder: Path) -> int | None:
         watch: int = self._library.inotify_add_watch(self.descriptor, os.fsencode(folder), _MASK)

@@ -46,7 +46,7 @@ class Parts:
         self.notify: Notify | None = None
         self._deaf = deaf
         monkeypatch.setattr(card_events, "follow_uevents", self.uevents)
-        monkeypatch.setattr(card_events, "_follow_folders", self.folders)
+        monkeypatch.setattr(card_events, "follow_folders", self.folders)
         monkeypatch.setattr(card_events, "sees_all_users", lambda: all_users)
 
     async def uevents(self, notify: Notify) -> None:
