@@ -306,7 +306,7 @@ def _encode_otherwise(random: Random, content: bytes) -> bytes:
         lambda: text.encode("utf-16"),
         lambda: text.encode("utf-32"),
         lambda: b"\xef\xbb\xbf" + content,
-        lambda: gzip.compress(content, 1),
+        lambda: gzip.compress(content, 1, mtime=0),
         lambda: b"",
         lambda: content + content,
         lambda: b" " * random.choice([1, 4 * 1024 * 1024]) + content,
