@@ -5,6 +5,7 @@ its owner alone, since what stands in it may start. A file that can't be read co
 one that can't be written is said once; approvals then last as long as the process.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -44,6 +45,7 @@ class ApprovalFile:
         self._path = path
         self._worker = worker
         self._approvals: Approvals | None = None
+        self._reading = asyncio.Lock()
         self._trouble = ""
 
     async def find(
@@ -67,12 +69,10 @@ class ApprovalFile:
         await self._do(lambda: self._write(now.encode()), "written")
 
     async def _known(self) -> Approvals:
-        if self._approvals is None:
-            self._approvals = Approvals()
-            found = await self._do(self._read, "read")
-            if found is not None:
-                self._approvals = found
-        return self._approvals
+        async with self._reading:  # several may start at once
+            if self._approvals is None:
+                self._approvals = await self._do(self._read, "read") or Approvals()
+            return self._approvals
 
     async def _do(self, call: Callable[[], Approvals | None], what: str) -> Approvals | None:
         try:

@@ -192,7 +192,7 @@ class BitstreamStorage:
         """All files that are named as bitstreams: path, interface id, function id, kind."""
         for name in _listed(self.folder):
             folder, interface_id = self.folder / name, interface_of(name)
-            if interface_id is None or not folder.is_dir():
+            if interface_id is None or not _is_folder(folder):
                 continue
             for each in _listed(folder):
                 if found := function_of(each):
@@ -267,6 +267,14 @@ def _is_there(path: Path) -> bool:
     except OSError as error:
         raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
     return True
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder, or a link to one; a link that leads nowhere is none."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
 
 
 def _outcome(place: Path, data: bytes, *, force: bool) -> Outcome:

@@ -5,6 +5,7 @@ takes it away from who ends, however that ends; the file stays, since to remove 
 have it at once.
 """
 
+import contextlib
 import fcntl
 import os
 import re
@@ -47,8 +48,9 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
         ) from error
     try:
         _take(descriptor, card, path, time.monotonic() + seconds)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk nobody is named, which is all
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -65,4 +67,6 @@ def _take(descriptor: int, card: str, path: Path, deadline: float) -> None:
             holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"
             raise DeviceBusy(f"card {card} is busy: {who} works on it (lock {path})") from error
+        except OSError as error:  # a folder on a file system without locks
+            raise HardwareError(f"the lock {path} can't be taken: {error.strerror}") from error
         return

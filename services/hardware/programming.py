@@ -51,7 +51,7 @@ from services.hardware.port_session import (
     translated,
 )
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
-from services.hardware.records import Records
+from services.hardware.records import FOLDER, Records
 from services.hardware.refusals import why_refused
 from services.hardware.scan import scan
 from services.hardware.user_clock import ClockPolicy, set_user_clock
@@ -156,7 +156,7 @@ class Programmer:
         self._root = root
         self._is_real = root == Path("/")
         self._locks = state_dir / "locks"
-        self._records = Records(state_dir / "records")
+        self._records = Records(state_dir / FOLDER)
         self._clock = clock
         self._look = look or partial(scan, root)
         self._lock_seconds = lock_seconds

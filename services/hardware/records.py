@@ -3,7 +3,8 @@
 All OpenCL programs show the same AFU id. So after a verified programming it is written down what
 was programmed, with what would make that untrue: the boot of the machine, and the port's folder in
 sysfs, which is another one once its driver or its card has been away. Before a port is programmed
-its record goes: what is interrupted leaves none. A record that can't be read is none.
+its record goes: what is interrupted leaves none. A record that can't be read is none. None outlives
+mode regiondevel, in which containers programme by themselves.
 """
 
 import json
@@ -18,6 +19,10 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 _MOST: Final = 4096
+
+
+FOLDER: Final = "records"
+"""Where they are below the folder that all who program on a host share."""
 
 
 class Records:
@@ -74,6 +79,20 @@ class Records:
         """
         try:
             self._path(port).unlink(missing_ok=True)
+        except OSError as error:
+            raise HardwareError(self._failed(error)) from error
+
+    def forget_all(self) -> None:
+        """Removes all records: somebody who writes none may have programmed since.
+
+        Raises:
+            HardwareError: One can't be removed.
+        """
+        try:
+            for path in list(self._folder.iterdir()):
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise HardwareError(self._failed(error)) from error
 

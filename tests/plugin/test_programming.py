@@ -15,7 +15,8 @@ from services.domain.bitstreams import Bitstream
 from services.domain.devices import PluginMode
 from services.domain.errors import ClusterError
 from services.domain.mappings import EMPTY_INDEX
-from services.hardware.bitstreams import BitstreamStorage
+from services.hardware.bitstreams import BitstreamStorage, read_bitstream
+from services.hardware.programming import Image, Programmer
 from simulator.bitstreams import make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -198,6 +199,31 @@ async def test_an_opencl_program_is_known_by_its_record(
         assert len(driver.programmed) == 1
         await kubelet.restart_container(admitted, "c")
         await kubelet.until(lambda: admitted["c"].running)
+        assert len(driver.programmed) == 1
+
+
+async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_what_is_written_down(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    """In mode regiondevel; all OpenCL programs show the same id."""
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
+    source = short_dir / "x.aocx"
+    source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
+    storage.install(source)
+    image, programmer = Image.of(read_bitstream(source)), Programmer(rack.root, short_dir / "state")
+    assert programmer.ensure("dfl-port.0", image).programmed
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        assert programmer.check("dfl-port.0", image).programmed
+    programmer.ensure("dfl-port.0", image)  # by hand, and then by a container
+    driver.done.clear()
+    async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
+        assert (await start(kubelet, pods, wants("p", PROGRAM)))["c"].running
         assert len(driver.programmed) == 1
 
 

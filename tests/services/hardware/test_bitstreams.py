@@ -1,3 +1,4 @@
+import errno
 import os
 import resource
 import signal
@@ -212,6 +213,19 @@ class TestEntries:
         assert found[AFU].problem == ""
         assert found[OTHER].bitstream is None
         assert "neither a GBS nor an AOCX" in found[OTHER].problem
+
+    def test_a_folder_that_cannot_be_looked_at_is_named(
+        self, storage: BitstreamStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a file system over the network whose server has forgotten it."""
+        (storage.folder / ("ab" * 16)).mkdir(parents=True)
+
+        def stale(_: Path) -> bool:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        monkeypatch.setattr(Path, "is_dir", stale)
+        with pytest.raises(StorageError, match="can't be looked at: Stale file handle"):
+            storage.load("cd" * 16, "ef" * 16)
 
     def test_a_storage_that_cannot_be_listed_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")

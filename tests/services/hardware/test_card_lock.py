@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -70,3 +72,28 @@ def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
 def test_a_cards_name_leads_nowhere_else(tmp_path: Path) -> None:
     with card_lock(tmp_path / "locks", "../../x", seconds=1):
         assert [path.name for path in (tmp_path / "locks").iterdir()] == [".._.._x.lock"]
+
+
+def test_a_full_disk_keeps_nobody_from_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with card_lock(tmp_path, "c", seconds=1):
+        refused = pytest.raises(DeviceBusy, match="another process works on it")
+        with refused, card_lock(tmp_path, "c", seconds=0.1):
+            pytest.fail("two have it")
+
+
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    refused = pytest.raises(HardwareError, match="can't be taken: No locks available")
+    with refused, card_lock(tmp_path, "c", seconds=1):
+        pytest.fail("there is no lock")

@@ -75,3 +75,14 @@ def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, boot: Path) ->
         records.forget("p")
     with pytest.raises(HardwareError, match="boot can't be read"):
         Records(tmp_path / "records", tmp_path / "boot").write("p", 1, PROGRAM)
+
+
+def test_all_can_be_forgotten_at_once(records: Records, tmp_path: Path) -> None:
+    records.forget_all()
+    for port in ("p", "q"):
+        records.write(port, 1, PROGRAM)
+    records.forget_all()
+    assert [records.read(port, 1) for port in ("p", "q")] == [None, None]
+    (tmp_path / "records/folder").mkdir()
+    with pytest.raises(HardwareError, match="can't be kept in"):
+        records.forget_all()
