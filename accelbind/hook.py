@@ -23,7 +23,15 @@ SOCKET = "/run/accelbind/hook.sock"
 SECONDS = 28.0
 """Longer than the plugin takes at most, shorter than runtimes wait."""
 
-MAX_STATE = 1024 * 1024
+ANNOTATIONS = (
+    *("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"),
+    *("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
+    *("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
+)
+"""Those that say who is starting (`services.domain.hook`). A pod's own may be a quarter of a
+megabyte, and CRI-O writes them down three times."""
+
+MAX_STATE = 16 * 1024 * 1024
 MAX_CONFIG = 16 * 1024 * 1024
 
 
@@ -35,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Asks, and gives the exit code: 0 if the container may start."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        ask(_socket_of(given), sys.stdin.buffer.read(MAX_STATE + 1))
+        ask(_socket_of(given), _state())
     except Refused as refused:
         print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
         return 1
@@ -48,6 +56,14 @@ def _socket_of(arguments: list[str]) -> str:
     if arguments:
         raise Refused("usage: accelbind-hook [--socket PATH], the container's state on stdin")
     return SOCKET
+
+
+def _state() -> bytes:
+    """What stands on stdin, which is None if it is closed."""
+    try:
+        return sys.stdin.buffer.read(MAX_STATE + 1) if sys.stdin else b""
+    except OSError as error:
+        raise Refused(f"stdin can't be read: {error.strerror}") from None
 
 
 def ask(path: str, state: bytes) -> None:
@@ -87,13 +103,19 @@ def _message(state: bytes) -> "dict[str, Any]":
     try:
         devices = (config.get("linux") or {}).get("devices") or ()
         paths = [{"path": str(each.get("path", ""))} for each in devices]
+        annotations = _known(config.get("annotations"))
     except (AttributeError, TypeError):
         raise Refused(f"{path} is no container's configuration") from None
-    return {
-        "state": {"annotations": found.get("annotations")},
-        "annotations": config.get("annotations"),
-        "devices": paths,
-    }
+    try:
+        told = _known(found.get("annotations"))
+    except (AttributeError, TypeError):
+        raise Refused("the annotations of the container's state can't be read") from None
+    return {"state": {"annotations": told}, "annotations": annotations, "devices": paths}
+
+
+def _known(annotations: "dict[str, Any] | None") -> "dict[str, Any]":
+    found = annotations or {}
+    return {key: found[key] for key in ANNOTATIONS if key in found}
 
 
 def _config(path: str) -> "dict[str, Any]":
@@ -122,9 +144,9 @@ def _exchange(path: str, message: bytes) -> bytes:
         raise Refused(f"the accelbind plugin gave no answer within {SECONDS:g} s") from None
     except OSError as error:
         raise Refused(
-            f"the accelbind plugin on this node can't be asked ({path}: {error.strerror}): is its"
-            " pod running here, with --programming=oci-hook? Until it is, no container with a"
-            " region starts"
+            f"the accelbind plugin on this node can't be asked ({path}: {error.strerror or error}):"
+            " is its pod running here, with --programming=oci-hook? Until it is, no container with"
+            " a region starts"
         ) from None
 
 

@@ -95,12 +95,9 @@ class HookServer:
         try:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
-            before = os.umask(0o177)
-            try:
-                listener = socket.socket(socket.AF_UNIX)
-                listener.bind(str(self._path))
-            finally:
-                os.umask(before)
+            listener = socket.socket(socket.AF_UNIX)
+            os.fchmod(listener.fileno(), 0o600)  # what it is bound to has this mode at once
+            listener.bind(str(self._path))
             return await asyncio.start_unix_server(self._serve, sock=listener)
         except OSError as error:
             raise KubeletError(

@@ -1,6 +1,7 @@
 """The OCI hook, as runtimes start it, and the plugin at its other end."""
 
 import asyncio
+import itertools
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ from accelbind import hook
 from plugin.hook_server import HookServer
 from plugin.options import PluginOptions
 from plugin.worker import Worker
+from services.domain import hook as domain_hook
 from services.domain.devices import PluginMode
 from services.domain.errors import ClusterError, NotAllowed
 from services.domain.hook import HookCall
@@ -298,6 +300,37 @@ def test_without_the_plugin_the_hook_says_what_to_look_at(runtime: Runtime) -> N
     assert "the accelbind plugin on this node can't be asked" in reason
     assert "No such file" in reason
     assert reason.count("\n") == 1
+
+
+def test_a_pods_own_annotations_may_be_large(runtime: Runtime) -> None:
+    """CRI-O writes them into both files, and once more as JSON in JSON."""
+    large = {"large": '"' * 256 * 1024, "io.kubernetes.pod.uid": "uid"}
+    annotations = large | {"io.kubernetes.cri-o.Annotations": json.dumps(large)}
+    (runtime.bundle / "config.json").write_text(json.dumps({"annotations": annotations}))
+    state = json.dumps({"bundle": str(runtime.bundle), "annotations": annotations})
+    assert len(state) > 1024 * 1024
+    asked = hook._message(state.encode())
+    assert asked["annotations"] == asked["state"]["annotations"] == {"io.kubernetes.pod.uid": "uid"}
+
+
+def test_the_annotations_that_say_who_is_starting_are_handed_on() -> None:
+    assert set(hook.ANNOTATIONS) == {*itertools.chain(*domain_hook._NAMES), *domain_hook._TYPES}
+
+
+@pytest.mark.parametrize("annotations", ["3", '"io.kubernetes.pod.uid"'])
+def test_annotations_that_are_none_are_refused(runtime: Runtime, annotations: str) -> None:
+    (runtime.bundle / "config.json").write_text("{}")
+    code, reason = runtime.run(f'{{"bundle": "{runtime.bundle}", "annotations": {annotations}}}')
+    assert (code, "annotations of the container's state can't be read" in reason) == (1, True)
+
+
+def test_a_closed_stdin_is_refused() -> None:
+    command = [sys.executable, "-I", str(REPOSITORY / "accelbind" / "hook.py")]
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "stdin holds no state" in done.stderr
 
 
 @pytest.mark.parametrize(
