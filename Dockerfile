@@ -54,10 +54,12 @@ RUN python3 -c "import sysconfig; [print(sysconfig.get_path(p)) for p in ('stdli
 ARG BASE
 ARG VERSION=dev
 ARG REVISION=unknown
+ARG SOURCE
 LABEL org.opencontainers.image.vendor="accelbind" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.source="$SOURCE" \
       org.opencontainers.image.base.name="$BASE" \
       dev.accelbind.sbom="/opt/accelbind/share/sbom.cdx.json"
 ENV PATH=/opt/accelbind/bin:/usr/local/bin:/usr/bin:/bin \
@@ -97,19 +99,24 @@ CMD ["certs", "--help"]
 
 # --- The OCI hook: a folder with a Python of its own, which its image copies to the host ------------
 FROM build AS hook
-RUN /opt/accelbind/bin/python image/sbom.py requirements.lock accelbind >hook.cdx.json
-# A Debian Python has its shared library in a package of its own; PyInstaller takes it along.
-RUN apt-get update -qq \
+# A Debian Python has its shared library in a package of its own; PyInstaller takes it along. The list
+# names it, and PyInstaller, whose loader is in the hook, but not what was here to build it.
+RUN cp /var/lib/dpkg/status hook.status \
+    && apt-get update -qq \
     && case "$(readlink -f "$(command -v python3)")" in \
         /usr/bin/*) library="lib$(basename "$(readlink -f /usr/bin/python3)")" ;; \
         *) library= ;; \
     esac \
     && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
-        binutils make $library >/dev/null
+        binutils make $library >/dev/null \
+    && if [ -n "$library" ]; then dpkg --status $library >>hook.status; fi
 RUN python3 image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
     && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
         --requirement hook.lock
-RUN make hook PYINSTALLER=/build/tools/bin/pyinstaller HOOK_DIR=/build/dist
+RUN make hook PYINSTALLER=/build/tools/bin/pyinstaller HOOK_DIR=/build/dist \
+    && cp hook.status /var/lib/dpkg/status \
+    && PYTHONPATH="$(echo /build/tools/lib/python3*/site-packages)" /opt/accelbind/bin/python \
+        image/sbom.py requirements-dev.lock accelbind pyinstaller >hook.cdx.json
 
 FROM runtime AS hook-installer
 LABEL org.opencontainers.image.title="accelbind-hook-installer" \

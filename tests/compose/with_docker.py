@@ -27,6 +27,9 @@ TARGETS = ("plugin", "webhook", "certs", "hook-installer")
 TAG = "test"
 PROJECT = "accelbindtest"
 OURS = ("--filter", f"label=com.docker.compose.project={PROJECT}")
+TOLD = {"VERSION": "1.2.3", "REVISION": "0123abc", "SOURCE": "https://git.example/accelbind"}
+"""Build arguments that come back as labels."""
+
 LARGEST = 100_000_000
 """Bytes that the webhook's image may have over its base."""
 
@@ -80,7 +83,12 @@ def images(
         for target in targets:
             docker.run(
                 *("docker", "build", "--network=host", "--build-arg", f"BASE={base}"),
-                *("--build-arg", "VERSION=1.2.3", "--target", target, "--tag", built[target], "."),
+                *(
+                    word
+                    for name, value in TOLD.items()
+                    for word in ("--build-arg", f"{name}={value}")
+                ),
+                *("--target", target, "--tag", built[target], "."),
                 seconds=600,
             )
 
@@ -121,7 +129,9 @@ def test_an_image_runs_as_nobody_on_a_read_only_root_without_tools(
     config = inspect(docker, images[target])["Config"]
     assert isinstance(config, dict)
     assert config["User"] == "65532:65532"
-    assert config["Labels"]["org.opencontainers.image.version"] == "1.2.3"
+    for name, value in TOLD.items():
+        assert config["Labels"][f"org.opencontainers.image.{name.lower()}"] == value
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert config["Labels"]["org.opencontainers.image.title"] == f"accelbind-{target}"
     assert config["Healthcheck"]["Test"][0] == ("NONE" if target == "hook-installer" else "CMD")
     look = (
@@ -157,7 +167,10 @@ def test_an_image_lists_what_is_in_it(docker: Engine, images: dict[str, str], ta
         for match in re.findall(r"site-packages/(.+?)-[^-/]+\.dist-info", installed)
     }
     named = {each.partition("/")[2].partition("@")[0] for each in purls if "pypi" in each}
-    assert named == names - {"accelbind"}
+    assert named == ({"pyinstaller"} if target == "hook-installer" else names - {"accelbind"})
+    assert all(each.get("licenses") for each in listed["components"] if "pypi" in each["purl"])
+    libraries = {each["name"] for each in listed["components"]}
+    assert not libraries & {"binutils", "make"}
     assert ("grpcio" in named) is (target == "plugin")
 
 
