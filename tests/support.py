@@ -5,6 +5,7 @@ a process waits for something that the process does.
 """
 
 import contextlib
+import http.client
 import inspect
 import json
 import os
@@ -28,6 +29,8 @@ SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
 ENGINES_ARE_FORBIDDEN = "this machine lets nobody start a Docker engine"
 SHARED = Path(os.environ.pop("ACCELBIND_SHARED", REPOSITORY.parent / "shared"))
 """Where the shared material is; taken from the environment, where accelbind knows no such name."""
+NOT_YET = (AssertionError, OSError, ValueError, http.client.HTTPException)
+"""What may go wrong in a look at what isn't so yet."""
 NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
 
 
@@ -57,8 +60,9 @@ def eventually(
 ) -> T:
     """Calls `predicate` until it gives something true, and returns that.
 
-    An AssertionError inside counts as "not yet", so a predicate may be a block of assertions that
-    ends with `return True`. Fails with the last of them, or with the last value.
+    What goes wrong inside counts as "not yet" if it is an assertion that doesn't hold, a peer that
+    can't be reached or a file that is away or half written: a predicate may be a block of
+    assertions that ends with `return True`. Fails with the last of them, or with the last value.
 
     Args:
         predicate: what to look at; called at least once.
@@ -107,7 +111,7 @@ async def eventually_async(
         if inspect.isawaitable(value):
             try:
                 value = await value
-            except AssertionError as error:
+            except NOT_YET as error:
                 value, problem = None, error
         if value:
             return cast("T", value)
@@ -116,14 +120,14 @@ async def eventually_async(
         await async_sleep(interval)
 
 
-def _look(predicate: Callable[[], object]) -> tuple[object, AssertionError | None]:
+def _look(predicate: Callable[[], object]) -> tuple[object, Exception | None]:
     try:
         return predicate(), None
-    except AssertionError as error:
+    except NOT_YET as error:
         return None, error
 
 
-def _give_up(what: str, timeout: float, value: object, problem: AssertionError | None) -> None:
+def _give_up(what: str, timeout: float, value: object, problem: Exception | None) -> None:
     raise AssertionError(
         f"{what or 'the condition'} did not come true within {timeout} s (last: {value!r})"
     ) from problem
@@ -199,9 +203,11 @@ class Process:
 
         def read() -> dict[str, int] | None:
             self.assert_running()
-            if not path.exists():
+            try:
+                found = json.loads(path.read_text())
+            except (FileNotFoundError, ValueError):  # it may be half written
                 return None
-            return {str(key): int(value) for key, value in json.loads(path.read_text()).items()}
+            return {str(key): int(value) for key, value in found.items()}
 
         return cast("dict[str, int]", self._wait_for(read, timeout, f"the ports file of {self}"))
 

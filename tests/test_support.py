@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -35,6 +36,19 @@ def test_eventually_counts_a_failed_assertion_as_not_yet() -> None:
         return True
 
     assert eventually(look)
+
+
+def test_eventually_counts_a_file_that_is_away_or_half_written_as_not_yet(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    texts = iter(["{", "{}", '{"a": 1}'])
+
+    def look() -> object:
+        try:
+            return json.loads(path.read_text())
+        finally:
+            path.write_text(next(texts, ""))
+
+    assert eventually(look) == {"a": 1}
 
 
 def test_eventually_fails_with_what_was_waited_for() -> None:

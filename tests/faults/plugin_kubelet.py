@@ -30,7 +30,7 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.support import Process, Processes, eventually, python_module
 
 CONTROL: Final = "control"
-ANSWER_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 60.0
 MAX_LINE: Final = 8 << 20
 
 Devices = dict[str, tuple[bool, int | None]]
@@ -276,7 +276,7 @@ async def run(folder: Path, control: Path) -> None:
     """Serves until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    chance = random.Random()  # noqa: S311 - which device is given needs no secret
+    chance = random.Random(1)  # noqa: S311 - to be had again, not secret
     kubelet = KubeletStandIn(folder, node_name="n1", retry_seconds=0.05, rng=chance)
     async with kubelet:
         server = await asyncio.start_unix_server(Control(kubelet).answer, control, limit=MAX_LINE)

@@ -1,6 +1,5 @@
 """The kubelet's life cycle as the plugin meets it: both of them real processes."""
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from services.kubelet.channel import plugins_folder
 from tests.faults.plugin_chaos import Storm, make_pod
 from tests.faults.plugin_process import Plugin
 from tests.faults.plugin_storm import calm
-from tests.support import Processes, eventually
+from tests.support import Processes, eventually, soak
 
 SECONDS = 90.0
 """For what takes a second on a machine at rest."""
@@ -21,7 +20,7 @@ SECONDS = 90.0
 @pytest.fixture
 def node(short_dir: Path, processes: Processes) -> Iterator[Storm]:
     """Three cards and a kubelet that doesn't run yet."""
-    with calm(short_dir, processes, "af", random.randrange(2**32)) as made:  # noqa: S311 - told if it fails
+    with calm(short_dir, processes, "af", soak(short=0, full=0).seed) as made:
         for _ in range(3):
             made.model.add()
         yield made

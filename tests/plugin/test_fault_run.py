@@ -14,12 +14,13 @@ from tests.faults.plugin_api import ApiServer
 from tests.faults.plugin_chaos import FLAGGED, Storm
 from tests.faults.plugin_process import Held, Plugin
 from tests.faults.plugin_storm import stormy
-from tests.support import Processes, soak
+from tests.support import Processes, soak, soaking
 
 MIB = 1024
 ROUND_SECONDS = 5.0
-GROWTH_MIB = 6.0
-"""What the plugin's own memory may grow after the warm-up, however long the run is."""
+GROWTH_MIB = 6.0 if soaking() else 24.0
+"""What the plugin's own memory may grow after the warm-up, however long the run is; in a short one
+on a busy machine it may be all of it."""
 
 
 def weather(made: Storm, processes: Processes, seconds: float) -> list[Held]:
