@@ -7,6 +7,9 @@ namespace of the initial user namespace, so to a pod's too, unless it has `hostU
 When more comes than is read, the kernel drops events and says ENOBUFS: that counts as an event that
 may be about anything. Without such a socket there are no events, and the timer has to do; that is
 said once.
+
+Who sent an event isn't asked: to send here takes CAP_NET_ADMIN in this network namespace, test beds
+for devices don't tell who they are, and all that an event can do is to make us look.
 """
 
 import asyncio
@@ -124,14 +127,13 @@ class _Listener:
     def readable(self) -> None:
         for _ in range(AT_A_TIME):
             try:
-                message, _, flags, sender = self._source.recvmsg(MAX_MESSAGE)
+                message, _, flags, _ = self._source.recvmsg(MAX_MESSAGE)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 self._failed(error)
                 return
-            if _from_kernel(sender):
-                self._take(message, cut=bool(flags & _TRUNCATED))
+            self._take(message, cut=bool(flags & _TRUNCATED))
 
     def _take(self, message: bytes, *, cut: bool) -> None:
         event = parse(message) if self._worth_parsing(message) else None
@@ -155,14 +157,6 @@ class _Listener:
         _unavailable(error)
         asyncio.get_running_loop().remove_reader(self._source)
         self.broken.set()
-
-
-def _from_kernel(sender: object) -> bool:
-    """Whether the kernel sent it, whose port is 0; test beds for devices don't tell who they are.
-
-    Only the privileged may send here at all, and their events would only make us look.
-    """
-    return not (isinstance(sender, tuple) and sender and sender[0] != 0)
 
 
 def _unavailable(error: OSError) -> None:
