@@ -5,18 +5,40 @@ from collections.abc import Iterator
 from enum import Enum, EnumType
 from typing import Any
 
-from accelbind import doctor
-from accelbind.cli import COMMANDS, load
+from typer.main import get_command
+
+from accelbind import doctor, hook
+from accelbind.cli import COMMANDS, app, load
 from docs_build.settings import DEFAULT_IN_HELP, MODELS
 from docs_build.texts import code, table
 
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
 
 
+_FRONT = """\
+### `accelbind`
+
+What stands before a command:
+
+"""
+
+_HOOK = f"""\
+### `accelbind-hook`
+
+{(hook.__doc__ or "").partition("    accelbind-hook")[0].strip()}
+
+| option | default | what it does |
+| --- | --- | --- |
+| `--socket PATH` | `{hook.SOCKET}` | Where the plugin listens: `hook.sock` in its `--state-dir`. |
+"""
+
+
 def sections() -> Iterator[str]:
     """A section a command; what processes take stands with the settings."""
+    yield _FRONT + _options(get_command(app))
     for name in COMMANDS:
         yield from _of(f"accelbind {name}", load(name))
+    yield _HOOK
 
 
 def checks() -> str:
@@ -37,9 +59,14 @@ def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer expo
         parts.append(
             "Its flags are [settings](#settings); `--config FILE` and `--print-config` too."
         )
-    elif rows := [_row(param) for param in command.params if not param.hidden]:
-        parts.append(table(("option", "default", "what it does"), rows).rstrip("\n"))
+    elif rows := _options(command):
+        parts.append(rows.rstrip("\n"))
     yield "\n\n".join(parts) + "\n"
+
+
+def _options(command: Any) -> str:  # noqa: ANN401 - the same
+    rows = [_row(param) for param in command.params if not param.hidden]
+    return table(("option", "default", "what it does"), rows) if rows else ""
 
 
 def _summary(text: str) -> str:
@@ -59,7 +86,8 @@ def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
     kind = param.type_descriptor.annotation
     choices = [code(str(each.value)) for each in _members(kind)]
     said = DEFAULT_IN_HELP.search(param.help or "")
-    words = f"{DEFAULT_IN_HELP.sub('', param.help or '')} {', '.join(choices)}".strip()
+    variable = f"Variable: {code(param.envvar)}." if param.envvar else ""
+    words = f"{DEFAULT_IN_HELP.sub('', param.help or '')} {', '.join(choices)} {variable}".strip()
     return shown, _default(param) or (said[1] if said else ""), words
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accelbind import hook
 from docs_build import __main__ as build
 from docs_build import codes, metrics, reference, settings, texts
 from docs_build.__main__ import PAGES
@@ -41,6 +42,19 @@ def test_every_setting_of_every_process_is_there() -> None:
     fields = {name for model in settings.MODELS.values() for name in model.model_fields}
     assert fields == set(ENVIRONMENT)
     assert [name for name in fields if f"`ACCELBIND_{name.upper()}`" not in page] == []
+
+
+def test_what_stands_before_commands_their_variables_and_the_hook_are_there() -> None:
+    page = reference.page()
+    for flag in ("| `--debug` |", "| `--version` |", f"| `--socket PATH` | `{hook.SOCKET}` |"):
+        assert flag in page
+    variables = {
+        each
+        for path in (REPOSITORY / "accelbind").glob("*.py")
+        for each in re.findall(r'envvar="(\w+)"', path.read_text())
+    }
+    assert len(variables) >= 3
+    assert [each for each in variables if f"Variable: `{each}`." not in page] == []
 
 
 def test_bounds_and_defaults_are_the_models() -> None:
