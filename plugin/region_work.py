@@ -7,12 +7,14 @@ again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Final, NoReturn, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Final, NoReturn, Protocol, TypeVar
 
 import structlog
 
+from plugin.room import Part, Room
 from plugin.worker import Worker
 from services.domain.bitstreams import OPENCL_AFU, Bitstream
 from services.domain.devices import Inventory
@@ -24,6 +26,8 @@ from services.hardware.bitstreams import BitstreamStorage
 from services.hardware.card_threads import CardThreads
 from services.hardware.programming import Image, Programmed
 
+T = TypeVar("T")
+
 LOOK_SECONDS: Final = 8.0
 """For reading the cards."""
 
@@ -33,10 +37,11 @@ LOAD_SECONDS: Final = 15.0
 WORK_SECONDS: Final = 20.0
 """For a card to be programmed: the whole `PreStartContainer` has 25, the kubelet gives it 30."""
 
-LOADED_AT_ONCE: Final = 6
-"""Bitstreams in memory, each of up to 100 MB on the largest cards (an AOCX is there twice, once
-packed): a container that is killed for its memory is killed in the middle of programming. The
-manifests' limit has room for these, and for what cards that hang hold besides."""
+ROOM: Final = 600 * 1024 * 1024
+"""Bytes of bitstreams in memory at once; the largest known cards need 70 to 100 MB (an AOCX is
+there twice, once packed). A container that is killed for its memory is killed in the middle of
+programming: the manifests' limit has room for these, and for what a card that hangs holds besides.
+"""
 
 _OPENCL_LENGTH: Final = 40
 
@@ -103,7 +108,7 @@ class RegionWork:
         self._node = node
         self._counts = counts
         self._done = done
-        self._places = asyncio.Semaphore(LOADED_AT_ONCE)
+        self._room = Room(ROOM)
 
     async def fulfil(
         self, wish: Wish, ids: Sequence[str], interface_id: str, *, until: float
@@ -145,46 +150,49 @@ class RegionWork:
         await self._ensure(region, what, _image_there(region, what), until)
 
     async def _programme(self, region: Region, what: Assignment, until: float) -> None:
-        async with self._loading(until):
-            bitstream = await self._load(region, what, until)
+        with ExitStack() as held:
+            try:
+                bitstream = await self._load(held, region, what, until)
+            except AccelbindError:
+                self._counts.programming_ended("failed")
+                raise
             await self._ensure(region, what, Image.of(bitstream), until)
 
-    @asynccontextmanager
-    async def _loading(self, until: float) -> AsyncIterator[None]:
-        """Holds one of the places for bitstreams.
+    async def _load(
+        self, held: ExitStack, region: Region, what: Assignment, until: float
+    ) -> Bitstream:
+        """A bitstream, and room for it until the stack ends.
 
         Raises:
-            TooSlow: None has become free.
+            BitstreamMissing: There is none.
+            TooSlow: There has been no room for it.
+            AccelbindError: It can't be read, or used.
         """
+        ids = (region.interface_id, what.function)
+        part = await self._take(await self._read(partial(self._storage.weigh, *ids), until), until)
+        held.callback(part.give_back)
         try:
-            async with asyncio.timeout_at(until):
-                await self._places.acquire()
-        except TimeoutError as error:
-            self._counts.programming_ended("failed")
-            raise TooSlow(
-                f"{LOADED_AT_ONCE} other regions were being programmed all the time, which is as"
-                " many as may be at once; the kubelet will try again"
-            ) from error
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    async def _load(self, region: Region, what: Assignment, until: float) -> Bitstream:
-        try:
-            return await self._loads.run(
-                lambda: self._storage.load(region.interface_id, what.function),
-                seconds=_left(until, LOAD_SECONDS),
-                what=f"reading a bitstream from {self._storage.folder}",
-            )
+            bitstream = await self._read(partial(self._storage.load, *ids), until)
         except BitstreamMissing as error:
-            self._counts.programming_ended("failed")
             raise BitstreamMissing(
                 f"{error} on node {self._node}; install it with: accelbind bitstream install FILE"
             ) from error
-        except AccelbindError:
-            self._counts.programming_ended("failed")
-            raise
+        part.keep(bitstream.memory)
+        return bitstream
+
+    async def _read(self, call: Callable[[], T], until: float) -> T:
+        what = f"reading a bitstream from {self._storage.folder}"
+        return await self._loads.run(call, seconds=_left(until, LOAD_SECONDS), what=what)
+
+    async def _take(self, size: int, until: float) -> Part:
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._room.take(size)
+        except TimeoutError as error:
+            raise TooSlow(
+                "other regions were being programmed all the time, whose bitstreams take the memory"
+                f" that there is for them ({ROOM >> 20} MiB); the kubelet will try again"
+            ) from error
 
     def _do(self, region: Region, port: str, image: Image) -> Programmed:
         """In the card's thread: the container gets all ports of its region, so all are reset."""

@@ -99,6 +99,12 @@ class Bitstream:
         return memoryview(whole)[self.start :]
 
     @property
+    def memory(self) -> int:
+        """Bytes in memory while it is here and has been unpacked: its whole file counts."""
+        file = memoryview(self.body.obj).nbytes
+        return file if self.opencl is None else file + self.start + self.size
+
+    @property
     def kind(self) -> Kind:
         """The kind of file that it came in."""
         return Kind.GBS if self.opencl is None else Kind.AOCX

@@ -119,6 +119,23 @@ class BitstreamStorage:
             f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
         )
 
+    def weigh(self, interface_id: str, function_id: str) -> int:
+        """Tell how many bytes of memory a function's bitstream needs at most, before it is read.
+
+        Returns:
+            0 if there is none that could be read: whoever reads it is told why.
+
+        Raises:
+            StorageError: The storage's folder can't be listed.
+        """
+        for path, kind in self._places(interface_id, function_id):
+            try:
+                size = min(path.stat().st_size, MAX_FILE)
+            except OSError:
+                return 0
+            return size if kind is Kind.GBS else size + MAX_FILE  # packed, it may be that much
+        return 0
+
     def entries(self) -> Iterator[Stored]:
         """Give all files that are named as bitstreams, each read and checked, in order of names.
 

@@ -406,7 +406,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     driver: DriverStandIn,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(region_work, "LOADED_AT_ONCE", 1)
+    monkeypatch.setattr(region_work, "ROOM", 1)
     monkeypatch.setattr(region_work, "WORK_SECONDS", 600.0)
     monkeypatch.setattr(prestart, "CHECK_SECONDS", 600.0)
     for _ in range(2):

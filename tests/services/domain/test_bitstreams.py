@@ -56,8 +56,9 @@ def with_text(text: bytes) -> bytes:
 
 class TestGbs:
     def test_a_gbs_gives_its_ids_and_all_that_follows_its_metadata(self) -> None:
-        found = parse(make_gbs(INTERFACE, AFU, b"\0raw\xff"))
-        assert found.kind is Kind.GBS
+        data = make_gbs(INTERFACE, AFU, b"\0raw\xff")
+        found = parse(data)
+        assert (found.kind, found.memory) == (Kind.GBS, len(data))
         assert (found.interface_id, found.function_id) == (INTERFACE, AFU)
         assert bytes(found.raw()) == b"\0raw\xff"
         assert found.size == 5
@@ -178,7 +179,9 @@ class TestGbs:
 
 class TestAocx:
     def test_an_aocx_gives_the_gbs_in_it_and_the_id_of_its_program(self) -> None:
-        found = parse(make_aocx(INTERFACE, PROGRAM, b"r" * 10_000))
+        data = make_aocx(INTERFACE, PROGRAM, b"r" * 10_000)
+        found = parse(data)
+        assert found.memory == len(data) + found.start + 10_000
         assert found.kind is Kind.AOCX
         assert (found.interface_id, found.function_id) == (INTERFACE, PROGRAM)
         assert found.metadata.afu_id == OPENCL_AFU == bitstreams.OPENCL_AFU

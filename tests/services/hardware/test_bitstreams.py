@@ -214,6 +214,23 @@ class TestEntries:
         assert found[OTHER].bitstream is None
         assert "neither a GBS nor an AOCX" in found[OTHER].problem
 
+    def test_what_a_bitstream_takes_in_memory_is_known_before_it_is_read(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        program, gbs, aocx = "7" * 40, tmp_path / "x.gbs", tmp_path / "x.aocx"
+        gbs.write_bytes(make_gbs(INTERFACE, AFU, bytes(5000)))
+        aocx.write_bytes(make_aocx(INTERFACE, program, bytes(5000)))
+        for each in (gbs, aocx):
+            storage.install(each)
+        assert storage.weigh(INTERFACE, AFU) == gbs.stat().st_size
+        assert storage.load(INTERFACE, AFU).memory == gbs.stat().st_size
+        assert storage.weigh(INTERFACE, program) == aocx.stat().st_size + MAX_FILE
+        found = storage.load(INTERFACE, program)
+        assert found.memory == aocx.stat().st_size + found.start + 5000
+        assert storage.weigh(INTERFACE, "8" * 32) == 0
+        (storage.folder / INTERFACE / f"{'8' * 32}.gbs").symlink_to("nowhere")
+        assert storage.weigh(INTERFACE, "8" * 32) == 0
+
     def test_a_folder_that_cannot_be_looked_at_is_named(
         self, storage: BitstreamStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
