@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from services.domain.health import register_value
-from services.domain.text import plain
+from services.domain.text import clip, plain
 from services.hardware.ports import DeviceFiles
 
 PR_ERRORS: Final = (
@@ -22,6 +22,8 @@ _REGISTERS: Final = ("errors", "errors/fme-errors")
 _MANAGERS: Final = ("fpga_manager", "dfl-fme-mgr")
 _MAX_REGISTERS: Final = 16
 _MAX_STATUS: Final = 200
+_MAX_SAID: Final = 500
+"""Characters: what to do comes after it, in an event of a pod, and those end somewhere."""
 
 
 def why_refused(engine: DeviceFiles, status: int) -> str:
@@ -35,7 +37,7 @@ def why_refused(engine: DeviceFiles, status: int) -> str:
         Empty if it says nothing.
     """
     said = [*_status(status), *_managers(engine), *_registers(engine)]
-    return "; ".join(said)
+    return clip("; ".join(said), _MAX_SAID)
 
 
 def _status(status: int) -> Iterator[str]:

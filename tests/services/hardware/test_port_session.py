@@ -239,3 +239,7 @@ def test_registers_and_managers_are_told_and_can_not_mislead(rack: Rack) -> None
     assert "errors/nonfatal_errors of dfl-fme.0 reads 0x" in told
     (manager / "status").write_text("0\n")
     assert "reconfig" not in why_refused(files, 0)
+    for number in range(12):
+        (manager.parent / f"fpga{number}").mkdir(exist_ok=True)
+        (manager.parent / f"fpga{number}/status").write_text("reconfig CRC error\n" * 9)
+    assert len(why_refused(files, 0)) == 500  # what to do comes after it
