@@ -3,8 +3,8 @@
 `Gate.serve` is an ASGI application for the admission endpoints alone: it checks what HTTP says and
 reads the body within its limit. `Gate.reply`, which `webhook.direct` calls without that, hands a
 whole body to `services.domain.review.answer`; between decode and encode nothing waits. What isn't a
-review gets a Kubernetes Status with a 4xx, and what would be refused while mappings aren't loaded
-yet one with a 503; the API server passes its message on to whoever created the pod.
+review gets a Kubernetes Status with a 4xx, and what mappings that aren't loaded yet might decide
+one with a 503; the API server passes its message on to whoever created the pod.
 """
 
 import time
@@ -16,12 +16,13 @@ import msgspec
 import structlog
 
 from services.domain.errors import InvalidReview
+from services.domain.mapping_review import USABLE
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Policy
 from services.domain.review import Answer, Outcome, answer
 from webhook.figures import Figures
 from webhook.mappings import ENDPOINTS as MAPPING_ENDPOINTS
-from webhook.mappings import JUDGES
+from webhook.mappings import JUDGES, VALIDATE_MAPPING
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -87,7 +88,7 @@ class RejectionReason(StrEnum):
     CONTENT_ENCODING = "content-encoding"
     """The body is compressed (415)."""
     NOT_LOADED = "not-loaded"
-    """The mappings aren't loaded yet, and without them it would be refused (503)."""
+    """The mappings aren't loaded yet, and they might decide (503)."""
 
 
 class Rejection(Exception):
@@ -204,7 +205,7 @@ class Gate:
             return self._reject(
                 endpoint, Rejection(400, RejectionReason.INVALID_REVIEW, str(error))
             )
-        if found.outcome is Outcome.DENIED and not self._mappings.loaded:
+        if not self._mappings.loaded and _rests_on_mappings(endpoint, found):
             return self._reject(
                 endpoint, Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
             )
@@ -271,6 +272,12 @@ class Gate:
             message=str(rejection),
         )
         return rejection.status, status_body(rejection.status, str(rejection))
+
+
+def _rests_on_mappings(endpoint: str, found: Answer) -> bool:
+    """Whether an answer might be another one if mappings were loaded."""
+    clashes_unseen = endpoint == VALIDATE_MAPPING and found.reason == USABLE
+    return found.outcome is Outcome.DENIED or clashes_unseen
 
 
 def _tell_refused(endpoint: str, found: Answer) -> None:

@@ -245,6 +245,8 @@ async def _head(reader: asyncio.StreamReader, seconds: float | None) -> tuple[in
             raise httpx2.RemoteProtocolError("the answer is not HTTP/1")
         status = _number(rest[:3].decode("latin-1"), 10)
         headers = await _headers(reader, seconds)
+        if version == b"HTTP/1.0":
+            headers.setdefault("connection", "close")
         if status >= 200:  # the answer proper
             return status, headers
 

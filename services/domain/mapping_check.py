@@ -8,6 +8,7 @@ import collections.abc
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from services.domain import hints, names
 from services.domain.asks import asking_places
@@ -26,6 +27,9 @@ from services.domain.text import listing, plain
 from services.domain.workloads import FoundPod
 
 _SHOWN = 4  # names that a message lists
+
+Told: TypeAlias = collections.abc.Mapping[str, list[str]]
+"""What was said of those that can't be used, by reason: each place where that is the case."""
 
 
 class Code(StrEnum):
@@ -134,7 +138,9 @@ def check(
         problems: what whoever read the mappings said of those that can't be used, with more than
             the index knows, such as file and line.
     """
-    told = {problem.partition(": ")[2]: problem for problem in problems}
+    told: dict[str, list[str]] = {}
+    for problem in dict.fromkeys(problems):
+        told.setdefault(problem.partition(": ")[2], []).append(problem)
     found = [
         *_unread(index, told),
         *(
@@ -155,25 +161,27 @@ def _count(amount: object) -> int:
         return 0
 
 
-def _unread(index: MappingIndex, told: collections.abc.Mapping[str, str]) -> Iterator[Finding]:
+def _unread(index: MappingIndex, told: Told) -> Iterator[Finding]:
     """Yield what is wrong with what isn't even known by name."""
     reasons = {
         reason
         for namespace in index.namespaces
         for reason in index.namespace(namespace).rejected.values()
     }
-    for reason, problem in told.items():
-        if reason not in reasons and problem not in reasons:
-            yield Finding(Code.INVALID, "", "", problem)
+    for reason, places in told.items():
+        for problem in places:
+            if reason not in reasons and problem not in reasons:
+                yield Finding(Code.INVALID, "", "", problem)
 
 
 def _of_namespace(
     mappings: NamespaceMappings,
-    told: collections.abc.Mapping[str, str],
+    told: Told,
     advertised: collections.abc.Mapping[str, int] | None,
 ) -> Iterator[Finding]:
     for name, reason in mappings.rejected.items():
-        yield _of_rejected(mappings.namespace, name, reason, told.get(reason, reason))
+        for problem in told.get(reason, [reason]):
+            yield _of_rejected(mappings.namespace, name, reason, problem)
     yield from _duplicates(mappings)
     if advertised is not None:
         for mapping in mappings.by_name.values():

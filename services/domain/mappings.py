@@ -431,6 +431,9 @@ def _function(namespace: str, name: str, spec: dict[str, object], note: str | No
 
 def _region(namespace: str, name: str, spec: dict[str, object], note: str | None) -> Mapping:
     interface_id = _id(spec, "interfaceId", names.INTERFACE_LENGTHS)
+    asked = spec.get("mode")
+    if asked is not None and asked != Mode.REGIONDEVEL:
+        raise InvalidName(f"spec.mode must be regiondevel, or left out, {_but_is(asked)}")
     resource = _region_resource(interface_id)
     return Mapping(
         FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource, note

@@ -36,7 +36,7 @@ def test_mappings_are_judged_by_the_index_that_serves(shortcut: bool) -> None:
         200,
         [f"duplicate: {NAME} is the same; pods that use either are warned"],
     )
-    region = mapping(NAME) | {"kind": "FpgaRegion"}
+    region = mapping(NAME, mode="regiondevel") | {"kind": "FpgaRegion"}
     status, _, answer = bench.ask("/validate-mapping", body(region))
     response = response_of(answer)
     assert (status, response["allowed"]) == (200, False)
@@ -44,6 +44,22 @@ def test_mappings_are_judged_by_the_index_that_serves(shortcut: bool) -> None:
     assert bench.figures.requests == {
         ("validate-mapping", "allowed", "usable"): 1,
         ("validate-mapping", "denied", "name-clash"): 1,
+    }
+
+
+def test_nothing_is_admitted_that_mappings_not_loaded_yet_may_clash_with() -> None:
+    bench = Bench()
+    bench.mappings.loaded = False
+    status, _, answer = bench.ask("/validate-mapping", body(mapping()))
+    assert (status, json.loads(answer)["reason"]) == (503, "ServiceUnavailable")
+    old = mapping(mode="no")
+    unchanged = body(old, operation="UPDATE", oldObject=old)
+    assert response_of(bench.ask("/validate-mapping", unchanged)[2])["allowed"] is True
+    assert response_of(bench.ask("/mutate-mapping", body(mapping()))[2])["allowed"] is True
+    assert bench.figures.requests == {
+        ("validate-mapping", "rejected", "not-loaded"): 1,
+        ("validate-mapping", "allowed", "unchanged-spec"): 1,
+        ("mutate-mapping", "patched", ""): 1,
     }
 
 

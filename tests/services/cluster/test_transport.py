@@ -112,6 +112,17 @@ async def test_a_connection_is_kept_while_answers_have_an_end() -> None:
         assert made.connections == 2
 
 
+async def test_a_connection_of_http_1_0_is_kept_only_where_that_is_said() -> None:
+    old = [
+        answer(b"", head).replace(b"HTTP/1.1", b"HTTP/1.0")
+        for head in ("Connection: Keep-Alive\r\n", "")
+    ]
+    async with talk(*old, answer(b"")) as (client, made):
+        for connections in (1, 1, 2):
+            await client.get("/")
+            assert made.connections == connections
+
+
 async def test_a_connection_that_was_silent_for_long_is_not_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

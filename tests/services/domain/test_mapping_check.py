@@ -85,6 +85,15 @@ def test_what_cant_be_used_is_found_once_with_all_that_is_known(problems: Sequen
     ]
 
 
+def test_what_is_wrong_in_several_places_is_told_of_each() -> None:
+    lines = [f"{name}, line 1 (document 1): a mapping must be an object" for name in ("a", "b")]
+    assert check(index(), problems=lines) == [Finding(Code.INVALID, "", "", line) for line in lines]
+    reason = "FpgaRegion default/x: spec is missing, or is no object"
+    known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
+    lines = [f"{name}, line 1 (document 1): {reason}" for name in ("a", "b")]
+    assert [one.message for one in check(known, problems=lines)] == lines
+
+
 def test_what_is_not_even_known_by_name_is_told_as_it_is() -> None:
     assert check(index(), problems=["f.yaml: Permission denied"]) == [
         Finding(Code.INVALID, "", "", "f.yaml: Permission denied")

@@ -167,6 +167,10 @@ def without(key: str) -> Object:
             "FpgaRegion default/x: spec.interfaceId is missing, or is no text",
         ),
         (
+            region("x") | {"spec": {"interfaceId": ARRIA, "mode": "af"}},
+            'FpgaRegion default/x: spec.mode must be regiondevel, or left out, not "af"',
+        ),
+        (
             without("afuId"),
             "AcceleratorFunction default/x: spec.afuId is missing, or is no text",
         ),
