@@ -20,7 +20,7 @@ from tests.services.hardware.blocking import Barrier, threads
 from tests.support import Processes, eventually
 
 DRIVERS = ["opae", "dfl"]
-PATIENCE = 0.2
+PATIENCE = 0.4
 NOT_ALLOWED = "having the kernel hold readers needs CAP_SYS_ADMIN"
 
 
@@ -320,7 +320,7 @@ from tests.services.hardware.blocking import Barrier
 
 barrier = Barrier()
 barrier.hang("dfl-port.0/afu_id")
-scanner = Scanner(Path(sys.argv[1]), patience=0.1, files=barrier.files)
+scanner = Scanner(Path(sys.argv[1]), patience=0.5, files=barrier.files)
 print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
 """
 
@@ -375,7 +375,7 @@ import sys
 from pathlib import Path
 from services.hardware.scan import Scanner
 
-scanner = Scanner(Path(sys.argv[1]), patience=0.1)
+scanner = Scanner(Path(sys.argv[1]), patience=0.5)
 print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
 """
 

@@ -60,7 +60,7 @@ def test_no_job_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_hangs_takes_nothing_from_the_others(opened: threading.Event) -> None:
-    readers = Readers(NAME, patience=0.2)
+    readers = Readers(NAME, patience=0.3)
     jobs = {"a": answers("A"), "b": hangs(opened), "c": answers("C"), "d": answers("D")}
     assert readers.run(jobs) == {"a": "A", "c": "C", "d": "D"}
     assert readers.stuck == ("b",)
@@ -76,7 +76,7 @@ def test_a_job_that_hangs_is_not_begun_again_until_it_has_returned(
         begun.append("b")
         return hangs(opened, "B")()
 
-    readers = Readers(NAME, patience=0.1)
+    readers = Readers(NAME, patience=0.3)
     assert readers.run({"b": job}) == {}
     for _ in range(5):
         assert readers.run({"b": job}) == {}
@@ -93,7 +93,7 @@ def test_what_comes_late_is_dropped_even_if_it_is_an_error(opened: threading.Eve
         opened.wait()
         raise ValueError("late")
 
-    readers = Readers(NAME, patience=0.1)
+    readers = Readers(NAME, patience=0.3)
     found = readers.run({"a": hangs(opened), "b": fails_late})
     opened.set()
     eventually(lambda: readers.stuck == ())
@@ -102,7 +102,7 @@ def test_what_comes_late_is_dropped_even_if_it_is_an_error(opened: threading.Eve
 
 
 def test_where_all_hang_there_is_a_thread_for_each(opened: threading.Event) -> None:
-    readers = Readers(NAME, patience=0.1)
+    readers = Readers(NAME, patience=0.3)
     jobs = {f"{number:02}": hangs(opened) for number in range(40)}
     assert readers.run(jobs) == {}
     assert sorted(readers.stuck) == sorted(jobs)
@@ -118,7 +118,7 @@ def test_there_are_no_more_threads_than_there_may_be(opened: threading.Event) ->
         begun.append(number)
         return hangs(opened)()
 
-    readers = Readers(NAME, patience=0.1, most=3)
+    readers = Readers(NAME, patience=0.3, most=3)
     jobs = {f"{number}": partial(job, number) for number in range(9)}
     assert readers.run(jobs) == {}
     assert len(readers.stuck) == len(begun) == threads(NAME) == 3
@@ -169,7 +169,7 @@ def test_fewer_threads_than_wanted_do_the_work_too(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", few)
-    readers = Readers(NAME, patience=0.1)
+    readers = Readers(NAME, patience=0.3)
     found = readers.run({"a": hangs(opened), "b": answers("B"), "c": answers("C")})
     assert found == {"b": "B", "c": "C"}
     assert len(started) == 2

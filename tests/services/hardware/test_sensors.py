@@ -17,7 +17,7 @@ from tests.services.hardware.blocking import Barrier, threads
 from tests.support import eventually, require_shared
 
 DRIVERS = ["opae", "dfl"]
-PATIENCE = 0.2
+PATIENCE = 0.4
 
 
 @pytest.fixture
