@@ -12,6 +12,7 @@ its head (`endpoint` names what it asks for) to its last byte, when it is answer
 is empty again.
 """
 
+from io import BytesIO
 from typing import Any, Final
 
 import structlog
@@ -50,7 +51,8 @@ class DirectProtocol(BoundedProtocol):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
-        self._body: bytes | bytearray = b""
+        self._body = b""
+        self._more: BytesIO | None = None
         self._last = False
 
     @property
@@ -69,7 +71,6 @@ class DirectProtocol(BoundedProtocol):
         self.endpoint = self._short_way()
         if self.endpoint:
             self.overhead = 0
-            self._body = b""
         else:
             super().on_headers_complete()
 
@@ -81,10 +82,11 @@ class DirectProtocol(BoundedProtocol):
         self.overhead = 0
         if not self._body:
             self._body = body
-        elif isinstance(self._body, bytearray):
-            self._body += body
-        else:
-            self._body = bytearray(self._body + body)
+            return
+        if self._more is None:  # which most bodies don't need, and which copies them least
+            self._more = BytesIO()
+            self._more.write(self._body)
+        self._more.write(body)
 
     def on_message_complete(self) -> None:
         """The request has its end, and on the short way its answer."""
@@ -123,8 +125,9 @@ class DirectProtocol(BoundedProtocol):
 
     def _reply(self, gate: Gate) -> None:
         """Answers the review that has been read."""
-        endpoint, body = self.endpoint, bytes(self._body)
-        self.endpoint, self._body = "", b""
+        endpoint = self.endpoint
+        body = self._body if self._more is None else self._more.getvalue()
+        self.endpoint, self._body, self._more = "", b"", None
         closing = self._last or gate.draining
         try:
             status, answer = gate.reply(endpoint, body)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from services.domain import nesting
+from services.domain import field_owners, nesting
 from services.domain.errors import InvalidReview
 from services.domain.mappings import MappingIndex
 from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchanged
@@ -200,7 +200,7 @@ def decode(body: bytes) -> Review:
         InvalidReview: it is no AdmissionReview of v1 in JSON, or it has no uid.
     """
     try:
-        envelope = _DECODER.decode(body)
+        envelope = _DECODER.decode(field_owners.emptied(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _decode_anew(body)
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
