@@ -122,7 +122,11 @@ def test_asked_to_end_at_any_moment_of_its_start_it_ends_and_leaves_nothing(
 
 def ended_after(seconds: float, plugin: Process, number: signal.Signals) -> int:
     """The exit code of a plugin that is asked to end that long after its first line."""
-    eventually(lambda: children(plugin) or not plugin.running, timeout=SECONDS, interval=0.001)
+
+    def has_begun() -> object:
+        return children(plugin) or plugin.stdout or plugin.stderr or not plugin.running
+
+    eventually(has_begun, timeout=SECONDS, interval=0.001)
     time.sleep(seconds)  # the moment is chance's
     plugin.popen.send_signal(number)
     code = plugin.wait(timeout=SECONDS)

@@ -224,7 +224,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     for number in range(20):
         folder.put({NAME: b"x" * number})
         folder.put({NAME: b"x" * number, "accelbind-y.json": NEW})
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before  # others' may be closed meanwhile
 
 
 WRITER = """

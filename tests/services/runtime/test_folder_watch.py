@@ -238,7 +238,7 @@ async def test_without_watches_it_says_so_once_and_returns(
     assert [(line["log_level"], line["reason"]) for line in logs] == [
         ("warning", "No space left on device")
     ]
-    assert open_files() == before
+    assert open_files() <= before  # what others left may end meanwhile
 
 
 async def test_watches_that_run_out_later_are_said_once(
