@@ -1,5 +1,6 @@
 """What we hold our own manifests to: rights, pods, what they run and where they listen."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -256,3 +257,16 @@ def test_only_the_serving_pair_gets_into_a_pod_and_never_the_cas_key() -> None:
                 assert volume["secret"]["secretName"] == "accelbind-webhook-tls"
                 assert {item["key"] for item in volume["secret"]["items"]} == {"tls.crt", "tls.key"}
                 assert volume["secret"]["defaultMode"] == 0o440
+
+
+def test_what_an_api_server_would_write_otherwise_is_written_so() -> None:
+    """Else whoever compares (kubectl, Argo CD) finds a difference that no apply ends."""
+    for folder, item in everything():
+        text, where = json.dumps(item), (folder, named(item))
+        assert '"readOnly": false' not in text, where
+        assert not re.search(r'"\d+000"', text), where
+        spec = item.get("spec") or {}
+        for strategy in ("strategy", "updateStrategy"):
+            assert spec.get(strategy, {"type": ""}).get("type") is not None, where
+        for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
+            assert "scope" in rule, where
