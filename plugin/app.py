@@ -40,7 +40,7 @@ from plugin.worker import DaemonExecutor, Worker
 from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
-from services.domain.errors import HardwareError
+from services.domain.errors import HardwareError, KubeletError
 from services.domain.tree import Tree
 from services.hardware.card_threads import CardThreads
 from services.hardware.scan import Scanner
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
 ANOTHER_PLUGIN: Final = "another plugin"
+REMOVED: Final = "the kubelet's folder was removed"
+ENDS: Final = (STOPPED, REMOVED)
+"""What ends the plugin, rather than what it serves."""
 
 log = structlog.get_logger(room="plugin")
 
@@ -197,7 +200,7 @@ class Plugin:
         """Runs until `stop` is set.
 
         Raises:
-            AccelbindError: It can't start.
+            AccelbindError: It can't start, or can't go on in this container.
         """
         options = self._options
         self._names.next()  # a folder whose path is too long is an error before anything starts
@@ -210,7 +213,7 @@ class Plugin:
         try:
             write_ports(options.ports_file, {"metrics": server.port})
             log.info("plugin starts", **_announced(options, server.port))
-            await self._work(stop)
+            why = await self._work(stop)
         except ExceptionGroup as group:
             log.exception("mistake of ours")
             raise _innermost(group) from group
@@ -219,9 +222,14 @@ class Plugin:
             self._precedence.close()
             for worker in self._workers:
                 worker.close()
+        if why == REMOVED:
+            raise KubeletError(
+                f"{self._kubelet.folder} was removed on the host, and what is mounted here is still"
+                " that one: only a container that is started anew gets the new one"
+            )
         log.info("plugin ended")
 
-    async def _work(self, stop: asyncio.Event) -> None:
+    async def _work(self, stop: asyncio.Event) -> str:
         async with asyncio.TaskGroup() as group:
             lasting = [
                 group.create_task(self._kubelet.run(), name="kubelet"),
@@ -230,15 +238,23 @@ class Plugin:
             if self._cluster is not None:
                 tasks = self._cluster.tasks()
                 lasting += [group.create_task(each, name=name) for name, each in tasks]
-            await self._serve(stop)
+            why = await self._serve(stop)
             for task in lasting:
                 task.cancel()
+        return why
 
-    async def _serve(self, stop: asyncio.Event) -> None:
-        """Serves in the mode that counts, for as long as this plugin is the one that serves."""
+    async def _serve(self, stop: asyncio.Event) -> str:
+        """Serves in the mode that counts, for as long as this plugin is the one that serves.
+
+        Returns:
+            Why that is over.
+        """
         why = ""
-        while why != STOPPED:
-            if await first_of({STOPPED: stop.wait(), "ready": self._may_serve()}) == STOPPED:
+        while why not in ENDS:
+            ends = {STOPPED: stop.wait(), REMOVED: self._kubelet.removed()}
+            first = await first_of({**ends, "ready": self._may_serve()}) or ""
+            if first in ENDS:
+                why = first
                 break
             mode = self._mode.choice.mode
             if mode is not self._serving.mode or why:
@@ -246,13 +262,15 @@ class Plugin:
                 self._serving = ModeServing(mode, self._lasting, succeeds=succeeds)
             ends = {
                 STOPPED: stop.wait(),
+                REMOVED: self._kubelet.removed(),
                 ANOTHER_PLUGIN: self._precedence.second(),
                 ANOTHER_MODE: self._mode.differs(mode),
             }
             why = await self._serving.run(ends, withdraw=frozenset({ANOTHER_MODE}))
-            if why != STOPPED:
+            if why not in ENDS:
                 log.info("what was served in a mode has ended", mode=mode.value, because=why)
-        log.info("plugin ends")
+        log.info("plugin ends", because=why)
+        return why
 
     async def _may_serve(self) -> None:
         await self._precedence.first()

@@ -9,6 +9,9 @@ kernel can't be asked, has no folder to watch, or has kept a change to itself (s
 mounted there), the timer looks a few times a second, until the kernel tells of a change again. What
 has changed is always judged by looking: a socket that was made anew quickly is known by its
 identity, and a folder that was removed and made again is watched anew.
+
+Unless it was mounted: what is mounted in a container stays the folder that was removed, for as long
+as the container lives. Only another container gets the new one, so then the plugin has to end.
 """
 
 import asyncio
@@ -66,6 +69,17 @@ def identify(path: Path) -> Identity | None:
     return Identity(found.st_ino, found.st_mtime_ns)
 
 
+def _has_no_name(folder: Path) -> bool:
+    """Whether a folder was removed and only a mount still leads to it.
+
+    Asked of one that had no links a moment ago: one that was just being removed is gone by now.
+    """
+    try:
+        return folder.stat().st_nlink == 0
+    except OSError:
+        return False
+
+
 class _Guard:
     """A socket of ours that is looked after."""
 
@@ -91,6 +105,7 @@ class KubeletWatch:
         """Held by who registers."""
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
+        self._removed = asyncio.Event()
         self._trouble = ""
         self._guards: dict[str, _Guard] = {}
         self._seen: tuple[int, ...] | None = None
@@ -122,6 +137,10 @@ class KubeletWatch:
         """Waits until the kubelet's socket isn't the one seen."""
         while self.current == seen:
             await self._changed.wait()
+
+    async def removed(self) -> None:
+        """Waits until the folder is a mounted one that was removed where it comes from."""
+        await self._removed.wait()
 
     @contextmanager
     def guard(self, path: Path, news: asyncio.Event) -> Iterator[asyncio.Event]:
@@ -183,6 +202,8 @@ class KubeletWatch:
             found = os.stat(self.folder)  # noqa: PTH116 - some times a second for years
         except OSError:
             return True
+        if found.st_nlink == 0 and _has_no_name(self.folder):
+            self._removed.set()
         now = found.st_dev, found.st_ino, found.st_ctime_ns, found.st_nlink
         if abs(time.time_ns() - found.st_ctime_ns) > SETTLED_NS:
             self._seen = now

@@ -87,6 +87,23 @@ async def test_the_folder_may_go_and_come_back(short_dir: Path) -> None:
         await watch.present()
 
 
+async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.stat
+
+    def going(path: Path) -> os.stat_result:
+        found = real(path)
+        values = (*found[:3], 0, *found[4:])
+        return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
+
+    monkeypatch.setattr(os, "stat", going)
+    watch = KubeletWatch(short_dir)
+    monkeypatch.setattr(Path, "stat", lambda _path: real(short_dir / "gone"))
+    watch._look()
+    assert not watch._removed.is_set()
+
+
 async def test_the_kernel_tells_of_changes_before_the_timer_looks(short_dir: Path) -> None:
     folder = short_dir / "device-plugins"
     folder.mkdir()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -400,6 +401,31 @@ async def test_another_kubelet_is_registered_with_before_the_first_has_asked(
         await eventually_async(lambda: deaf.taken == 2)
 
 
+@pytest.mark.parametrize("served", [True, False])
+async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
+    short_dir: Path, rack: Rack, served: bool
+) -> None:
+    rack.add_card(CardSpec())
+    host = short_dir / "host"
+    host.mkdir()
+    (short_dir / "k").mkdir()
+    folder = os.open(host, os.O_RDONLY)
+    try:  # such a link leads to a folder that was removed, as a mount does
+        channel.plugins_folder(short_dir / "k").symlink_to(f"/proc/self/fd/{folder}")
+        plugin = Plugin(settings(short_dir))
+        if not served:
+            shutil.rmtree(host)
+        task = asyncio.create_task(plugin.run(asyncio.Event()))
+        if served:
+            await eventually_async(lambda: state(plugin) is State.WAITING)
+            shutil.rmtree(host)
+        async with asyncio.timeout(60):
+            with pytest.raises(KubeletError, match="was removed on the host"):
+                await task
+    finally:
+        os.close(folder)
+
+
 async def test_a_folder_that_can_not_be_written_says_so_and_is_tried_again(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,12 +571,12 @@ async def test_nothing_is_left_running(
 ) -> None:
     rack.add_card(CardSpec())
     await asyncio.sleep(0)
-    before = len(asyncio.all_tasks())
+    before = asyncio.all_tasks()
     for _ in range(3):
         async with running(settings(short_dir)):
             await offered(kubelet, 1)
         await offered(kubelet, 0)
-    await eventually_async(lambda: len(asyncio.all_tasks()) <= before + 1)
+    await eventually_async(lambda: len(asyncio.all_tasks() - before) <= 1)
 
 
 async def test_a_socket_that_this_user_may_not_use_is_no_kubelet_that_is_away() -> None:
