@@ -10,7 +10,7 @@ import contextlib
 import platform
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
@@ -94,6 +94,7 @@ class MetricsServer:
         self._deadline = deadline
         self._server: asyncio.Server | None = None
         self._exchanges: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         self.port = 0
 
     async def start(self, host: str, port: int) -> int:
@@ -131,12 +132,25 @@ class MetricsServer:
         await self.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._exchanges) >= MAX_CONNECTIONS:
+        if len(self._exchanges) >= MAX_CONNECTIONS and not self._make_room():
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
         self._exchanges.add(task)
-        task.add_done_callback(self._exchanges.discard)
+        self._silent[task] = writer.transport
+        task.add_done_callback(self._forget)
+
+    def _make_room(self) -> bool:
+        """Lets go of who has been silent for longest: a probe that asks at once must get in."""
+        for task, transport in self._silent.items():
+            transport.abort()
+            self._forget(task)
+            return True
+        return False
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._exchanges.discard(task)
+        self._silent.pop(task, None)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -157,6 +171,7 @@ class MetricsServer:
         except asyncio.LimitOverrunError:
             status, kind, body, method = 431, _TEXT, b"request head too large\n", "GET"
         else:
+            self._silent.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
             method, path = _request_line(head)
             status, kind, body = await self._respond(method, path)
         phrase = HTTPStatus(status).phrase

@@ -177,19 +177,50 @@ def test_more_connections_than_it_takes_are_refused_until_others_end(
     async def scenario() -> tuple[bytes, bytes]:
         async with running() as server:
             first = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
-            await eventually_async(lambda: len(server._exchanges) == 2)
+            for _, writer in first:
+                writer.write(b"GET /forever HTTP/1.1\r\n\r\n")
+            await eventually_async(lambda: len(server._exchanges) == 2 and not server._silent)
             try:
                 refused = await exchange(server.port, b"GET /healthz HTTP/1.1\r\n\r\n")
             except ConnectionError:
                 refused = b""
             for _, writer in first:
                 writer.close()
+            for task in tuple(server._exchanges):
+                task.cancel()
             await eventually_async(lambda: len(server._exchanges) == 0)
             return refused, await exchange(server.port, b"GET /healthz HTTP/1.1\r\n\r\n")
 
     refused, taken = asyncio.run(scenario())
     assert refused == b""
     assert taken.startswith(b"HTTP/1.1 200")
+
+
+def test_clients_that_say_nothing_make_room_for_a_probe_oldest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "MAX_CONNECTIONS", 2)
+
+    async def scenario() -> tuple[bytes, bytes, int]:
+        async with running() as server:
+            oldest, first = await asyncio.open_connection("127.0.0.1", server.port)
+            await eventually_async(lambda: len(server._silent) == 1)
+            younger, second = await asyncio.open_connection("127.0.0.1", server.port)
+            await eventually_async(lambda: len(server._silent) == 2)
+            probe = await exchange(server.port, b"GET /healthz HTTP/1.1\r\n\r\n")
+            gone = await asyncio.wait_for(oldest.read(), 60)
+            second.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            answered = await asyncio.wait_for(younger.read(), 60)
+            await eventually_async(lambda: not server._exchanges)
+            first.close()
+            second.close()
+            assert gone == b""
+            return probe, answered, len(server._silent)
+
+    probe, answered, left = asyncio.run(scenario())
+    assert probe.startswith(b"HTTP/1.1 200")
+    assert answered.startswith(b"HTTP/1.1 200")
+    assert left == 0
 
 
 def test_closing_ends_what_is_going_on() -> None:
