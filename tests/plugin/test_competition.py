@@ -162,7 +162,7 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
         f" {competition.least} at least for what the kubelet chose"
     )
     assert competition.wrong == []
-    assert competition.starts > PODS
+    assert competition.starts >= PODS
     assert done == competition.least
 
 

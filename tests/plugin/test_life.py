@@ -152,8 +152,7 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
 async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: Rack) -> None:
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: plugin._fleet and plugin._fleet.endpoints)
-        assert state(plugin) is State.WAITING
+        await eventually_async(lambda: state(plugin) is State.WAITING)
         status, text = await ready(plugin)
         assert status == 503
         assert f"{AF} waits for the kubelet (1 devices)" in text
