@@ -77,6 +77,8 @@ class CdiPublisher:
             return
         if not any(FILE_NAME in problem for problem in put.problems):
             self.published = frozenset(file.devices)
+        elif FILE_NAME in put.lost:  # a runtime fails a container for a name that it can't find
+            self.published = frozenset()
         if put.written or put.removed:
             log.info(
                 "CDI files changed",

@@ -37,11 +37,14 @@ class Put:
         written: Names of files that are new or have a new content.
         removed: Names of files of ours that were there and not wanted.
         problems: A sentence for each thing that couldn't be done; empty if all is as it should be.
+        lost: Names of files that couldn't be written, where what was put there last isn't there
+            either.
     """
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 class CdiFolder:
@@ -53,6 +56,8 @@ class CdiFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._put: dict[str, bytes] = {}
+        """What was put last, by name."""
 
     def put(self, files: Mapping[str, bytes]) -> Put:
         """Makes the folder hold these files of ours and no others.
@@ -69,21 +74,25 @@ class CdiFolder:
         if strangers:
             raise ValueError(f"not ours to write: {strangers}")
         wanted = {name: content for name, content in files.items() if content}
-        written, removed, problems = [], [], []
+        written, removed, problems, lost = [], [], [], []
         for name, content in wanted.items():
             try:
                 if self._content(name, len(content)) != content:
                     self._write(name, content)
                     written.append(name)
+                self._put[name] = content
             except OSError as error:
                 problems.append(_told("written", self._folder / name, error))
+                last = self._put.get(name, b"")
+                if not last or self._content(name, len(last)) != last:
+                    lost.append(name)
         for name in self._stale(wanted, problems):
             try:
                 (self._folder / name).unlink(missing_ok=True)
                 removed.append(name)
             except OSError as error:
                 problems.append(_told("removed", self._folder / name, error))
-        return Put(tuple(written), tuple(removed), tuple(problems))
+        return Put(tuple(written), tuple(removed), tuple(problems), tuple(lost))
 
     def _content(self, name: str, length: int) -> bytes:
         """What a file holds, one byte more than it should at most; nothing if it is no file."""

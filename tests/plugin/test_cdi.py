@@ -146,6 +146,31 @@ async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
     ]
 
 
+async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
+    short_dir: Path, rack: Rack
+) -> None:
+    rack.add_card(CardSpec())
+    publisher, tree = publisher_for(short_dir), tree_of(rack)
+    half = short_dir / f".{FILE_NAME}.new"
+
+    async def look() -> frozenset[str]:
+        publisher.take(tree)
+        await publisher.run_once()
+        return publisher.published
+
+    assert await look() == {"dfl-port.0"}
+    half.mkdir()  # nothing can be written
+    rack.add_card(CardSpec())
+    tree = tree_of(rack)
+    assert await look() == {"dfl-port.0"}
+    (short_dir / FILE_NAME).write_text("somebody else's")
+    assert await look() == frozenset()
+    (short_dir / FILE_NAME).unlink()
+    assert await look() == frozenset()
+    half.rmdir()
+    assert await look() == {"dfl-port.0", "dfl-port.1"}
+
+
 async def test_trouble_with_other_files_leaves_the_devices_published(
     short_dir: Path, rack: Rack
 ) -> None:
