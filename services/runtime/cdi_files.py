@@ -101,11 +101,16 @@ class CdiFolder:
             descriptor = os.open(self._folder / name, flags)
         except OSError:
             return b""
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE:
                 return b""
-            return file.read(length + 1)
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(length + 1)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
 
     def _write(self, name: str, content: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -166,6 +166,9 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
     (short_dir / FILE_NAME).write_text("somebody else's")
     assert await look() == frozenset()
     (short_dir / FILE_NAME).unlink()
+    (short_dir / FILE_NAME).mkdir()
+    assert await look() == frozenset()
+    (short_dir / FILE_NAME).rmdir()
     assert await look() == frozenset()
     half.rmdir()
     assert await look() == {"dfl-port.0", "dfl-port.1"}
