@@ -55,6 +55,9 @@ CALL_SECONDS = 40.0
 GONE_SECONDS = 30.0
 """Until a node's status has followed a plugin that ended."""
 EVERYWHERE = "::"
+NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
+"""Where cards are laid out unless ROOT says so: the container runtime has to see it, which may have
+a /tmp of its own, and device nodes must be usable there, which they aren't in most systems' /run."""
 SETTLE = "2s"
 """How long CAs overlap; API servers hear of a bundle within milliseconds."""
 
@@ -126,12 +129,23 @@ def check_kubelet(endpoint: Path) -> None:
         raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
 
 
+def takes_devices(folder: str | Path) -> bool:
+    """Whether a folder is ours to write to, with a file system whose device nodes can be opened."""
+    writable = Path(folder).is_dir() and os.access(folder, os.W_OK)
+    return writable and not os.statvfs(folder).f_flag & os.ST_NODEV
+
+
 def lay_out(folder: Path, *, character_devices: bool) -> Rack:
     """Makes two cards under each driver.
 
     Raises:
-        CantRun: character devices can't be made there.
+        CantRun: character devices can't be made there, or not used.
     """
+    if character_devices and not takes_devices(folder):
+        raise CantRun(
+            f"device nodes in {folder} can't be opened: its file system is mounted with nodev."
+            " ROOT=… names a folder on another one, such as /var/lib/e2e"
+        )
     try:
         rack = Rack(folder, devices=character_devices)
         for number in range(CARDS):
@@ -440,8 +454,7 @@ def folders(settings_root: Path | None) -> Iterator[tuple[Path, Path]]:
         if settings_root is not None and not settings_root.exists():
             settings_root.mkdir(parents=True)
             made.append(settings_root)
-        # The container runtime has to see it, which may have a /tmp of its own.
-        near = settings_root or (Path("/run") if os.access("/run", os.W_OK) else None)
+        near = settings_root or next(filter(takes_devices, NEAR), None)
         root = Path(tempfile.mkdtemp(prefix="accelbind-e2e-", dir=near))
         made.append(root)
         yield work, root

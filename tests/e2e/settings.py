@@ -14,7 +14,8 @@ make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there g
                            configurations, and read nodes
   HOST_PROCESSES=1         start webhook, certificates and plugin here, on a node of the cluster, as
                            root; without it, test what is deployed from manifests/
-  ROOT=DIR                 where the synthetic cards are laid out (default: a fresh folder)
+  ROOT=DIR                 where the synthetic cards are laid out, not on a file system mounted
+                           with nodev (default: a fresh folder, in /var/lib)
   NODE_NAME=NAME           the node under test (default: the one that this machine is, or the only
                            one; what is deployed: one that offers accelerators)
   IMAGE=IMAGE              for all pods, with sh, env and grep (default: busybox:1.37, the samples')

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.hosts import takes_devices
 from tests.support import Process, eventually, python_module
 
 NODE = "simulated"
@@ -77,5 +78,6 @@ def _may_make_devices(folder: Path) -> bool:
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     except OSError:
         return False
+    usable = takes_devices(folder)
     path.unlink()
-    return True
+    return usable

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,14 @@ from simulator.apiserver.standin import ApiServerStandIn
 from tests.e2e import api
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import CantRun, offered
-from tests.e2e.hosts import EVERYWHERE, check_kubelet, listening_address, local_address
+from tests.e2e.hosts import (
+    EVERYWHERE,
+    check_kubelet,
+    lay_out,
+    listening_address,
+    local_address,
+    takes_devices,
+)
 from tests.e2e.pods import SHOW, Given, is_logical, told_by
 from tests.e2e.settings import WrongSetting, read
 from tests.support import require
@@ -151,3 +159,15 @@ async def test_an_api_server_that_never_answered_is_not_waited_for(
             with pytest.raises(ClusterError):
                 await asyncio.to_thread(asking.list, Place("v1", "Namespace"))
         await asyncio.to_thread(asking.__exit__)
+
+
+def test_cards_need_a_file_system_whose_device_nodes_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert takes_devices(tmp_path) is not bool(os.statvfs(tmp_path).f_flag & os.ST_NODEV)
+    assert not takes_devices(tmp_path / "nothing")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NODEV))
+    assert not takes_devices(tmp_path)
+    with pytest.raises(CantRun, match=r"mounted with nodev.* ROOT=… names"):
+        lay_out(tmp_path, character_devices=True)
+    assert lay_out(tmp_path, character_devices=False).addresses
