@@ -57,7 +57,7 @@ GONE_SECONDS = 30.0
 EVERYWHERE = "::"
 NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
 """Where cards are laid out unless ROOT says so: the container runtime has to see it, which may have
-a /tmp of its own, and device nodes must be usable there, which they aren't in most systems' /run."""
+a /tmp of its own, and device nodes must be usable there, which they aren't in most nodes' /run."""
 SETTLE = "2s"
 """How long CAs overlap; API servers hear of a bundle within milliseconds."""
 
