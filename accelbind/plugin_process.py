@@ -33,11 +33,13 @@ _M_ARENA_MAX: Final = -8
 """mallopt(3)."""
 _LARGE: Final = 1024 * 1024
 """Bytes of what has pages of its own, which go back to the system once it is let go."""
+_TLS_BUFFER: Final = 32 * 1024
+"""Bytes; a record has 16 KiB at most (RFC 8446, 5.1)."""
 
 
 def main() -> int:
     """Reads the settings in a child, serves, and gives the exit code."""
-    gc.disable()  # nothing of what is imported is garbage
+    gc.disable()  # little of what is imported is garbage, which `_prepare` looks for in the end
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, _INTERRUPTED)):
         signal.signal(number, lambda *_, code=code: os._exit(code))
     reader, writer = os.pipe()
@@ -138,6 +140,9 @@ def _prepare() -> Exception | None:
         _name_httpx()
         import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
         import services.runtime.logging  # noqa: F401, PLC0415 - the same
+
+        _spare_tls()
+        gc.collect()  # classes with slots are made twice; it is done before the child is
     except Exception as error:  # noqa: BLE001 - it is raised as soon as it counts
         return error
     return None
@@ -159,6 +164,16 @@ def _spare_the_heap() -> None:
         mallopt(_M_ARENA_MAX, 1)
     if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         mallopt(_M_MMAP_THRESHOLD, _LARGE)
+
+
+def _spare_tls() -> None:
+    """Gives TLS connections buffers for two records, not the 256 KiB that asyncio has for each.
+
+    The plugin has a few of them with the API server, open for as long as it runs.
+    """
+    from asyncio import sslproto  # noqa: PLC0415 - the child has no need of it
+
+    sslproto.SSLProtocol.max_size = _TLS_BUFFER
 
 
 def _libc() -> ctypes.CDLL:
