@@ -1,12 +1,14 @@
 """Mappings from the API server: both kinds of all namespaces, as one index that is replaced whole.
 
-A reflector for each kind fills one `MappingTable`. Changes are gathered for a moment and then made
-one new index, so that a storm of them costs no more than a few indexes a second. An index is only
-handed out when both kinds have been listed: half of them would let through what the other half
-forbids. From then on the last one serves, however long the API server is away; `age` tells.
+A reflector for each kind fills one `MappingTable`. A change that comes after some quiet is made an
+index at once, since a pod that needs it may be right behind; in a storm changes are gathered, so
+that it costs no more than a share of the time (`Allowance`). An index is only handed out when both
+kinds have been listed: half of them would let through what the other half forbids. From then on the
+last one serves, however long the API server is away; `age` tells.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,7 +43,9 @@ PATHS: Final = {
     FPGA_REGION: f"/apis/{names.DOMAIN}/v2/fpgaregions",
 }
 INTERVAL: Final = 0.01
-"""Seconds between two indexes, at least."""
+"""Seconds between two indexes, on average while changes come all the time."""
+AT_ONCE: Final = 20
+"""Indexes that may be made without a pause after some quiet."""
 MAX_SHARE: Final = 0.05
 """How much of the event loop's time making indexes may take."""
 BREATH: Final = 64
@@ -73,7 +77,7 @@ class ApiServerSource:
     Args:
         connect: makes a client of the API server, now and whenever credentials have changed.
         pace: how often to ask.
-        interval: seconds between two indexes, at least.
+        interval: seconds between two indexes, on average while changes come all the time.
         timing: where time and randomness come from.
 
     Attributes:
@@ -164,6 +168,7 @@ class ApiServerSource:
 
     async def _publish(self) -> NoReturn:
         """Makes an index whenever something has changed, but not all the time."""
+        allowance = Allowance(AT_ONCE * self._interval)
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -171,7 +176,8 @@ class ApiServerSource:
             if all(store.settled for store in self._stores.values()):
                 self._swap(self._table.snapshot())
             cost = time.thread_time() - begun
-            await asyncio.sleep(max(self._interval, cost / MAX_SHARE))
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(allowance.spend(now, max(self._interval, cost / MAX_SHARE)))
 
     def _swap(self, index: MappingIndex) -> None:
         self.index = index
@@ -184,6 +190,23 @@ class ApiServerSource:
                 namespaces=len(index.namespaces),
                 problems=self.rejected,
             )
+
+
+class Allowance:
+    """Time that is spent, at most as fast as it passes, but for what was saved up before.
+
+    Args:
+        most: seconds that are saved up at most.
+    """
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._spent_until = -math.inf
+
+    def spend(self, now: float, seconds: float) -> float:
+        """Spends some; returns for how many seconds nothing more may be spent."""
+        self._spent_until = max(self._spent_until, now - self._most) + seconds
+        return max(0.0, self._spent_until - now)
 
 
 class _Store:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.cluster.connection import connector
-from services.cluster.mapping_source import ApiServerSource, Teller
+from services.cluster.mapping_source import AT_ONCE, Allowance, ApiServerSource, Teller
 from services.domain.errors import ClusterError
 from services.domain.mapping_table import Entry, MappingTable
 from services.domain.mappings import ACCELERATOR_FUNCTION, FPGA_REGION, MappingIndex
@@ -289,6 +289,24 @@ async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_changes_after_some_quiet_are_taken_at_once_each(tmp_path: Path) -> None:
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, tmp_path, interval=10_000) as source,
+    ):
+        await until_watching(server, source)
+        for number in range(AT_ONCE // 2):
+            put_function(server, f"f{number}")
+            await until(lambda number=number: len(source.index) == number + 1)  # type: ignore[misc]  # mypy knows no default here
+
+
+def test_what_was_saved_up_is_spent_without_a_pause_and_nothing_more() -> None:
+    allowance = Allowance(3.0)
+    assert [allowance.spend(100.0, 1.0) for _ in range(5)] == [0, 0, 0, 1, 2]
+    assert [allowance.spend(102.0, 1.0), allowance.spend(104.5, 1.0)] == [1, 0]
+    assert [allowance.spend(1000.0, 10.0), allowance.spend(1008.0, 1.0)] == [7, 0]
 
 
 async def test_age_is_that_of_the_kind_that_is_silent(tmp_path: Path) -> None:
