@@ -131,7 +131,13 @@ class Claims:
                 check_functions(wish, mapped[place.namespace], interface_id)
             return wish
 
-        return startup.agree(await self._allowed(resource, ids, ask, only))
+        wish = startup.agree(await self._allowed(resource, ids, ask, only))
+        if not wish.functions:  # only what was allowed before can be without
+            raise ClusterError(
+                f"{wish.who} was allowed to start here when this node had another mode; which"
+                " function it wants now, the API server has to say, and can't be reached"
+            )
+        return wish
 
     async def permit(self, resource: str, ids: Sequence[str], mode: PluginMode) -> str:
         """Return who is starting, if its namespace maps what it was given.

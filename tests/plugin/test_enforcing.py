@@ -104,6 +104,22 @@ async def test_while_the_api_server_is_away_a_container_that_was_allowed_starts_
         await kubelet.until(lambda: admitted["c"].running)
 
 
+async def test_what_was_allowed_in_another_mode_says_nothing_of_functions(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
+        admitted = await start(kubelet, pods, REGION)
+    pods.error = ClusterError("the API server https://k can't be reached")
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: "code = Unavailable" in said(kubelet))
+        assert "was allowed to start here when this node had another mode" in said(kubelet)
+        assert not admitted["c"].running
+
+
 async def test_where_nothing_says_how_to_reach_an_api_server_auto_asks_nobody(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
