@@ -114,16 +114,16 @@ RUN python3 image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
     && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
         --requirement hook.lock
 RUN make hook PYINSTALLER=/build/tools/bin/pyinstaller HOOK_DIR=/build/dist \
+    && install -D -m 0444 image/install_hook.py share/install_hook.py \
     && cp hook.status /var/lib/dpkg/status \
     && PYTHONPATH="$(echo /build/tools/lib/python3*/site-packages)" /opt/accelbind/bin/python \
-        image/sbom.py requirements-dev.lock accelbind pyinstaller >hook.cdx.json
+        image/sbom.py requirements-dev.lock accelbind pyinstaller >share/sbom.cdx.json
 
 FROM runtime AS hook-installer
 LABEL org.opencontainers.image.title="accelbind-hook-installer" \
       org.opencontainers.image.description="Puts the OCI hook onto a host, whose /opt/accelbind is at /host"
 COPY --from=hook /build/dist/accelbind-hook /opt/accelbind/hook
-COPY --from=hook /build/hook.cdx.json /opt/accelbind/share/sbom.cdx.json
-COPY image/install_hook.py /opt/accelbind/share/install_hook.py
+COPY --from=hook /build/share /opt/accelbind/share
 # It ends when it is done.
 HEALTHCHECK NONE
 ENTRYPOINT ["python3", "-I", "/opt/accelbind/share/install_hook.py"]

@@ -65,6 +65,9 @@ def test_what_is_copied_is_not_ignored() -> None:
         if line.startswith("COPY") and "--from" not in line
         for name in line.split()[1:-1]
     }
+    of_the_build = DOCKERFILE.partition("AS runtime")[2].partition("AS hook\n")[0]
+    last = of_the_build + DOCKERFILE.partition("AS hook-installer")[2]
+    assert re.findall(r"^COPY (?!--from)", last, re.MULTILINE) == [], "it keeps a clone's modes"
     assert copied - {"."} <= let_in
     assert all((REPOSITORY / name).exists() for name in let_in)
     packages = re.search(
