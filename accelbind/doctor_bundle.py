@@ -105,6 +105,7 @@ class Bundles:
     def served(self) -> Iterator[Line]:
         """Whether each place where the webhook is called can be trusted."""
         asked: set[tuple[Place, bytes]] = set()
+        told: set[Line] = set()
         for hook in self.webhooks.ours():
             bundle = _bundle(hook)
             try:
@@ -113,13 +114,15 @@ class Bundles:
                 yield unseen(f"{hook.label}: {error}")
                 continue
             if isinstance(places, Line):
-                yield places
+                if places not in told:
+                    told.add(places)
+                    yield places
                 continue
             for place in places:
                 if bundle and (place, bundle) not in asked:
                     asked.add((place, bundle))
                     yield _shaken(hook, place, bundle)
-        if not asked:
+        if not asked and not told:
             yield unseen("no place is known where a webhook with a bundle is called")
 
     def _places(self, hook: Hook) -> list[Place] | Line:

@@ -163,7 +163,7 @@ class Cluster:
         for kind, plural in (("Deployment", "deployments"), ("DaemonSet", "daemonsets")):
             for item in self.items(f"/apis/apps/v1{where}/{plural}"):
                 found = True
-                yield _of_workload(kind, item)
+                yield _of_workload(kind, item, self.namespace)
         for pod in self.items(f"/api/v1{where}/pods", keep=_unless_ready):
             found = True
             yield from _of_pod(pod)
@@ -222,7 +222,7 @@ class Cluster:
             )
 
 
-def _of_workload(kind: str, item: Json) -> Line:
+def _of_workload(kind: str, item: Json, namespace: str) -> Line:
     name, status = plain(str(_metadata(item).get("name"))), item.get("status") or {}
     if kind == "DaemonSet":
         wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
@@ -231,7 +231,8 @@ def _of_workload(kind: str, item: Json) -> Line:
         ready = status.get("readyReplicas", 0)
     told = f"{kind} {name}: {ready} of {wanted} ready"
     if ready < wanted:
-        return failed(told, f"its pods say why; kubectl describe {kind.lower()} {name}")
+        command = f"kubectl describe {kind.lower()} -n {namespace} {name}"
+        return failed(told, f"its pods say why; {command}")
     if not wanted:
         return warning(told, "no node fits its selector" if kind == "DaemonSet" else "scale it up")
     return ok(told)
@@ -261,14 +262,17 @@ def _of_pod(pod: Json) -> Iterator[Line]:
     """Why a pod isn't ready."""
     status, metadata = pod.get("status") or {}, _metadata(pod)
     conditions = {one.get("type"): one for one in status.get("conditions") or ()}
-    name = f"pod {plain(str(metadata.get('namespace')))}/{plain(str(metadata.get('name')))}"
+    namespace, name = plain(str(metadata.get("namespace"))), plain(str(metadata.get("name")))
     reasons = [*waiting(pod)] or [
         str(one.get("message"))
         for one in conditions.values()
         if one.get("status") != "True" and one.get("message")
     ]
     why = plain("; ".join(reasons), 500) or f"phase {status.get('phase')}"
-    yield failed(f"{name} isn't ready: {why}", f"kubectl logs {name.partition(' ')[2]} tells more")
+    yield failed(
+        f"pod {namespace}/{name} isn't ready: {why}",
+        f"kubectl describe pod -n {namespace} {name}; kubectl logs -n {namespace} {name}",
+    )
 
 
 def waiting(pod: Json) -> Iterator[str]:

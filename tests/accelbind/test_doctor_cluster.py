@@ -332,7 +332,8 @@ async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
     assert "isn't there" in told(await looked_at(api, "cluster.served"))
     with answering(api, service):
-        assert "is ready" in told(await looked_at(api, "cluster.served"))
+        (line,) = (await looked_at(api, "cluster.served")).lines
+        assert "no pod behind the Service" in line.what, "once, for all entries"
     async with (
         cluster.serving(tmp_path / "a", server) as (good, bundle),
         cluster.serving(tmp_path / "b", server) as (bad, _),
@@ -453,6 +454,9 @@ async def test_workloads_that_are_not_ready_say_why(api: ApiServerStandIn) -> No
         result = await looked_at(api, "cluster.workloads")
     assert "Deployment w: 1 of 2 ready" in told(result)
     assert "plugin: ImagePullBackOff: no such image" in told(result)
+    todo = " ".join(line.todo for line in result.lines)
+    assert f"kubectl describe deployment -n {SYSTEM} w" in todo
+    assert f"kubectl logs -n {SYSTEM} accelbind-plugin-x" in todo
     assert [line.state for line in result.lines] == [State.FAILED, State.WARNING, State.FAILED]
 
 
