@@ -1,8 +1,10 @@
 """Keeping the CDI file of this node's devices current, beside discovery.
 
 What is offered doesn't wait for the file: `Allocate` names a device by CDI only once the file has
-it, and gives its nodes in any case. Whatever keeps the file from being written (a full disk, a
-missing permission) is said once and tried again with each scan.
+it, and gives its nodes in any case; only where the file brings the hook, without which a container
+would run whatever function is there, it is named at once, and the runtime refuses the container
+until the file has it. Whatever keeps the file from being written (a full disk, a missing
+permission) is said once and tried again with each scan.
 """
 
 import asyncio
@@ -55,6 +57,11 @@ class CdiPublisher:
         self._devices = tuple(tree.devices())
         self.published &= {device.id for device in self._devices}
         self._due.set()
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """Ids of the devices that the file should name, whether it does already or not."""
+        return frozenset(device.id for device in self._devices if device.nodes)
 
     async def run(self) -> None:
         """Writes whenever something is due, until cancelled."""

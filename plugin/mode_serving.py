@@ -261,5 +261,8 @@ class ModeServing:
 
     def _named_by_cdi(self) -> frozenset[str]:
         options = self._lasting.options
-        named = options.cdi or is_hooked(options, self.mode)
-        return self.cdi.published if self.cdi and named else frozenset()
+        if self.cdi is None:
+            return frozenset()
+        if is_hooked(options, self.mode):
+            return self.cdi.wanted
+        return self.cdi.published if options.cdi else frozenset()

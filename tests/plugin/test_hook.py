@@ -158,14 +158,17 @@ async def test_what_the_container_says_of_itself_counts_for_nothing(
         assert driver.programmed == []
 
 
+@pytest.mark.parametrize("written", [True, False])
 async def test_the_allocation_names_the_device_by_cdi_and_has_the_old_annotation(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, written: bool
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    if not written:  # then the runtime finds no such device, rather than to start it unhooked
+        (short_dir / "cdi").touch()
     pods = Pods()
     async with running(hooked(short_dir), pods) as plugin:
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        await eventually_async(lambda: bool(plugin._cdi and plugin._cdi.published))
+        await eventually_async(lambda: bool(plugin._cdi and plugin._cdi.published) is written)
         spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         state = await kubelet.settled(await kubelet.admit(spec))
         granted = state["c"].granted
