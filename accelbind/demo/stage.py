@@ -20,8 +20,8 @@ from services.domain.errors import WorldError
 
 T = TypeVar("T")
 
-START_SECONDS = 30.0
-STOP_SECONDS = 10.0
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
 _LOOK_EVERY = 0.02
 
 

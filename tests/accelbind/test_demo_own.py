@@ -56,7 +56,7 @@ def test_own_pods_run_wait_or_are_refused_as_in_a_cluster(
     demo = processes.accelbind(
         *("demo", "-f", pods, "--mappings", maps), env={"TMPDIR": str(short_dir), "TERM": "dumb"}
     )
-    assert demo.wait(110) == 1, demo.transcript()
+    assert demo.wait(400) == 1, demo.transcript()
     shown = re.sub(r"\s+", " ", demo.stdout)
     for expected in (
         "1 · Pod team-b/matrix-1",
@@ -118,7 +118,7 @@ def test_the_sample_of_units_runs(processes: Processes, short_dir: Path) -> None
     demo = processes.accelbind(
         *("demo", "-f", sample), env={"TMPDIR": str(short_dir), "TERM": "dumb"}
     )
-    assert demo.wait(110) == 0, demo.transcript()
+    assert demo.wait(400) == 0, demo.transcript()
     shown = re.sub(r"\s+", " ", demo.stdout)
     assert "mode units, no cards" in shown
     assert "ACCELERATOR_UNITS=" in shown
@@ -134,5 +134,5 @@ def test_what_holds_no_pods_is_refused_before_anything_starts(tmp_path: Path, te
 
 def test_mappings_alone_are_refused(processes: Processes) -> None:
     demo = processes.accelbind("demo", "--mappings", MAPPINGS)
-    assert demo.wait(60) == 2
+    assert demo.wait(200) == 2
     assert "--mappings goes with -f" in demo.stderr

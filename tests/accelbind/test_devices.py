@@ -57,7 +57,7 @@ def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
 
 

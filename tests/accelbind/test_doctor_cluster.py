@@ -75,7 +75,7 @@ async def test_a_cluster_that_is_well_has_no_red_line(
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=100,
+                timeout=400,
             )
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] != "ok"]

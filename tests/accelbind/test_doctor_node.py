@@ -116,7 +116,7 @@ def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.Com
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=400,
     )
 
 
@@ -579,7 +579,7 @@ def test_who_may_look_at_little_says_so(short_dir: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=100,
+            timeout=400,
         )
     assert done.returncode == 0, done.stdout + done.stderr
     states = {each["id"]: each["state"] for each in json.loads(done.stdout)["checks"]}

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=REPOSITORY,
         env=clean_environment(),
         check=True,
-        timeout=110,
+        timeout=500,
         capture_output=True,
     )
     moved = tmp_path_factory.mktemp("host") / "hook"
@@ -70,7 +70,7 @@ def run(folder: Path, state: str, *arguments: str) -> subprocess.CompletedProces
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
 
 

@@ -217,7 +217,7 @@ class Stage:
             found = await self.pod(name)
             return found if found.get("status", {}).get("phase") == "Running" else None
 
-        return await eventually_async(look, timeout=60, what=f"pod {name} running") or {}
+        return await eventually_async(look, timeout=120, what=f"pod {name} running") or {}
 
     async def capacity(self, node: str, resource: str, part: str = "allocatable") -> str:
         status = (await self.http.get(f"{NODES}/{node}")).json().get("status", {})
@@ -227,7 +227,7 @@ class Stage:
         async def look() -> bool:
             return await self.capacity(node, resource) == count
 
-        await eventually_async(look, timeout=60, what=f"{count} of {resource} on {node}")
+        await eventually_async(look, timeout=120, what=f"{count} of {resource} on {node}")
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ async def start_nodes(stage: Stage) -> None:
     for node in ("af", "region"):
         stage.start_kubelet(node)
     for node in ("af", "region"):
-        await eventually_async((stage.folder / f"{node}.ready").exists, timeout=60)
+        await eventually_async((stage.folder / f"{node}.ready").exists, timeout=120)
         pages = {"status": {part: {"hugepages-2Mi": "1Gi"} for part in ("capacity", "allocatable")}}
         done = await stage.http.patch(f"{NODES}/{node}/status", json=pages, headers=MERGE)
         assert done.status_code == 200
@@ -307,7 +307,7 @@ def start_webhook(stage: Stage) -> tuple[int, bytes]:
         *("--tls-cert", issued.certificate, "--tls-key", issued.key, "--ports-file", ports),
         *("--kubeconfig", stage.api.kubeconfig_path),
     )
-    found = process.ports(ports, timeout=60)
+    found = process.ports(ports, timeout=120)
     return found["admission"], issued.ca_certificate.read_bytes()
 
 
@@ -336,7 +336,7 @@ def container_of(pod: Json) -> dict[str, Any]:
     return {key: found[key] for key in ("restartCount", "state")}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_a_deployment_of_the_public_suite_goes_on_unchanged(stage: Stage) -> None:
     await furnish_as_the_public_suite(stage)
     await start_nodes(stage)
@@ -393,7 +393,7 @@ async def all_registered(ports: Path) -> None:
     async def in_thread() -> bool:
         return await asyncio.to_thread(look)
 
-    await eventually_async(in_thread, timeout=60, what="the plugin's readiness")
+    await eventually_async(in_thread, timeout=120, what="the plugin's readiness")
 
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["one-after-the-other", "both-for-a-while"])

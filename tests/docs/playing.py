@@ -32,7 +32,7 @@ ANSWERS = ("accelbind doctor", "accelbind check mappings", "kubectl exec", "kube
 """Commands whose exit code 1 is an answer: something was found."""
 
 COPIED = ("docs", "examples", "manifests", "accelbind/demo/mappings", "tests/services/domain")
-TIME_LIMIT = 270
+TIME_LIMIT = 900
 """Seconds for a page: one takes ten where nothing else runs."""
 
 _KUBECTL = """#!/bin/bash

@@ -78,7 +78,7 @@ def test_make_soak_takes_its_length_and_its_seed() -> None:
     assert re.search(r"seed 7: \d+ inputs in \d+ s ", said), said  # by default it takes minutes
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_make_e2e_brings_a_cluster_of_stand_ins() -> None:
     said = make(*typed("make e2e SIMULATOR="), "PYTEST_ARGS=-k definitions")
     assert " passed" in said

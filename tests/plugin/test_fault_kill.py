@@ -191,7 +191,7 @@ def ids(made: Storm) -> set[str]:
     return {key for devices in made.model.offered(made.mode).values() for key in devices}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_card_that_went_while_nobody_served_is_in_no_file_and_on_no_list(
     short_dir: Path, processes: Processes
 ) -> None:

@@ -106,7 +106,7 @@ class Runtime:
             capture_output=True,
             text=True,
             check=False,
-            timeout=30,
+            timeout=120,
         )
         assert done.stdout == ""
         return done.returncode, done.stderr
