@@ -1,4 +1,7 @@
-"""Mappings from an API server: how long until they serve, what they weigh, what changes cost."""
+"""Mappings from an API server: how long until they serve, what they weigh, what changes cost.
+
+`late ms` is how long the second of two changes takes that come after some quiet.
+"""
 
 import json
 import subprocess
@@ -21,6 +24,7 @@ HEADINGS = (
     "core at 1 000/s",
     "indexes/s",
     "changes/s",
+    "late ms",
 )
 NUMBER = 100_000
 CHANGES = 5_000
@@ -42,6 +46,7 @@ def rows() -> Iterator[Row]:
             f"{found.load:.0%}",
             f"{found.indexes:.0f}",
             f"{found.changes:.0f}",
+            f"{found.late * 1e3:.1f}",
         )
 
 

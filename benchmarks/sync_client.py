@@ -8,6 +8,7 @@ import contextlib
 import gc
 import json
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,10 @@ from services.domain.mappings import MappingIndex, parse
 
 RATE = 1000
 """Changes a second of the steady phase."""
+LATE = 100
+"""Pairs of changes, at most, of which the second is waited for."""
+QUIET = 0.05
+"""Seconds between two pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class Measured:
         load: the share of a core that `RATE` changes a second take.
         indexes: indexes a second meanwhile.
         changes: changes a second when they come as fast as they are read.
+        late: seconds from asking for the second of two changes, right after the first, until it
+            serves: the median. Opening a connection to ask for it is part of that.
     """
 
     sync: float
@@ -48,6 +55,7 @@ class Measured:
     load: float = 0.0
     indexes: float = 0.0
     changes: float = 0.0
+    late: float = 0.0
 
 
 class _Counting(ApiServerSource):
@@ -100,7 +108,8 @@ async def measure(kubeconfig: Path, changes: int) -> Measured:
         begun = time.perf_counter()
         await _follow(source, port, 0, 10 * changes)
         full = 10 * changes / (time.perf_counter() - begun)
-        measured = Measured(sync, sync_cpu, resident, ticker.longest, load, made, full)
+        late = await _late(source, port, min(LATE, changes))
+        measured = Measured(sync, sync_cpu, resident, ticker.longest, load, made, full, late)
     for task in tasks:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -116,6 +125,17 @@ async def _follow(source: ApiServerSource, port: int, rate: int, changes: int) -
     last = parse(json.loads(await reader.readexactly(int(head.rpartition(b":")[2]))))
     writer.transport.abort()
     await _until(lambda: source.index.namespace(last.namespace).by_name.get(last.name) == last)
+
+
+async def _late(source: ApiServerSource, port: int, pairs: int) -> float:
+    taken = []
+    for _ in range(pairs):
+        await asyncio.sleep(QUIET)
+        await _follow(source, port, 0, 1)
+        begun = time.perf_counter()
+        await _follow(source, port, 0, 1)
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken)
 
 
 async def _until(predicate: Callable[[], bool]) -> None:
