@@ -29,6 +29,9 @@ from services.domain.text import plain
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
 
+MAX_LIST: Final = 256 * 1024 * 1024
+"""Bytes of a list that comes as a whole, since the server doesn't support `limit`."""
+
 PAGE: Final = 500
 """Objects in a page of a list, as client-go asks for."""
 
@@ -106,7 +109,7 @@ class BadStatus(ClusterError):
 
 
 class TooLong(ClusterError):
-    """An answer, or a line of it, is longer than `MAX_BODY`."""
+    """An answer, or a line of it, is longer than it may be."""
 
 
 class Expired(ClusterError):
@@ -193,6 +196,7 @@ class ClusterClient:
         params: Mapping[str, str | int] | None = None,
         body: object = None,
         content_type: str = "application/json",
+        whole: bool = False,
     ) -> Answer:
         """One request, whatever its answer's status.
 
@@ -202,18 +206,19 @@ class ClusterClient:
             params: Query parameters.
             body: What to send, encoded as JSON; nothing if None.
             content_type: What the body is, such as `application/merge-patch+json`.
+            whole: Whether the answer may have `MAX_LIST` bytes, rather than `MAX_BODY`.
 
         Raises:
             ClusterError: No answer, or one that is too long.
         """
         try:
-            return await self._once(method, path, params, body, content_type)
+            return await self._once(method, path, params, body, content_type, whole=whole)
         except _Dropped:
             if method != "GET":
                 raise
         # Idle connections are closed by either side, sometimes just as they are used.
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
-        return await self._once(method, path, params, body, content_type)
+        return await self._once(method, path, params, body, content_type, whole=whole)
 
     async def _once(
         self,
@@ -222,6 +227,8 @@ class ClusterClient:
         params: Mapping[str, str | int] | None,
         body: object,
         content_type: str,
+        *,
+        whole: bool,
     ) -> Answer:
         headers = {} if body is None else {"Content-Type": content_type}
         content = None if body is None else msgspec.json.encode(body)
@@ -232,7 +239,8 @@ class ClusterClient:
                 method, path, params=params, content=content, headers=_ACCEPT | headers
             ) as response,
         ):
-            return await _whole(response, f"{method} {path}")
+            most = MAX_LIST if whole else MAX_BODY
+            return await _whole(response, f"{method} {path}", most)
 
     @asynccontextmanager
     async def lines(
@@ -260,7 +268,7 @@ class ClusterClient:
         try:
             if response.status_code != httpx2.codes.OK:
                 async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
-                    answer = await _whole(response, what)
+                    answer = await _whole(response, what, MAX_BODY)
                 self.expect(answer, what)
             async with aclosing(self._lines(response, what)) as lines:
                 yield lines
@@ -375,12 +383,12 @@ def _message(body: bytes) -> str:
     return f": {plain(said, 400)}" if said else ""
 
 
-async def _whole(response: httpx2.Response, what: str) -> Answer:
+async def _whole(response: httpx2.Response, what: str, most: int) -> Answer:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > MAX_BODY:
-            raise TooLong(f"the answer to {what} is longer than {MAX_BODY} bytes")
+        if len(body) > most:
+            raise TooLong(f"the answer to {what} is longer than {most} bytes")
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]

@@ -86,12 +86,13 @@ class ListWatch:
         self._client = client
         self._path = path
 
-    async def page(self, token: str, *, limit: int) -> Page:
+    async def page(self, token: str, *, limit: int, whole: bool = False) -> Page:
         """Asks for one page.
 
         Args:
             token: `next` of the page before; empty for the first one.
             limit: how many objects it may hold.
+            whole: whether it may be as long as a list of all.
 
         Raises:
             Expired: The list changed too much since its first page.
@@ -103,7 +104,7 @@ class ListWatch:
         if token:
             params["continue"] = token
         what = f"GET {self._path}"
-        answer = await self._client.request("GET", self._path, params=params)
+        answer = await self._client.request("GET", self._path, params=params, whole=whole)
         if answer.status == GONE:
             raise Expired(f"the rest of the list {what} has expired")
         return _read_page(self._client.expect(answer, what).body, token, what)

@@ -119,6 +119,7 @@ class Reflector:
         self._told = self._since = 0.0
         self._told_of = ""
         self._expired = 0
+        self._whole = False
 
     @property
     def watching(self) -> bool:
@@ -162,15 +163,21 @@ class Reflector:
         return version
 
     async def _pages(self, wire: ListWatch) -> AsyncGenerator[Page, None]:
-        """The pages of a list, each asked for as often as is worth it."""
+        """The pages of a list, each asked for as often as is worth it.
+
+        Where a page of one object is too long, `limit` counts for nothing: a server may give all
+        that it has instead (the API's reference, `limit` of a list).
+        """
         backoff = Backoff(self._pace, self._jitter)
         token, limit = "", self._limit
         while True:
             try:
-                page = await wire.page(token, limit=limit)
+                page = await wire.page(token, limit=limit, whole=self._whole)
             except ClusterError as error:
                 if isinstance(error, TooLong) and limit > 1:
                     limit = max(1, limit // 8)
+                elif isinstance(error, TooLong) and not self._whole:
+                    self._whole = True
                 elif token and will_pass(error) and backoff.failures < _PAGE_TRIES:
                     # The pages that are here already are worth more tries for the next one.
                     await self._sleep(self._paused(error, backoff))

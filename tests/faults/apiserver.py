@@ -115,6 +115,7 @@ class FaultyApiServer:
         requests: all that came, in order.
         revision: the resource version of the last change.
         token: the bearer token it wants.
+        limiting: whether it gives lists in pages; it needn't.
     """
 
     def __init__(self) -> None:
@@ -122,6 +123,7 @@ class FaultyApiServer:
         self.requests: list[Request] = []
         self.revision = 1
         self.token = "secret"  # noqa: S105 - of this server only
+        self.limiting = True
         self.objects: dict[str, dict[Key, bytes]] = {plural: {} for plural in KINDS}
         self._events: dict[str, list[tuple[int, bytes]]] = {plural: [] for plural in KINDS}
         self._oldest = 0
@@ -261,7 +263,7 @@ class FaultyApiServer:
             revision = self.revision
             held = self.objects[request.plural]
             items = [held[key] for key in sorted(held)]
-        limit = int(request.query.get("limit", 0)) or len(items)
+        limit = (self.limiting and int(request.query.get("limit", 0))) or len(items)
         page, rest = items[:limit], items[limit:]
         following = ""
         if rest:

@@ -188,10 +188,23 @@ async def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones(
     assert max(asked[4:]) > 30, "and larger again afterwards"
 
 
-async def test_a_single_object_that_is_too_long_is_a_problem_and_no_end(
+async def test_a_server_that_gives_no_pages_is_asked_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "MAX_BODY", 50_000)
+    async with FaultyApiServer().running() as server:
+        server.limiting = False
+        fill(server, 600)
+        async with following(server, tmp_path) as source:
+            await until(lambda: source.loaded)
+            assert len(source.index) == 600
+
+
+async def test_a_single_object_that_is_too_long_is_a_problem_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_BODY", 20_000)
+    monkeypatch.setattr(client_module, "MAX_LIST", 50_000)
     async with FaultyApiServer().running() as server:
         server.put(FUNCTIONS, "default", "x", more="x" * 60_000)
         async with following(server, tmp_path) as source:
