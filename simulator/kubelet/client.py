@@ -73,7 +73,10 @@ class PluginClient:
         Returns:
             Why it ended.
         """
-        call = self._stub.ListAndWatch(pb.Empty())
+        try:
+            call = self._stub.ListAndWatch(pb.Empty())
+        except grpc.aio.UsageError as error:  # it was dropped before it could be asked
+            return str(error)
         try:
             while True:
                 response = await self._call(call.read())
