@@ -4,8 +4,9 @@ Certificates are renewed under a running server: overwritten in place, renamed o
 mounted Secret, swapped all at once behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
 `..data`). How doesn't matter here: the files are read once a second, and bytes that differ from
 those last tried are tried. Half of a renewal is a pair that doesn't match; it is told, the old
-pair serves on, and the other half is tried when it comes. So it is with the CAs of clients, where
-clients are to show a certificate: each of the two is renewed, or fails, without the other.
+pair serves on, and the other half is tried when it comes. One that has ended is shown only where
+there is no better one. So it is with the CAs of clients, where clients are to show a certificate:
+each of the two is renewed, or fails, without the other.
 
 What loads gets a TLS context of its own, which `context` hands over to at each handshake. Loading
 into a context in use would leave a mismatched pair behind on failure, and the old certificate
@@ -197,16 +198,18 @@ class CertificateSource:
                 f"{certificate} and {key} are no pair of a certificate and its"
                 f" unencrypted key: {error.reason or error}"
             ) from error
-        self.validity = validity_of(pair[0])
+        validity, now = validity_of(pair[0]), self._clock()
+        if self.validity and validity.ends <= now < self.validity.ends:
+            raise CertificateError(f"{self._pair.paths[0]} has ended on {_moment(validity.ends)}")
+        self.validity = validity
         self._serving = fresh
-        now = self._clock()
-        counts = self.validity.begins <= now < self.validity.ends
+        counts = validity.begins <= now < validity.ends
         self._tell(
             log.info if counts else log.warning,
             "certificate loaded" if counts else "certificate loaded, but it doesn't count now",
             certificate=str(self._pair.paths[0]),
-            begins=_moment(self.validity.begins),
-            ends=_moment(self.validity.ends),
+            begins=_moment(validity.begins),
+            ends=_moment(validity.ends),
         )
 
     def _trust(self, context: ssl.SSLContext, authorities: Contents) -> None:

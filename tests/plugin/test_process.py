@@ -32,6 +32,7 @@ def start(processes: Processes, folder: Path, *flags: str | Path) -> Process:
         *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         *("--ports-file", folder / "ports", "--scan-interval", "0.1", "--log-format", "json"),
+        *("--state-dir", folder / "state"),
         *flags,
     )
 

@@ -174,19 +174,32 @@ def test_what_cannot_be_used_leaves_the_old_pair_serving_and_is_told(
     assert webhook.metric(ENDS) < ends
 
 
-def test_an_expired_pair_is_shown_since_it_is_what_there_is_and_warned_of(
+def test_an_expired_pair_is_shown_where_it_is_what_there_is_and_warned_of(
+    start: Starter, tmp_path: Path
+) -> None:
+    old = tmp_path / "old"
+    issue(old, ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=2))
+    webhook = start("--tls-cert", old / "tls.crt", "--tls-key", old / "tls.key")
+    (line,) = webhook.events("certificate loaded, but it doesn't count now")
+    assert line["level"] == "warning"
+    shutil.copy(old / "ca.crt", webhook.tls / "ca.crt")
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        webhook.ask("/mutate", body())
+
+
+def test_an_expired_pair_does_not_take_the_place_of_one_that_counts(
     start: Starter, tmp_path: Path
 ) -> None:
     webhook = start()
     before = serial(webhook)
     issue(tmp_path / "old", ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=2))
-    for name in ("ca.crt", "tls.crt", "tls.key"):
+    for name in ("tls.crt", "tls.key"):
         shutil.copy(tmp_path / "old" / name, webhook.tls / name)
-    assert eventually(lambda: serial(webhook) != before)
-    (line,) = webhook.events("certificate loaded, but it doesn't count now")
-    assert line["level"] == "warning"
-    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        webhook.ask("/mutate", body())
+    eventually(
+        lambda: any("has ended on" in str(line["problem"]) for line in webhook.events(NOT_USED))
+    )
+    assert serial(webhook) == before
+    assert webhook.metric(FAILING) == 1
 
 
 def test_a_secret_is_followed_as_the_kubelet_swaps_it(tmp_path: Path) -> None:

@@ -228,6 +228,20 @@ def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
     assert certificates.problem == ""
 
 
+def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
+    tmp_path: Path,
+) -> None:
+    certificates = source(tmp_path)
+    certificates.load()
+    write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
+    assert not certificates.refresh()
+    assert certificates.problem == f"{tmp_path}/tls.crt has ended on 2026-01-01T01:00:00+00:00"
+    assert certificates.seconds_left == 364 * 86400
+    write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
+    assert certificates.refresh()
+    assert certificates.seconds_left == 86400
+
+
 def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     certificates.load()
