@@ -69,15 +69,12 @@ def identify(path: Path) -> Identity | None:
     return Identity(found.st_ino, found.st_mtime_ns)
 
 
-def _has_no_name(folder: Path) -> bool:
-    """Whether a folder was removed and only a mount still leads to it.
-
-    Asked of one that had no links a moment ago: one that was just being removed is gone by now.
-    """
+def _links(folder: Path) -> int | None:
+    """How many links a folder has, none if only a mount still leads to it; None if it is gone."""
     try:
-        return folder.stat().st_nlink == 0
+        return folder.stat().st_nlink
     except OSError:
-        return False
+        return None
 
 
 class _Guard:
@@ -106,6 +103,8 @@ class KubeletWatch:
         self._look_seconds = look_seconds
         self._changed = asyncio.Event()
         self._removed = asyncio.Event()
+        self._had_links = bool(_links(folder))
+        """Whether a folder without any is one that was removed: some file systems count none."""
         self._trouble = ""
         self._guards: dict[str, _Guard] = {}
         self._seen: tuple[int, ...] | None = None
@@ -202,7 +201,9 @@ class KubeletWatch:
             found = os.stat(self.folder)  # noqa: PTH116 - some times a second for years
         except OSError:
             return True
-        if found.st_nlink == 0 and _has_no_name(self.folder):
+        if found.st_nlink:
+            self._had_links = True
+        elif self._had_links and _links(self.folder) == 0:  # one that was just going is gone by now
             self._removed.set()
         now = found.st_dev, found.st_ino, found.st_ctime_ns, found.st_nlink
         if abs(time.time_ns() - found.st_ctime_ns) > SETTLED_NS:

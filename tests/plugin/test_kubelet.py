@@ -27,6 +27,13 @@ def remake(path: Path) -> None:
     make_socket(path)
 
 
+def without_links(path: Path, *, real: Any = os.stat, **how: Any) -> os.stat_result:
+    """What `os.stat` would give if the file had no links."""
+    found = real(path, **how)
+    values = (*found[:3], 0, *found[4:])
+    return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
+
+
 @asynccontextmanager
 async def watching(folder: Path, look_seconds: float = 0.005) -> AsyncIterator[KubeletWatch]:
     watch = KubeletWatch(folder, look_seconds=look_seconds)
@@ -91,17 +98,28 @@ async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.stat
-
-    def going(path: Path) -> os.stat_result:
-        found = real(path)
-        values = (*found[:3], 0, *found[4:])
-        return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
-
-    monkeypatch.setattr(os, "stat", going)
     watch = KubeletWatch(short_dir)
+    monkeypatch.setattr(os, "stat", without_links)
     monkeypatch.setattr(Path, "stat", lambda _path: real(short_dir / "gone"))
     watch._look()
     assert not watch._removed.is_set()
+
+
+async def test_where_folders_never_have_links_none_was_removed(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen_with_links = KubeletWatch(short_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", without_links)
+        watch = KubeletWatch(short_dir)
+        for each in (watch, seen_with_links):
+            each._look()
+        assert not watch._removed.is_set()
+        assert seen_with_links._removed.is_set()
+    watch._look()
+    monkeypatch.setattr(os, "stat", without_links)
+    watch._look()
+    assert watch._removed.is_set()
 
 
 async def test_the_kernel_tells_of_changes_before_the_timer_looks(short_dir: Path) -> None:
