@@ -151,18 +151,18 @@ class Gates:
         """Sees that no record of an OpenCL program outlives mode regiondevel.
 
         There containers programme by themselves, and write none. The records go when that mode
-        begins, and those that a person's programming has left meanwhile when it is over.
+        begins, and those that a person's programming has left meanwhile when it is over, whatever
+        mode comes then.
         """
-        records = Records(self._options.state_dir / FOLDER)
-        if mode is PluginMode.REGIONDEVEL:
-            try:
-                records.forget_all()
-            except HardwareError as error:  # mode region tries again
-                log.warning("records of programs stay that may be untrue", reason=str(error))
-        elif mode is PluginMode.REGION:
-            before = last_mode(plugins_folder(self._options.kubelet_dir))
-            if before is PluginMode.REGIONDEVEL:
-                records.forget_all()
+        last = last_mode(plugins_folder(self._options.kubelet_dir))
+        if PluginMode.REGIONDEVEL not in {mode, last}:
+            return
+        try:
+            Records(self._options.state_dir / FOLDER).forget_all()
+        except HardwareError as error:
+            if mode is PluginMode.REGION:
+                raise
+            log.warning("records of programs stay that may be untrue", reason=str(error))
 
     def _is_enforced(self, mode: PluginMode) -> bool:
         enforce = self._options.enforce_mappings

@@ -10,6 +10,7 @@ import pytest
 
 from plugin import prestart, region_work
 from plugin.app import Plugin
+from plugin.mode_memory import last_mode
 from services.cluster.event_queue import Happening
 from services.domain.bitstreams import Bitstream
 from services.domain.devices import PluginMode
@@ -17,6 +18,7 @@ from services.domain.errors import ClusterError
 from services.domain.mappings import EMPTY_INDEX
 from services.hardware.bitstreams import BitstreamStorage, read_bitstream
 from services.hardware.programming import Image, Programmer
+from services.kubelet.channel import plugins_folder
 from simulator.bitstreams import make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -202,12 +204,15 @@ async def test_an_opencl_program_is_known_by_its_record(
         assert len(driver.programmed) == 1
 
 
+@pytest.mark.parametrize("between", [None, PluginMode.AF])
 async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_what_is_written_down(
     short_dir: Path,
     rack: Rack,
     kubelet: KubeletStandIn,
     driver: DriverStandIn,
     storage: BitstreamStorage,
+    *,
+    between: PluginMode | None,
 ) -> None:
     """In mode regiondevel; all OpenCL programs show the same id."""
     rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
@@ -221,6 +226,10 @@ async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_w
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
         assert programmer.check("dfl-port.0", image).programmed
     programmer.ensure("dfl-port.0", image)  # by hand, and then by a container
+    if between is not None:
+        async with running(settings(short_dir, between), pods):
+            folder = plugins_folder(short_dir / "k")
+            await eventually_async(lambda: last_mode(folder) is between)
     driver.done.clear()
     async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
         assert (await start(kubelet, pods, wants("p", PROGRAM)))["c"].running
