@@ -35,6 +35,8 @@ def emptied(body: bytes) -> bytes:
         return body
     begin = body.find(b"[") + 1
     for _ in range(LOOKED_AT):
+        if not begin:
+            break
         if body.endswith(_BEFORE, 0, begin):
             end = body.find(b"]", begin)
             if end - begin < WORTH or not body.startswith(_AFTER, end):

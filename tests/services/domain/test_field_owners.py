@@ -90,6 +90,23 @@ def test_a_short_body_stays() -> None:
     assert len(body) < LARGE
 
 
+class Counting(bytes):
+    """Counts how often it is searched."""
+
+    searched = 0
+
+    def find(self, *args: Any) -> int:
+        self.searched += 1
+        return super().find(*args)
+
+
+@pytest.mark.parametrize("brackets", [0, 3])
+def test_a_long_body_with_few_brackets_is_gone_through_once(brackets: int) -> None:
+    body = Counting(b"x" * LARGE + b"[" * brackets)
+    assert emptied(body) is body
+    assert body.searched == brackets + 1
+
+
 texts = st.lists(st.sampled_from([*TRAPS, "a", "é"]), max_size=4).map("".join)
 documents = st.recursive(
     texts | st.integers(0, 9) | st.none(),
