@@ -29,8 +29,10 @@ from services.domain.text import plain
 MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
 
-MAX_LIST: Final = 256 * 1024 * 1024
-"""Bytes of a list that comes as a whole, since the server doesn't support `limit`."""
+MAX_LIST: Final = 64 * 1024 * 1024
+"""Bytes of a list that comes as a whole, since the server doesn't support `limit`; some 100 000
+mappings. It is in memory twice for a moment: the manifests' limit of the webhook has room for that.
+"""
 
 PAGE: Final = 500
 """Objects in a page of a list, as client-go asks for."""

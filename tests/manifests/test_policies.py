@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from services.cluster.client import MAX_LIST
 from tests.manifests.rendering import (
     NAMESPACE,
     OVERLAYS,
@@ -184,6 +185,15 @@ def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
             ):
                 assert container[probe]["httpGet"]["path"] == path
                 assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_the_largest_list_and_what_comes_of_it_are_within_the_webhook_s_memory() -> None:
+    (container,) = ours("base")["accelbind-webhook"]["containers"]
+    least, most = (
+        int(container["resources"][which]["memory"].removesuffix("Mi")) * 1024 * 1024
+        for which in ("requests", "limits")
+    )
+    assert least + 2 * MAX_LIST <= most
 
 
 def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:
