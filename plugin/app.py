@@ -40,7 +40,7 @@ from plugin.worker import DaemonExecutor, Worker
 from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
-from services.domain.errors import HardwareError, KubeletError
+from services.domain.errors import AccelbindError, HardwareError, KubeletError
 from services.domain.tree import Tree
 from services.hardware.card_threads import CardThreads
 from services.hardware.scan import Scanner
@@ -215,8 +215,10 @@ class Plugin:
             log.info("plugin starts", **_announced(options, server.port))
             why = await self._work(stop)
         except ExceptionGroup as group:
-            log.exception("mistake of ours")
-            raise _innermost(group) from group
+            error = _innermost(group)
+            if not isinstance(error, AccelbindError):
+                log.exception("mistake of ours")
+            raise error from group
         finally:
             await server.close()
             self._precedence.close()

@@ -95,10 +95,7 @@ class HookServer:
         try:
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)
-            listener = socket.socket(socket.AF_UNIX)
-            os.fchmod(listener.fileno(), 0o600)  # what it is bound to has this mode at once
-            listener.bind(str(self._path))
-            return await asyncio.start_unix_server(self._serve, sock=listener)
+            return await asyncio.start_unix_server(self._serve, sock=_bound(self._path))
         except OSError as error:
             raise KubeletError(
                 f"the OCI hook's socket {self._path} can't be made: {error.strerror or error}; set"
@@ -173,3 +170,15 @@ def _is_trusted(writer: asyncio.StreamWriter) -> bool:
 
 def _refused(reason: str) -> dict[str, object]:
     return {"allowed": False, "message": clip(reason, MAX_REASON)}
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket at a path that only its owner may connect to."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        os.fchmod(listener.fileno(), 0o600)  # what it is bound to has this mode at once
+        listener.bind(str(path))
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from accelbind import hook
+from plugin.app import Plugin
 from plugin.hook_server import HookServer
 from plugin.options import PluginOptions
 from plugin.worker import Worker
 from services.domain import hook as domain_hook
 from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError, NotAllowed
+from services.domain.errors import ClusterError, KubeletError, NotAllowed
 from services.domain.hook import HookCall
 from services.domain.mappings import EMPTY_INDEX
 from services.domain.startup import Candidate
@@ -224,13 +226,18 @@ async def test_a_container_whose_region_is_not_seen_is_not_let_on(
 
 
 async def test_before_the_cards_were_read_nobody_is_let_on(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
     async with running(replace(hooked(short_dir), scan_interval=600.0), pods) as plugin:
         uid = await admitted(kubelet, pods, NLB0)
-        plugin._discovery.inventory = None
+        unread = property(lambda _: None, lambda _, found: None)  # noqa: ARG005 - whatever is found
+        monkeypatch.setattr(type(plugin._discovery), "inventory", unread, raising=False)
         code, reason = await runtime.start(uid)
         assert (code, "the cards have not been read yet" in reason) == (1, True)
 
@@ -372,3 +379,16 @@ def test_the_hook_needs_the_standard_library_alone() -> None:
     ours = {name for name in done.stdout.split() if name.split(".")[0] in {"services", "typer"}}
     assert ours == set()
     assert os.path.basename(hook.__file__) == "hook.py"  # noqa: PTH119 - a name
+
+
+async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
+    short_dir: Path, rack: Rack
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    (short_dir / "file").write_text("no folder")
+    told: dict[str, Any] = {"programming": "oci-hook", "cdi_dir": short_dir / "cdi"}
+    options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
+    with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
+        async with asyncio.timeout(60):
+            await Plugin(options, Pods()).run(asyncio.Event())
+    assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []
