@@ -17,7 +17,7 @@ from services.domain.mutation import UnchangedReason
 from services.domain.reasons import REASONS, Effect
 from services.domain.refusals import RefusalReason
 from services.domain.review import Outcome
-from services.domain.verdicts import REWRITTEN
+from services.domain.verdicts import AGAIN, LAST_CHECK, REASON, REWRITES, REWRITTEN
 from services.hardware.errors_clear import Outcome as Clearing
 from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
 from webhook.clients import REASONS as CLIENT_REASONS
@@ -35,6 +35,7 @@ def admission() -> Iterator[str]:
     outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
     yield table(("outcome", "what it is"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
+    yield "What the audit log has of a pod:\n\n" + table(("annotation", "what it is"), _audit())
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
@@ -49,7 +50,19 @@ def _of_pods() -> Iterator[tuple[str, str, str]]:
         outcome = {"admitted": "allowed", "denied": "denied"}[found[1]] if found else "errored"
         yield name, code(outcome), text
     yield from ((code(each), code(REJECTED), text) for each, text in members(RejectionReason))
-    yield code(REWRITTEN), "", "In the audit log only, of a patched pod, beside `rewrites`."
+    yield code(REWRITTEN), "", f"In the audit log only, of a patched pod, beside `{REWRITES}`."
+
+
+def _audit() -> Iterator[tuple[str, str]]:
+    """The annotations, which an API server puts the webhook's name before."""
+    yield code(REASON), "Why `mutate` answered so; several of a refusal, with commas."
+    yield code(REWRITES), "Each name that it replaced: container, number, and what by."
+    yield (
+        f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
+        f"The same of a pod that has `{pod.REQUESTED_ANNOTATION}` when it comes: a webhook after "
+        "ours has changed it, or somebody copied a pod.",
+    )
+    yield code(LAST_CHECK), "Why `validate` answered so."
 
 
 def stated(module: ModuleType) -> Iterator[tuple[str, str]]:

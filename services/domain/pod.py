@@ -85,6 +85,12 @@ class Pod(msgspec.Struct, gc=False):
         return annotations is not None and annotations.mirror is not msgspec.UNSET
 
     @property
+    def is_noted(self) -> bool:
+        """Whether it says what was asked of it by logical name: it has been mutated before."""
+        annotations = self.metadata.annotations if self.metadata else None
+        return annotations is not None and annotations.requested is not None
+
+    @property
     def display_name(self) -> str:
         """Its name, or the beginning of one that the API server will complete."""
         if not self.metadata:

@@ -23,6 +23,15 @@ MAX_AUDIT: Final = 8000
 REWRITTEN: Final = "rewritten"
 """What the audit log has for a reason where a pod is patched."""
 
+REASON: Final = "reason"
+"""The annotation that has the reasons, where a pod is mutated."""
+REWRITES: Final = "rewrites"
+"""The one that has each rewrite."""
+AGAIN: Final = "-again"
+"""What these two end in where the pod has been mutated before; see `reason_key`."""
+LAST_CHECK: Final = "last-check"
+"""The annotation that has the reasons, where a pod is validated."""
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """What is to be done to a pod, and how it is spelled.
@@ -36,22 +45,46 @@ class Verdict(msgspec.Struct, frozen=True):
     audit: dict[str, str] | None = None
 
 
-def judge(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Verdict:
+def judge(
+    pod: Pod, mappings: NamespaceMappings, policy: Policy, *, validating: bool = False
+) -> Verdict:
     """Return the verdict on a pod.
+
+    Args:
+        pod: as it came.
+        mappings: those of its namespace.
+        policy: the administrator's.
+        validating: whether this is the last check.
 
     Raises:
         InvalidReview: the env of a container that asks for our resources can't be read.
     """
     result = mutate(pod, mappings, policy)
     if isinstance(result, Unchanged):
-        silent = result.reason is UnchangedReason.NOTHING_ASKED
-        return Verdict(result, audit=None if silent else {"reason": result.reason.value})
+        if result.reason is UnchangedReason.NOTHING_ASKED:
+            return Verdict(result)
+        return Verdict(result, {reason_key(pod, validating=validating): result.reason.value})
     if isinstance(result, Refused):
         codes = dict.fromkeys(refusal.reason.value for refusal in result.refusals)
-        return Verdict(result, audit={"reason": ",".join(codes)})
-    rewrites = "; ".join([_spelled(rewrite) for rewrite in result.rewrites])
-    audit = {"reason": REWRITTEN, "rewrites": clip(rewrites, MAX_AUDIT)}
-    return Verdict(result, audit)
+        return Verdict(result, {reason_key(pod, validating=validating): ",".join(codes)})
+    if validating:
+        return Verdict(result)  # whoever asked refuses it
+    rewrites = clip("; ".join([_spelled(rewrite) for rewrite in result.rewrites]), MAX_AUDIT)
+    if pod.is_noted:
+        return Verdict(result, {REASON + AGAIN: REWRITTEN, REWRITES + AGAIN: rewrites})
+    return Verdict(result, {REASON: REWRITTEN, REWRITES: rewrites})
+
+
+def reason_key(pod: Pod, *, validating: bool) -> str:
+    """Return the annotation for the reasons of a verdict.
+
+    A pod is judged two or three times: mutated, once more if a webhook after ours changes it, and
+    validated. An API server keeps the first value of an annotation, drops others and complains in
+    its log (k8s.io/apiserver, `AddAuditAnnotation`), so each time has a name of its own.
+    """
+    if validating:
+        return LAST_CHECK
+    return REASON + AGAIN if pod.is_noted else REASON
 
 
 def _spelled(rewrite: Rewrite) -> str:

@@ -28,8 +28,8 @@ class Trail:
             self.warnings.append(text)
 
     def annotate(self, name: str, value: object) -> None:
-        """Adds an annotation; objects are written as JSON."""
-        self.annotations[name] = value if isinstance(value, str) else json.dumps(value)
+        """Adds an annotation; objects are written as JSON, and the first value stays."""
+        self.annotations.setdefault(name, value if isinstance(value, str) else json.dumps(value))
 
 
 class AuditLog:

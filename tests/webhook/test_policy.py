@@ -130,7 +130,7 @@ def test_an_api_server_writes_it_into_its_audit_log_and_warns(
     start: Starter, tmp_path: Path
 ) -> None:
     webhook = start(mappings=MAPPINGS)
-    hook = {
+    hook: dict[str, Any] = {
         "name": "pods.accelbind.dev",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
@@ -154,10 +154,19 @@ def test_an_api_server_writes_it_into_its_audit_log_and_warns(
         "webhooks": [hook],
     }
 
+    url = f"https://localhost:{webhook.port}/validate"
+    client = hook["clientConfig"] | {"url": url}
+    last = configuration | {
+        "kind": "ValidatingWebhookConfiguration",
+        "webhooks": [hook | {"clientConfig": client}],
+    }
+
     async def scenario() -> tuple[list[str], str]:
         options = Options(schedule=False)
         async with ApiServerStandIn(tmp_path, options) as api, client_of(api) as http:
             made = await http.post(f"{CONFIGS}/mutatingwebhookconfigurations", json=configuration)
+            assert made.status_code == 201, made.text
+            made = await http.post(f"{CONFIGS}/validatingwebhookconfigurations", json=last)
             assert made.status_code == 201, made.text
             asking = pod()
             asked = asking["spec"]["containers"][0]
@@ -178,6 +187,7 @@ def test_an_api_server_writes_it_into_its_audit_log_and_warns(
         for key, value in line.get("annotations", {}).items():
             noted.setdefault(key, []).append(value)
     assert noted["pods.accelbind.dev/reason"] == ["rewritten", "unknown-name"]
+    assert noted["pods.accelbind.dev/last-check"] == ["already-physical"]
     (rewrites,) = noted["pods.accelbind.dev/rewrites"]
     assert rewrites.startswith(f"c0: {OURS}/{NAME}=1 as {RESOURCE}; c1: ")
 

@@ -291,7 +291,8 @@ def test_versions_and_fields_of_the_future_are_no_obstacle() -> None:
 @pytest.mark.parametrize("validating", [False, True])
 def test_a_pod_that_is_fine_is_let_through(obj: Object, reason: str, *, validating: bool) -> None:
     answered = ask(review(obj), validating=validating)
-    noted = {} if reason == "nothing-asked" else {"auditAnnotations": {"reason": reason}}
+    key = "last-check" if validating else "reason"
+    noted = {} if reason == "nothing-asked" else {"auditAnnotations": {key: reason}}
     assert response(answered) == {"uid": UID, "allowed": True} | noted
     assert (answered.outcome, answered.reason, answered.pod, answered.namespace) == (
         Outcome.ALLOWED,
@@ -352,6 +353,29 @@ def test_the_namespace_of_the_request_decides() -> None:
     assert ask(review(secret, namespace="elsewhere")).outcome is Outcome.PATCHED
 
 
+def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> None:
+    """An API server keeps the first value of an annotation, and drops others."""
+    first = ask(review())
+    after = jsonpatch.apply_patch(ASKING, patch_of(first))
+    injected = copy.deepcopy(after)
+    injected["spec"]["containers"].append(container("late", {LOGICAL + "nlb0": "2"}))
+    second = ask(review(injected))
+    finished = jsonpatch.apply_patch(injected, patch_of(second))
+    noted = [
+        response(one)["auditAnnotations"]
+        for one in (first, second, ask(review(finished), validating=True))
+    ]
+    assert noted[1:] == [
+        {
+            "reason-again": "rewritten",
+            "rewrites-again": f"late: fpga.intel.com/nlb0=2 as fpga.intel.com/region-{ARRIA}",
+        },
+        {"last-check": "already-physical"},
+    ]
+    assert not noted[0].keys() & noted[1].keys()
+    assert response(ask(review(after)))["auditAnnotations"] == {"reason-again": "already-physical"}
+
+
 @pytest.mark.parametrize("validating", [False, True])
 def test_a_pod_is_refused_with_its_reasons(*, validating: bool) -> None:
     obj = pod(container("app", {LOGICAL + "x": "1", LOGICAL + "y": "1", LOGICAL + "nlb0": "x"}))
@@ -366,7 +390,9 @@ def test_a_pod_is_refused_with_its_reasons(*, validating: bool) -> None:
             "reason": "Forbidden",
             "message": answered.message,
         },
-        "auditAnnotations": {"reason": "invalid-quantity,unknown-name"},
+        "auditAnnotations": {
+            "last-check" if validating else "reason": "invalid-quantity,unknown-name"
+        },
     }
     assert answered.message.startswith('3 problems: (1) container "app" asks for ')
     assert (answered.outcome, answered.reason) == (Outcome.DENIED, "invalid-quantity")
@@ -388,7 +414,7 @@ def test_the_last_check_refuses_what_was_not_rewritten() -> None:
         'container "app" was not rewritten to what it stands for: either another webhook changed '
         "the pod after accelbind's mutating webhook, or that one's configuration is missing",
     }
-    assert response(answered)["auditAnnotations"] == {"reason": "not-mutated"}
+    assert response(answered)["auditAnnotations"] == {"last-check": "not-mutated"}
 
 
 def test_the_last_check_does_not_list_everything() -> None:
@@ -424,6 +450,8 @@ def test_the_last_check_admits_what_the_first_one_made() -> None:
 )
 def test_a_pod_that_can_not_be_read_is_refused_with_the_field(obj: Any, problem: str) -> None:
     answered = ask(review(obj))
+    last = ask(review(obj), validating=True)
+    assert response(last)["auditAnnotations"] == {"last-check": "unreadable-pod"}
     status = response(answered)["status"]
     assert (status["code"], status["reason"]) == (400, "BadRequest")
     assert status["message"].startswith("the review can't be read: ")
@@ -488,6 +516,8 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
         },
         "auditAnnotations": {"reason": "internal-error"},
     }
+    last = ask(review(), validating=True)
+    assert response(last)["auditAnnotations"] == {"last-check": "internal-error"}
     assert "secret" not in answered.message
     assert (answered.outcome, answered.reason) == (Outcome.ERRORED, "internal-error")
     assert answered.error is crash

@@ -174,6 +174,25 @@ async def test_audit_annotations_are_kept_with_the_name_of_the_webhook(
     assert entries[1]["annotations"]["deny.test.example/reason"] == "unknown-name"
 
 
+async def test_of_two_values_of_an_audit_annotation_the_first_stays(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
+) -> None:
+    """As seen on 1.36, which complains of the other one in its own log."""
+    for kind, path in (("Mutating", "/mutate"), ("Validating", "/check")):
+        webhook.answers[path] = lambda _, said=kind: {
+            "allowed": True,
+            "auditAnnotations": {"reason": said},
+        }
+        config = webhook.config("hooks", kind=kind, **{path.strip("/"): {"name": "one.example.com"}})
+        await register(http, config)
+    await created(http, PODS, pod())
+    (entry,) = [
+        json.loads(line)
+        for line in (api.kubeconfig_path.parent / "audit.jsonl").read_text().splitlines()
+    ]
+    assert entry["annotations"]["one.example.com/reason"] == "Mutating"
+
+
 async def test_configurations_are_asked_in_the_order_of_their_names(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
