@@ -59,8 +59,7 @@ def _audit() -> Iterator[tuple[str, str]]:
     yield code(REWRITES), "Each name that it replaced: container, number, and what by."
     yield (
         f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
-        f"The same of a pod that has `{pod.REQUESTED_ANNOTATION}` when it comes: a webhook after "
-        "ours has changed it, or somebody copied a pod.",
+        f"The same of a pod that comes with `{pod.REQUESTED_ANNOTATION}`: once more, or copied.",
     )
     yield code(LAST_CHECK), "Why `validate` answered so."
 

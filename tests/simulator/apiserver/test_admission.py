@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -30,6 +31,10 @@ from tests.simulator.apiserver.test_cel import ASKS_FOR_FPGA
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
+
+
+def _always(answer: Json, _review: Json) -> Json:
+    return answer
 
 
 def annotate(name: str) -> Json:
@@ -178,12 +183,11 @@ async def test_of_two_values_of_an_audit_annotation_the_first_stays(
     api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
     """As seen on 1.36, which complains of the other one in its own log."""
-    for kind, path in (("Mutating", "/mutate"), ("Validating", "/check")):
-        webhook.answers[path] = lambda _, said=kind: {
-            "allowed": True,
-            "auditAnnotations": {"reason": said},
-        }
-        config = webhook.config("hooks", kind=kind, **{path.strip("/"): {"name": "one.example.com"}})
+    for kind, hook in (("Mutating", "mutate"), ("Validating", "check")):
+        hooks: Json = {hook: {"name": "one.example.com"}}
+        answer = {"allowed": True, "auditAnnotations": {"reason": kind}}
+        webhook.answers[f"/{hook}"] = partial(_always, answer)
+        config = webhook.config("hooks", kind=kind, **hooks)
         await register(http, config)
     await created(http, PODS, pod())
     (entry,) = [
