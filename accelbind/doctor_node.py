@@ -142,7 +142,7 @@ class Node:
     def kubelet(self) -> Iterator[Line]:
         """Whether the kubelet listens where plugins register."""
         folder = plugins_folder(self.options.kubelet_dir)
-        where = "or name its folder with --kubelet-dir (kubelet's --root-dir)"
+        where = "or name its folder with --kubelet-dir"
         if not _is_folder(folder):
             yield failed(f"{folder} is no folder", f"start the kubelet, {where}")
             return
@@ -223,7 +223,8 @@ class Node:
             case "missing":
                 yield failed(
                     f"{path} isn't there",
-                    "start the kubelet; in a pod, mount the host's pod-resources folder",
+                    "start the kubelet; with another --root-dir it has that folder there: in a pod"
+                    " mount that one (components/kubelet-root)",
                 )
             case "denied":
                 yield unseen(f"{path}: user {os.geteuid()} may not connect", "run it as root")
