@@ -12,6 +12,7 @@ a region; and it runs on hosts, so it is shipped as a folder with a Python of it
 """
 
 import json
+import signal
 import socket
 import sys
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # importing typing would take a third as long as all the rest
 SOCKET = "/run/accelbind/hook.sock"
 SECONDS = 28.0
 """Longer than the plugin takes at most, shorter than runtimes wait."""
+
+READ_SECONDS = 10
+"""For what the runtime says of the container: stdin may never end, a bundle's disk may hang."""
 
 ANNOTATIONS = (
     *("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"),
@@ -43,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Asks, and gives the exit code: 0 if the container may start."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        ask(_socket_of(given), _state())
+        ask(_socket_of(given), _told())
     except Refused as refused:
         print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
         return 1
@@ -58,6 +62,23 @@ def _socket_of(arguments: list[str]) -> str:
     return SOCKET
 
 
+def _told() -> "dict[str, Any]":
+    """What the runtime says of the container, if it is all there in time."""
+    signal.signal(signal.SIGALRM, _too_late)
+    signal.alarm(READ_SECONDS)
+    try:
+        return _message(_state())
+    finally:
+        signal.alarm(0)
+
+
+def _too_late(*_: object) -> None:
+    raise Refused(
+        f"the runtime didn't tell all of the container within {READ_SECONDS} s: its state on stdin"
+        " has no end, or the bundle's config.json can't be read to its end"
+    )
+
+
 def _state() -> bytes:
     """What stands on stdin, which is None if it is closed."""
     try:
@@ -66,17 +87,17 @@ def _state() -> bytes:
         raise Refused(f"stdin can't be read: {error.strerror}") from None
 
 
-def ask(path: str, state: bytes) -> None:
+def ask(path: str, told: "dict[str, Any]") -> None:
     """Returns if the container may start.
 
     Args:
         path: The plugin's socket.
-        state: The container's state, as JSON.
+        told: What the runtime says of the container.
 
     Raises:
         Refused: It may not, or nobody can tell.
     """
-    answer = _exchange(path, json.dumps(_message(state)).encode())
+    answer = _exchange(path, json.dumps(told).encode())
     try:
         found = json.loads(answer)
         allowed, message = found["allowed"], str(found.get("message", ""))

@@ -343,6 +343,32 @@ def test_a_closed_stdin_is_refused() -> None:
     assert "stdin holds no state" in done.stderr
 
 
+@pytest.mark.parametrize("endless", ["stdin", "config.json"])
+def test_what_never_ends_is_waited_for_only_so_long(runtime: Runtime, endless: str) -> None:
+    code = "import sys; from accelbind import hook; hook.READ_SECONDS = 1; sys.exit(hook.main([]))"
+    config = runtime.bundle / "config.json"
+    if endless == "stdin":
+        config.write_text("{}")
+    else:
+        os.mkfifo(config)
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(runtime.state("uid"))
+        process.stdin.flush() if endless == "stdin" else process.stdin.close()
+        try:
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
+        assert "didn't tell all of the container within 1 s" in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [
