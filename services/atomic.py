@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 
 def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
@@ -47,6 +48,19 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def open_at_once(path: Path) -> BinaryIO:
+    """Open a file for reading; of a pipe nobody is waited for, and a folder leaves nothing open.
+
+    Raises:
+        OSError: It can't be opened; `os.fdopen` would keep the descriptor of a folder.
+    """
+    return open(path, "rb", opener=_opened)
+
+
+def _opened(path: str, _: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
+from services.atomic import open_at_once
 from services.domain.documents import BrokenDocument, Document, read_documents
 from services.domain.errors import InvalidMapping, WorldError
 from services.domain.mappings import (
@@ -159,9 +160,8 @@ class _Loading:
 
 def _read(path: Path, limit: int) -> bytes:
     """A regular file's content; a pipe that nobody writes to must not hold us up."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    with open_at_once(path) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("is no file")
         content = file.read(limit + 1)
     if len(content) > limit:

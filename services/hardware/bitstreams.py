@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from services.atomic import replace_file
+from services.atomic import open_at_once, replace_file
 from services.domain.bitstream_files import (
     check_is,
     function_of,
@@ -163,8 +163,8 @@ class BitstreamStorage:
             InvalidSettings: Another file is there, and `force` wasn't given.
             StorageError: It can't be read or written; the storage is as it was.
         """
-        data = _read(source)
         try:
+            data = _read(source)
             place = self.folder / stored_name(parse(data))
         except InvalidBitstream as error:
             raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
@@ -187,7 +187,7 @@ class BitstreamStorage:
         gone = []
         with self._writing(None):
             for path, _ in list(self._places(interface_id, function_id)):
-                path.unlink()
+                _remove(path)
                 gone.append(path)
         if not gone:
             raise BitstreamMissing(
@@ -252,15 +252,14 @@ class BitstreamStorage:
 
 
 def _read(path: Path) -> bytes:
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
+        with open_at_once(path) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise StorageError(f"{path} is no regular file")
             if found.st_size > MAX_FILE:
                 raise InvalidBitstream(
-                    f"{path} has {found.st_size} bytes, and at most {MAX_FILE} are read"
+                    f"it has {found.st_size} bytes, and at most {MAX_FILE} are read"
                 )
             data = file.read(MAX_FILE)
             if _state(os.fstat(file.fileno())) != _state(found):
@@ -321,6 +320,13 @@ def _listed(folder: Path) -> list[str]:
         return []
     except OSError as error:
         raise StorageError(f"{folder} can't be listed: {_why(error)}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise StorageError(f"{path} can't be removed: {_why(error)}") from error
 
 
 def _remove_halves(folder: Path) -> None:

@@ -28,6 +28,7 @@ from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
+from services.atomic import open_at_once
 from services.domain.errors import CertificateError
 from services.runtime.validity import Validity, validity_of
 
@@ -257,9 +258,8 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 def _read_file(path: Path) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with open_at_once(path) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise CertificateError(f"{path} is no file")
             content = file.read(MAX_FILE + 1)
     except OSError as error:

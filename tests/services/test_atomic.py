@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from services.atomic import replace_file, sync_folder, write_new
+from services.atomic import open_at_once, replace_file, sync_folder, write_new
 from tests.services.hardware.test_bitstreams import no_file_larger_than
 
 
@@ -71,3 +71,20 @@ def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:
     (tmp_path / ".f.one.new").write_bytes(b"half of one")
     replace_file(tmp_path / "f", b"two", mode=0o600, writer="two")
     assert names(tmp_path) == [".f.one.new", "f"]
+
+
+def test_neither_a_pipe_nor_a_folder_is_waited_for_or_kept(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open_at_once(tmp_path / "pipe") as file:
+        assert file.read() == b""
+    before = descriptors()
+    for _ in range(20):  # a plugin that asks again every few seconds would run out of descriptors
+        with pytest.raises(IsADirectoryError):
+            open_at_once(tmp_path)
+    assert descriptors() <= before
+
+
+def descriptors() -> set[str]:
+    """Those that lead to a folder of a test's."""
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names
+    return {link.name for link in links if link.is_symlink() and link.is_dir()}

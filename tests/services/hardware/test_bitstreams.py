@@ -190,7 +190,7 @@ class TestLoad:
         huge = tmp_path / "huge"
         with huge.open("wb") as file:
             file.truncate(MAX_FILE + 1)
-        with pytest.raises(InvalidBitstream, match="at most"):
+        with pytest.raises(InvalidBitstream, match=r"can be used: it has .* at most"):
             read_bitstream(huge)
 
 
@@ -255,6 +255,12 @@ class TestRemove:
         place, _ = storage.install(gbs)
         assert storage.remove(INTERFACE, AFU) == [place]
         with pytest.raises(BitstreamMissing):
+            storage.remove(INTERFACE, AFU)
+
+    def test_what_can_not_be_removed_is_named(self, storage: BitstreamStorage) -> None:
+        place = storage.folder / INTERFACE / f"{AFU}.gbs"
+        place.mkdir(parents=True)
+        with pytest.raises(StorageError, match=f"{AFU}.gbs can't be removed: Is a directory"):
             storage.remove(INTERFACE, AFU)
 
 
