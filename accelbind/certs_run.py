@@ -88,7 +88,17 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long an old CA stays in the bundle after it served last. (default: 1d)",
+            help="How long an old CA stays in the bundle, at least, after it served last."
+            " (default: 1d)",
+        ),
+    ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="A name with an address for each replica of the webhook, as of a headless Service:"
+            " before an old CA leaves they are asked, and it stays for those that still show a"
+            " certificate of it. (default: nobody is asked)",
         ),
     ] = None,
     interval: Annotated[

@@ -22,6 +22,7 @@ class State:
         failures: How many rounds failed, as a whole or in part.
         succeeded: Seconds since the epoch of the last round that didn't.
         missing: How many webhook configurations aren't there.
+        behind: How many replicas keep an old CA in the bundle.
         ready: Whether `/readyz` says yes.
         offset: Seconds that the API server's clock is ahead of ours.
     """
@@ -32,6 +33,7 @@ class State:
     failures: int = 0
     succeeded: float = 0.0
     missing: int = 0
+    behind: int = 0
     ready: bool = False
     offset: float = 0.0
 
@@ -91,6 +93,11 @@ class CertsCollector(Collector):
                 "certs_configurations_missing",
                 "Webhook configurations that aren't there.",
                 state.missing,
+            ),
+            (
+                "certs_replicas_behind",
+                "Webhook replicas for which an old CA stays although its time is over.",
+                state.behind,
             ),
             (
                 "certs_clock_offset_seconds",

@@ -13,10 +13,10 @@ new one has been seen in the configurations.
 
 import asyncio
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from cryptography import x509
@@ -42,7 +42,15 @@ from services.domain.errors import CertificateError, ClusterError
 ATTEMPTS: Final = 20
 """Times that a round begins anew because others were faster, before it counts as failed."""
 
+Behind: TypeAlias = Callable[[Trust], Awaitable[tuple[str, ...]]]
+"""Tells who still shows a certificate of an old CA, for whom that CA stays."""
+
 log = structlog.get_logger(room="certs")
+
+
+async def nobody(_: Trust) -> tuple[str, ...]:
+    """Nobody is asked, nobody is behind: an old CA goes when its time is over."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ class Outcome:
         moving: Whether the serving certificate is still of an old CA.
         missing: Configurations that aren't there.
         problems: What couldn't be done, a sentence each.
+        behind: For whom an old CA stays although its time is over.
     """
 
     trust: Trust
@@ -111,6 +120,7 @@ class Outcome:
     moving: bool = False
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -134,16 +144,23 @@ class Keeper:
         rules: How they are to be.
         clock: The time.
         orders: What is to be made anew in any case.
+        behind: Asked before an old CA goes.
     """
 
     def __init__(
-        self, places: Places, rules: Rules, clock: Clock, orders: Orders | None = None
+        self,
+        places: Places,
+        rules: Rules,
+        clock: Clock,
+        orders: Orders | None = None,
+        behind: Behind = nobody,
     ) -> None:
         self.counts = Counts()
         self.orders = orders or Orders()
         self._places = places
         self._rules = rules
         self._clock = clock
+        self._behind = behind
         self._held: tuple[bytes, datetime] | None = None
 
     async def round(self, client: ClusterClient) -> Outcome:
@@ -174,7 +191,7 @@ class Keeper:
         serving = await self._secret(client, places.serving)
         authority = await self._secret(client, places.authority)
         now = self._clock.now()
-        trust = await self._see_to_trust(client, authority, serving, read, now)
+        trust, behind = await self._see_to_trust(client, authority, serving, read, now)
         settled = await self._see_to_bundles(client, read, trust.bundle, now)
         serving, waits = await self._see_to_serving(client, serving, trust, settled=settled)
         chain = chain_of(serving.data)
@@ -184,6 +201,7 @@ class Keeper:
             moving=waits,
             missing=tuple(read.missing),
             problems=tuple(read.problems),
+            behind=behind,
         )
 
     async def _secret(self, client: ClusterClient, name: str) -> Secret:
@@ -208,12 +226,15 @@ class Keeper:
 
     async def _see_to_trust(
         self, client: ClusterClient, held: Secret, serving: Secret, read: _Read, now: datetime
-    ) -> Trust:
+    ) -> tuple[Trust, tuple[str, ...]]:
         chain = live_chain(serving.data, now)
         around = Surroundings(chain, read.trusted(self._places.owner))
         where = f"{self._places.namespace}/{self._places.authority}"
+        behind: tuple[str, ...] = ()
         try:
             step = next_trust(held.data, around, self._rules, now, force=self.orders.authority)
+            if step.leaves and (behind := await self._behind(step.leaves)):
+                step = next_trust(held.data, replace(around, behind=True), self._rules, now)
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
         data = step.trust.data()
@@ -224,7 +245,7 @@ class Keeper:
             if step.changed:
                 self.counts.written["ca"] += 1
         self.orders.authority = False
-        return step.trust
+        return step.trust, behind
 
     async def _see_to_bundles(
         self, client: ClusterClient, read: _Read, bundle: bytes, now: datetime

@@ -10,7 +10,7 @@ from certs.contents import Contents, cluster_client, from_cluster
 from certs.keeper import ATTEMPTS, Keeper, Orders, Outcome
 from certs.reading import bundle_pem, names_of, signer_of
 from certs.settings import CertsSettings
-from certs.trust import Rules
+from certs.trust import Rules, Trust
 from services.cluster.client import ClusterClient
 from services.cluster.named_object import Conflict
 from services.cluster.webhook_configs import PLURALS, put_bundle, read_configuration
@@ -35,7 +35,7 @@ async def renew(
     async with cluster_client(settings.kubeconfig) as client:
         held = await from_cluster(client, settings.places)
         rules = _with_names(settings.rules, held)
-        keeper = Keeper(settings.places, rules, ClusterClock(), orders)
+        keeper = Keeper(settings.places, rules, ClusterClock(), orders, behind=_unasked)
         outcome = await keeper.round(client)
         _refuse_problems(outcome)
         if outcome.moving:
@@ -101,6 +101,11 @@ async def _inject(
     owner = contents.served_by(places).owner
     changed = [one.name for one in found if await put_bundle(client, one, bundle, owner)]
     return [one.name for one in found], changed
+
+
+async def _unasked(_: Trust) -> tuple[str, ...]:
+    """Old CAs stay: letting them go is left to `certs run`, which can ask the replicas."""
+    return ("nobody was asked",)
 
 
 def _with_names(rules: Rules, held: Contents) -> Rules:

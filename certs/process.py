@@ -15,7 +15,7 @@ import structlog
 
 from certs.clock import ClusterClock
 from certs.figures import CertsCollector, State
-from certs.keeper import Keeper, Outcome
+from certs.keeper import Keeper, Outcome, nobody
 from certs.settings import CertsSettings, described
 from services.cluster.backoff import Backoff, Pace
 from services.cluster.client import ClusterClient
@@ -58,11 +58,13 @@ class Process:
         self._settings = settings
         self._clock = ClusterClock()
         self._connection = Connection(connector(settings.kubeconfig))
-        self._keeper = Keeper(settings.places, settings.rules, self._clock)
+        asked = settings.replicas.behind if settings.replicas else nobody
+        self._keeper = Keeper(settings.places, settings.rules, self._clock, behind=asked)
         self._backoff = Backoff(Pace(first=0.5, longest=settings.interval.total_seconds()))
         self._state = State()
         self._problems = Problems()
         self._missing: tuple[str, ...] = ()
+        self._behind: tuple[str, ...] = ()
         self._ended = time.monotonic()
         registry = new_registry()
         build_info(registry, "certs")
@@ -117,6 +119,7 @@ class Process:
             state.ends["serving"] = outcome.serving_ends
         state.trusted = len(outcome.trust.authorities)
         state.missing = len(outcome.missing)
+        state.behind = len(outcome.behind)
         state.offset = self._clock.offset
         state.problem = "; ".join(outcome.problems)
         state.ready = not outcome.problems
@@ -126,6 +129,7 @@ class Process:
             state.succeeded = self._clock.now().timestamp()
         self._problems.tell(state.problem)
         self._tell_missing(outcome)
+        self._tell_behind(outcome.behind)
         return self._settings.interval.total_seconds() * random.uniform(0.75, 1)  # noqa: S311 - jitter
 
     async def _failed(self, client: ClusterClient, error: AccelbindError) -> float:
@@ -149,6 +153,15 @@ class Process:
                     configuration=name,
                 )
         self._missing = outcome.missing
+
+    def _tell_behind(self, behind: tuple[str, ...]) -> None:
+        if behind and behind != self._behind:
+            log.warning(
+                "replicas of the webhook still show a certificate of an old CA, which stays in the"
+                " bundle for them: look at their logs for 'new certificate not used'",
+                replicas=list(behind),
+            )
+        self._behind = behind
 
     async def _probe_health(self) -> tuple[int, str]:
         silent = time.monotonic() - self._ended

@@ -5,10 +5,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 
 from certs.authority import name_text, parse_names
 from certs.keeper import Places
+from certs.replicas import Replicas
 from certs.trust import Rules
 from services.cluster.reach import SERVICE_ACCOUNT
 from services.domain.errors import InvalidSettings
@@ -75,8 +83,35 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     return text if _LABEL.fullmatch(text) else NAMESPACE
 
 
+def replicas_at(value: object) -> object:
+    """`HOST:PORT` of the webhook's replicas; an IPv6 address in brackets."""
+    if not isinstance(value, str):
+        return value
+    host, _, port = value.strip().rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
+        raise ValueError(f"{value!r:.80} is no HOST:PORT")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        [name] = parse_names([bare])
+    except InvalidSettings as error:
+        raise ValueError(str(error)) from error
+    return Replicas(name_text(name), int(port))
+
+
+def replicas_text(value: Replicas) -> str:
+    """Replicas as `replicas_at` reads them."""
+    host = f"[{value.host}]" if ":" in value.host else value.host
+    return f"{host}:{value.port}"
+
+
 Duration = Annotated[
     timedelta, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
+]
+ReplicasAt = Annotated[
+    Replicas,
+    BeforeValidator(replicas_at),
+    PlainSerializer(replicas_text, when_used="json"),
+    WithJsonSchema({"type": "string"}),
 ]
 Label = Annotated[str, AfterValidator(_label)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
@@ -90,6 +125,7 @@ class CertsSettings(ProcessSettings):
     kubeconfig: Path | None = None
     namespace: Label = Field(default_factory=own_namespace)
     service: Label = "accelbind-webhook"
+    replicas: ReplicasAt | None = None
     name: CommaSeparated = ()
     ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
     tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same

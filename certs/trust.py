@@ -7,7 +7,8 @@ Secret. Then, each step once the one before has been seen done:
 1. the new bundle, new CA and old ones, goes into the webhook configurations;
 2. when it has been there for a while, so that all API servers know it, a serving certificate of the
    new CA is issued (`certs.serving`);
-3. when that has been there for `overlap`, so that all replicas show it, the old CAs go.
+3. when that has been there for `overlap` and no replica that is asked shows a certificate of an old
+   CA any more (`certs.replicas`), the old CAs go.
 
 So whatever a replica shows, the bundle of that time has its CA. The key of an old CA isn't kept:
 what it has signed serves until step 2, and nothing new is signed with it.
@@ -129,11 +130,13 @@ class Step:
         trust: What it shall hold.
         reasons: What was found and is being done about it, a sentence each.
         changed: Whether another CA signs from now on.
+        leaves: With the old CAs, where they go in this step; None where none goes.
     """
 
     trust: Trust
     reasons: list[str] = field(default_factory=list)
     changed: bool = False
+    leaves: Trust | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +146,12 @@ class Surroundings:
     Attributes:
         chain: The serving certificate now, and what stands between it and its CA.
         trusted: The CAs in the webhook configurations.
+        behind: Whether a replica was seen to show a certificate of an old CA, which then stays.
     """
 
     chain: Sequence[x509.Certificate] = ()
     trusted: Sequence[x509.Certificate] = ()
+    behind: bool = False
 
 
 def next_trust(
@@ -279,7 +284,8 @@ def _let_go(step: Step, around: Surroundings, rules: Rules, now: datetime) -> No
     if trust.old_until is None or trust.old_until > latest:
         step.trust = replace(trust, old_until=latest)
         step.reasons.append(f"nothing of the old CA is served any more: it goes on {latest:%F %T}")
-    elif now >= trust.old_until:
+    elif now >= trust.old_until and not around.behind:
+        step.leaves = trust
         step.trust = replace(trust, old=(), old_until=None)
         step.reasons.append("the old CA leaves the bundle")
 

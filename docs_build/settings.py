@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from accelbind.cli import load
+from certs.replicas import Replicas
 from certs.settings import CertsSettings, duration_text
 from docs_build.texts import code, table
 from plugin.settings import PluginSettings
@@ -35,6 +36,7 @@ _SIMPLE: Final = {
     bool: "true, false",
     Path: "path",
     timedelta: "time",
+    Replicas: "`HOST:PORT`",
 }
 
 

@@ -68,6 +68,7 @@ ENVIRONMENT: Final = frozenset(
         "port",
         "ports_file",
         "programming",
+        "replicas",
         "root",
         "scan_interval",
         "sensor_interval",

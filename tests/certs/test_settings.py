@@ -44,6 +44,10 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         ({"webhook_config": ()}, "at least one name"),
         ({"name": "a b"}, "neither a DNS name"),
         ({"lifetime": "999999999d"}, "--lifetime"),
+        ({"replicas": "a.b"}, "no HOST:PORT"),
+        ({"replicas": "a.b:0"}, "no HOST:PORT"),
+        ({"replicas": "a.b:65536"}, "no HOST:PORT"),
+        ({"replicas": "a b:1"}, "neither a DNS name"),
     ],
 )
 def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> None:
@@ -52,7 +56,9 @@ def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> No
 
 
 def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
-    found = settings(lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s")
+    found = settings(
+        lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s", replicas="[::1]:8443"
+    )
     file = tmp_path / "certs.yaml"
     file.write_text(render(found))
     again = load(CertsSettings, {}, file, environ={})

@@ -5,6 +5,7 @@ The stand-in knows no roles: what the processes ask for is held against the mani
 
 import asyncio
 import base64
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -82,6 +83,15 @@ async def cluster(folder: Path) -> AsyncIterator[tuple[ApiServerStandIn, dict[st
         yield api, services
 
 
+def is_ready(port: int) -> bool:
+    """Whether a Service would lead to who has this plain port."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # HTTPError is one
+        return False
+
+
 async def webhook(
     processes: Processes, api: ApiServerStandIn, folder: Path, services: dict[str, str]
 ) -> Process:
@@ -94,6 +104,8 @@ async def webhook(
         *("--ports-file", file, "--drain-seconds", "0"),
     )
     ports = await asyncio.to_thread(process.ports, file)
+    ready = partial(is_ready, ports["metrics"])
+    await eventually_async(lambda: asyncio.to_thread(ready), timeout=PATIENCE)
     services[WEBHOOK] = f"127.0.0.1:{ports['admission']}"
     await eventually_async(lambda: bundled(api), timeout=PATIENCE)
     return process
