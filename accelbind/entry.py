@@ -4,6 +4,7 @@ Importing the command line takes a moment; an interrupt within it is no tracebac
 goes a way of its own, since a node waits for it.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Runs the command line and gives the exit code."""
+    _open_streams()
     try:
         if asks_for_plugin(sys.argv[1:]):
             from accelbind.plugin_process import main as run  # noqa: PLC0415 - see above
@@ -21,6 +23,13 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return run()
+
+
+def _open_streams() -> None:
+    """Has closed ones lead nowhere: Python has none then, and files would get their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def asks_for_plugin(arguments: Sequence[str]) -> bool:

@@ -1,6 +1,7 @@
 """How `accelbind fpga` does what may hang: in time, shown on a terminal, with exit codes."""
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -38,7 +39,8 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
     Raises:
         DeviceHung: It took too long.
     """
-    return CardThreads().run(device, call, seconds=seconds, what=f"working on {device}")
+    longest = min(seconds, threading.TIMEOUT_MAX)  # what the system can wait, centuries
+    return CardThreads().run(device, call, seconds=longest, what=f"working on {device}")
 
 
 @contextmanager

@@ -71,6 +71,9 @@ _REGION: Final = struct.Struct("<4I2Q")
 _STATUS: Final = struct.Struct("<Q")
 _STATUS_AT: Final = 24
 
+MAX_PORT: Final = 0xFFFF_FFFF
+"""The largest number of a port that the structures hold."""
+
 MAX_REGIONS: Final = 16
 """Regions that are asked for; ports have one or two."""
 

@@ -28,7 +28,7 @@ from typing import Final
 
 from services.domain.bitstreams import OPENCL_AFU, Bitstream
 from services.domain.devices import Inventory
-from services.domain.errors import DeviceRefused, HardwareError, InvalidBitstream
+from services.domain.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.domain.health import no_fme
 from services.domain.names import canonical_id
 from services.domain.text import quote
@@ -36,6 +36,7 @@ from services.domain.user_clock import UserClock, asked_clock
 from services.hardware.card_lock import card_lock
 from services.hardware.ioctls import (
     CALLS,
+    MAX_PORT,
     Calls,
     ProgrammingFailed,
     assign_port,
@@ -350,6 +351,8 @@ class Programmer:
     ) -> None:
         place = find_engine(self._look(), engine)
         what = f"port {port} of {place.name} can't be {word}"
+        if port > MAX_PORT:
+            raise DeviceGone(f"{what}: no port has a number beyond {MAX_PORT}")
         with self._locked(place.key):
             node = DeviceFiles(self._root, place).node()
             with opened_node(node, what, is_real=self._is_real) as descriptor:

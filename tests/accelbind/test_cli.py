@@ -255,6 +255,34 @@ def test_a_reader_that_goes_away_is_no_traceback(lines: int) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_changes_nothing_else(closed: str, tmp_path: Path) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [
+                "/bin/sh",
+                "-c",
+                f'"$@" {closed}',
+                "sh",
+                sys.executable,
+                "-m",
+                "accelbind",
+                *arguments,
+            ],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = run("names", "decode", f"region-{'ab' * 16}", "-o", "json")
+    assert (code, err) == (0, "")
+    assert bool(out) == (">&-" not in closed.split())
+    code, _, err = run("fpga", "info", "none", "--root", str(tmp_path))
+    assert (code, err.startswith("error: ")) == (4, "2>&-" not in closed)
+
+
 def test_completion_knows_commands_and_options() -> None:
     def complete(words: str) -> str:
         asked = {"_ACCELBIND_COMPLETE": "complete_bash", "COMP_WORDS": words}

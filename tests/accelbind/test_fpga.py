@@ -190,6 +190,23 @@ def test_scripts_can_tell_troubles_apart(
         assert json.loads(out) == {"error": "x", "exitCode": code}
 
 
+@pytest.mark.parametrize("seconds", ["inf", "1e18"])
+def test_a_time_out_may_be_longer_than_the_system_can_wait(
+    capsys: pytest.CaptureFixture[str], rack: Rack, seconds: str
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    assert run(capsys, rack, "info", "dfl-port.0", "--timeout", seconds)[::2] == (0, "")
+
+
+def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(
+    capsys: pytest.CaptureFixture[str], rack: Rack
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    state = ("--state-dir", str(rack.root / "state"))
+    code, _, err = run(capsys, rack, "release", "dfl-fme.0", "--port", "4294967296", *state)
+    assert (code, "no port has a number beyond 4294967295" in err) == (4, True)
+
+
 def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fpga", "--help"]) == 0
     shown = capsys.readouterr().out
