@@ -134,10 +134,10 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
         ]
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
     clears = "errors of ports aren't cleared, " if needs.clear_errors else ""
-    consequence = f"{starts}{clears}init containers that have devices aren't known"
+    unknown = "init containers that have devices aren't known"
     wanted += [
-        (checkpoint_file(needs.kubelet_dir), READ, consequence),
-        (needs.pod_logs_dir, READ | SEARCH, consequence),
+        (checkpoint_file(needs.kubelet_dir), READ, f"{starts}{clears}{unknown}"),
+        (needs.pod_logs_dir, READ | SEARCH, f"{starts}{unknown}"),
         (
             pod_resources_socket(needs.kubelet_dir),
             WRITE,

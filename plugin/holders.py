@@ -1,5 +1,7 @@
 """Asking the kubelet whose the devices are; see `services.domain.holders` for how it is told."""
 
+import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -47,15 +49,35 @@ class HolderSource:
     async def read(self) -> Holders:
         """Who has which device now, with nobody left out.
 
+        The kubelet notes in its checkpoint what it gives before a container starts, so the
+        checkpoint alone tells that, if more cautiously: what only says which pods have ended may
+        be missing. Where there is no checkpoint yet, PodResources has to answer.
+
         Raises:
-            KubeletError: The checkpoint or the log folders can't be read, or the kubelet doesn't
-                answer.
+            KubeletError: The checkpoint can't be read; the kubelet doesn't answer, though it has a
+                socket to ask it on, or there is nothing else to ask.
             HardwareError: Reading hangs.
         """
-        entries = await self._entries()
-        folders = await self._folders()
-        pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
+        entries: tuple[Entry, ...] = ()
+        folders: list[str] = []
+        noted = True
+        try:
+            entries = await self._entries()
+        except KubeletError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            noted = False
+        if entries:
+            with contextlib.suppress(KubeletError, HardwareError):
+                folders = await self._folders()
+        pods = None
+        if not noted or self._can_be_asked:
+            pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
         return find_holders(entries, folders, pods, cautious=True)
+
+    @property
+    def _can_be_asked(self) -> bool:
+        return os.path.lexists(self._socket)
 
     async def look(self) -> Look:
         """Who has which device now, as far as can be told; raises nothing."""

@@ -51,7 +51,7 @@ async def test_a_kubelet_that_is_away_tells_nothing(
 ) -> None:
     await kubelet.stop()
     (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="can't be opened"):
+    with pytest.raises(KubeletError, match="which pods are active"):
         await source(short_dir).read()
 
 
@@ -93,3 +93,35 @@ async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
     (problem,) = look.problems
     assert problem.startswith("whose the devices are isn't known, there is no checkpoint either: ")
     assert problem.endswith("No such file or directory")
+
+
+async def test_the_checkpoint_alone_tells_who_may_have_a_device(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for _ in range(2):
+        rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
+        await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
+        held = await source(short_dir).read()
+        assert len(held) == 1
+        await kubelet.stop()
+        (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
+        assert (await source(short_dir).read()).keys() == held.keys()
+
+
+async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
+    short_dir: Path, kubelet: KubeletStandIn
+) -> None:
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.unlink(missing_ok=True)
+    assert await source(short_dir).read() == {}
+    checkpoint.write_bytes(b"{")
+    with pytest.raises(KubeletError, match="no checkpoint of the kubelet"):
+        await source(short_dir).read()
+    checkpoint.unlink()
+    await kubelet.stop()
+    (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
+    with pytest.raises(KubeletError, match="which pods are active"):
+        await source(short_dir).read()
