@@ -32,7 +32,7 @@ from services.cluster.remedies import (
     NOT_FOUND,
     UNAUTHORIZED,
     asked_to_wait,
-    may_be_ours,
+    may_be_elsewhere,
     will_pass,
 )
 from services.domain.errors import ClusterError
@@ -120,6 +120,7 @@ class Reflector:
         self._told_of = ""
         self._expired = 0
         self._whole = False
+        self._doubted: ClusterClient | None = None
 
     @property
     def watching(self) -> bool:
@@ -134,6 +135,9 @@ class Reflector:
     async def _attempt(self) -> float:
         """Lists if need be, then watches once; returns how long to wait before the next time."""
         try:
+            doubted, self._doubted = self._doubted, None
+            if doubted is not None:  # only now: the files may have changed during the pause
+                await self._connection.renew(doubted)
             async with self._connection.client() as client:
                 wire = ListWatch(client, self._path)
                 try:
@@ -141,7 +145,7 @@ class Reflector:
                         self._version = await self._list(wire)
                     await self._watch(wire)
                 except ClusterError as error:
-                    return await self._failed(client, error)
+                    return self._failed(client, error)
         except Exception:
             self._held()
             log.exception("mappings are listed anew after a mistake of ours", kind=self._kind)
@@ -225,7 +229,7 @@ class Reflector:
             self._expired = 0
         return held
 
-    async def _failed(self, client: ClusterClient, error: ClusterError) -> float:
+    def _failed(self, client: ClusterClient, error: ClusterError) -> float:
         """Decides how to go on after an error; returns how long to wait."""
         self._held()
         if self._version and not _may_go_on(error):
@@ -237,10 +241,9 @@ class Reflector:
                 if self._expired < _OFTEN:
                     log.info("mappings are listed anew", kind=self._kind, because=str(error))
                     return self._backoff.pause()
-        pause = self._paused(error, self._backoff)
-        if may_be_ours(error):
-            await self._connection.renew(client)
-        return pause
+        if may_be_elsewhere(error):
+            self._doubted = client
+        return self._paused(error, self._backoff)
 
     def _paused(self, error: ClusterError, backoff: Backoff) -> float:
         """Tells of an error; returns how long to wait."""

@@ -27,6 +27,13 @@ def may_be_ours(error: ClusterError) -> bool:
     return will_pass(error)
 
 
+def may_be_elsewhere(error: ClusterError) -> bool:
+    """Whether another kubeconfig would explain an error: other credentials, or another server."""
+    if isinstance(error, BadStatus):
+        return error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}
+    return may_be_ours(error)
+
+
 def asked_to_wait(error: ClusterError) -> float:
     """Seconds that the server asks us to wait; 0 if it doesn't."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0

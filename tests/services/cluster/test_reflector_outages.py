@@ -1,11 +1,13 @@
 """API servers that are away, overloaded, or no longer know us: what serves on, how often we ask."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.cluster.backoff import Pace
+from services.cluster.mapping_source import Timing
 from tests.faults.apiserver import FUNCTIONS, FaultyApiServer, lists, watches
 from tests.services.cluster.following import (
     FakeTime,
@@ -162,6 +164,48 @@ async def test_a_server_that_has_moved_is_found_through_its_kubeconfig(tmp_path:
             path.write_text(path.read_text().replace(old.url, new.url))
             await old.stop()
             await until(lambda: names(source) == {"there"})
+
+
+async def test_what_a_kubeconfig_says_by_the_end_of_a_pause_counts(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    server, before = FaultyApiServer(), 0
+
+    def refused() -> list[str]:
+        return [
+            request.plural
+            for request in server.requests[before:]
+            if server.token == ROTATED and request.authorization != f"Bearer {ROTATED}"
+        ]
+
+    async def sleep(seconds: float) -> None:
+        if refused():
+            path.write_text(path.read_text().replace("secret", ROTATED))
+        await asyncio.sleep(seconds)  # as the reflector wants it
+
+    async with server.running(), following(server, tmp_path, timing=Timing(sleep=sleep)) as source:
+        await until_watching(server, source)
+        before = len(server.requests)
+        server.token = ROTATED
+        server.cut_watches()
+        put_function(server, "x")
+        await until(lambda: names(source) == {"x"})
+        await until_watching(server, source)
+    assert sorted(refused()) == sorted(set(refused())), "each kind was refused once at the most"
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_server_that_is_not_ours_is_left_once_the_kubeconfig_says_so(
+    tmp_path: Path, status: int
+) -> None:
+    async with FaultyApiServer().running() as old, FaultyApiServer().running() as new:
+        put_function(new, "there")
+        new.compact()
+        with old.answering(status):
+            async with following(old, tmp_path) as source:
+                await until(lambda: f"answers {status}" in source.problem)
+                path = tmp_path / "kubeconfig"
+                path.write_text(path.read_text().replace(old.url, new.url))
+                await until(lambda: names(source) == {"there"})
 
 
 async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(
