@@ -41,13 +41,14 @@ RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python uninstall --
 
 # --- What runs: the base without pip, and what was built --------------------------------------------
 FROM $BASE AS runtime
-RUN python3 -c "import sysconfig; [print(sysconfig.get_path(p)) for p in ('stdlib', 'purelib')]" \
-    | while read -r folder; do \
+RUN python3 -c "import site, sysconfig; print(sysconfig.get_path('stdlib'), *site.getsitepackages())" \
+    | tr ' ' '\n' | while read -r folder; do \
         rm -rf "$folder/ensurepip" "$folder"/pip "$folder"/pip-* "$folder"/setuptools* \
             "$folder"/wheel "$folder"/wheel-* "$folder"/_distutils_hack \
             "$folder"/distutils-precedence.pth; \
     done \
-    && rm -rf /usr/local/bin/pip* /usr/local/bin/wheel /usr/share/python-wheels \
+    && rm -rf /usr/bin/pip* /usr/local/bin/pip* /usr/bin/wheel /usr/local/bin/wheel \
+        /usr/share/python-wheels \
     && echo 'accelbind:x:65532:65532:accelbind:/:/usr/sbin/nologin' >>/etc/passwd \
     && echo 'accelbind:x:65532:' >>/etc/group \
     && install -d -o 65532 -g 65532 /tls /cluster /node-af /node-region

@@ -21,6 +21,9 @@ Component: TypeAlias = dict[str, Any]
 
 DPKG = Path("/var/lib/dpkg/status")
 
+TAKEN_AWAY = re.compile(r"python3-(pip|setuptools|wheel)(-whl)?")
+"""Debian's packages whose files the images' last stage removes."""
+
 
 def bill(lock: str, dpkg: str, os_release: str, only: Sequence[str] = ()) -> dict[str, Any]:
     """The whole list.
@@ -58,7 +61,7 @@ def hashes(lock: str) -> dict[str, list[str]]:
 
 
 def debian(dpkg: str, os_release: str) -> Iterator[Component]:
-    """The packages that are installed, of the paragraphs of dpkg's status file."""
+    """The packages that are installed and stay, of the paragraphs of dpkg's status file."""
     told = dict(re.findall(r'^([A-Z_]+)="?([^"\n]*)"?$', os_release, re.MULTILINE))
     vendor, release = told.get("ID", "debian"), told.get("VERSION_ID", "")
     for paragraph in dpkg.split("\n\n"):
@@ -66,6 +69,8 @@ def debian(dpkg: str, os_release: str) -> Iterator[Component]:
         if not fields.get("Status", "").endswith(" installed"):
             continue
         name, version = fields["Package"], fields["Version"]
+        if TAKEN_AWAY.fullmatch(name):
+            continue
         architecture = fields.get("Architecture", "all")
         distro = f"&distro={vendor}-{release}" if release else ""
         purl = f"pkg:deb/{vendor}/{quote(name)}@{quote(version)}?arch={architecture}{distro}"

@@ -16,7 +16,8 @@ from tests.support import REPOSITORY, eventually, require
 
 BASE = "accelbind-test-base"
 SUITE = "bookworm"
-PACKAGES = "python3,python3-venv,ca-certificates"
+PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+"""A base as some are: with a pip of its own, which must not get into an image."""
 TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
 USUAL = "unix:///var/run/docker.sock"
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")

@@ -72,6 +72,11 @@ Version: 2.36-9+deb12u9
 Description: a library
  Version: no
 
+Package: python3-pip-whl
+Status: install ok installed
+Architecture: all
+Version: 23.0.1
+
 Package: gone
 Status: deinstall ok config-files
 Architecture: all
