@@ -92,7 +92,7 @@ _MAX_FILE = 64 * 1024
 
 
 def _split_commas(value: object) -> object:
-    """A flag given once or a variable spells a list as `a,b`; a file may also hold a list."""
+    """Flags and variables spell a list as `a,b`; a file may also hold a list."""
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
@@ -152,7 +152,7 @@ def load(
         WorldError: The settings file isn't there, or can't be read.
     """
     layers = (
-        (_given(flags), lambda name: f"--{_dashed(name)}"),
+        (_from_flags(flags), lambda name: f"--{_dashed(name)}"),
         (_from_environment(model, environ), lambda name: PREFIX + name.upper()),
         (_from_file(model, config), lambda _name: str(config)),
     )
@@ -191,6 +191,14 @@ def _dashed(name: str) -> str:
 
 def _given(flags: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in flags.items() if value is not None}
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, object]:
+    """Flags that may be given several times come as lists, of which each may be one with commas."""
+    return {
+        name: ",".join(value) if isinstance(value, list | tuple) else value
+        for name, value in _given(flags).items()
+    }
 
 
 def _nearest(name: str, known: Mapping[str, object] | frozenset[str] | set[str]) -> str | None:

@@ -94,9 +94,11 @@ def test_the_environment_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> 
 def test_lists_are_spelt_with_commas(text: str, wanted: tuple[str, ...]) -> None:
     assert of(environ={"ACCELBIND_DOMAIN": text}).domain == wanted
     assert of({**CERT, "domain": text}).domain == wanted
+    assert of({**CERT, "domain": [text]}).domain == wanted
 
 
 def test_a_file_may_spell_a_list_either_way(tmp_path: Path) -> None:
+    assert of({**CERT, "domain": ["a,b", "c"]}).domain == ("a", "b", "c")
     assert of(config=written(tmp_path, "domain: [a, b]\n")).domain == ("a", "b")
     assert of(config=written(tmp_path, "domain:\n- a\n- b\n")).domain == ("a", "b")
     assert of(config=written(tmp_path, "domain: a,b\n")).domain == ("a", "b")
