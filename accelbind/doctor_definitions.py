@@ -8,6 +8,11 @@ from accelbind.doctor_cluster import Cluster, Json
 from accelbind.doctor_model import Check, Line, failed, ok, warning
 
 _APPLY: Final = "kubectl apply --server-side -k manifests/crd"
+_OLD: Final = (
+    "its objects are of v1, from before version 0.18 of Intel's suite, so the API server refuses a"
+    f" definition without v1: save them, delete the definition, {_APPLY}, and write them anew as v2"
+    " (docs/migration.md)"
+)
 
 
 @dataclass(slots=True)
@@ -76,7 +81,9 @@ def _judged(name: str, found: Json, expected: Definition) -> Iterator[Line]:
     served: list[Json] = [one for one in spec.get("versions") or () if one.get("name") == "v2"]
     version: Json = served[0] if served else {}
     if not version.get("served"):
-        yield failed(f"{name} doesn't serve version v2, which everything asks for", _APPLY)
+        stored = (found.get("status") or {}).get("storedVersions") or ()
+        todo = _OLD if "v1" in stored else _APPLY
+        yield failed(f"{name} doesn't serve version v2, which everything asks for", todo)
         return
     for one in (found.get("status") or {}).get("conditions") or ():
         if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":

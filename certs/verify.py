@@ -20,9 +20,9 @@ from certs.reading import (
     fingerprint,
     is_authority,
     is_valid,
+    key_in,
     lacking_names,
     names_of,
-    public_half,
     serves,
     signer_of,
     subject_text,
@@ -157,10 +157,11 @@ def _authorities(contents: Contents, now: datetime, within: timedelta) -> Iterat
 
 def _authority_key(certificate: x509.Certificate, text: bytes, remedy: str) -> Check:
     try:
-        public = public_half(text)
+        key = key_in(text)
     except UnusableKey as error:
-        return Check("key", good=False, said=f"the CA's key: {error}", remedy=remedy)
-    if public is None or public != certificate.public_key():
+        remedy = "put in an unencrypted elliptic curve key and its certificate, or take both out"
+        return Check("key", good=False, said=f"the CA's key can't sign: {error}", remedy=remedy)
+    if key is None or key.public_key() != certificate.public_key():
         said = "the CA's key is garbled or another one's"
         return Check("key", good=False, said=said, remedy=remedy)
     return Check("key", good=True, said="the CA's key belongs to its certificate")

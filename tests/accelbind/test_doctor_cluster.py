@@ -124,6 +124,11 @@ def unserved(definition: Json) -> None:
     definition["spec"]["versions"][0]["served"] = False
 
 
+def of_old(definition: Json) -> None:
+    definition["spec"]["versions"][0]["name"] = "v1"
+    definition["status"] = {"storedVersions": ["v1"]}
+
+
 def cluster_wide(definition: Json) -> None:
     definition["spec"]["scope"] = "Cluster"
 
@@ -139,6 +144,7 @@ def unestablished(definition: Json) -> None:
         (None, State.FAILED, "isn't defined"),
         (loose, State.WARNING, "isn't accelbind's"),
         (unserved, State.FAILED, "doesn't serve version v2"),
+        (of_old, State.FAILED, "save them, delete the definition"),
         (cluster_wide, State.FAILED, "something else"),
         (unestablished, State.FAILED, "names clash"),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from certs.authority import certificate_pem, make_authority, utc_now
 from certs.folder import issue
@@ -256,6 +256,18 @@ async def test_commands_refuse_a_ca_key_that_is_somebodys(cluster: Cluster) -> N
     assert done.code == 1
     assert "the key is encrypted" in done.err
     assert secret(cluster.api, CA)["ca.key"] == encrypted
+
+
+async def test_verify_tells_of_a_ca_key_that_only_a_person_can_replace(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"])
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    (tmp_path / "ca.key").write_bytes(key.private_bytes(*pem, serialization.NoEncryption()))
+    done = await certs("verify", "--dir", tmp_path, "-o", "json")
+    [wrong] = [one for one in json.loads(done.out) if not one["good"]]
+    assert wrong["said"].endswith("the key is RSA, no elliptic curve key")
+    assert "take both out" in wrong["remedy"]
+    assert "certs run" not in wrong["remedy"], "which refuses it, too"
 
 
 def test_the_names_of_the_service_are_in_the_certificate() -> None:
