@@ -10,9 +10,9 @@
 
 What it does was measured on kubelet 1.36.2, or, where nothing was measured, is what its source
 says. Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and
-volumes, probes, eviction, plugins found through `plugins_registry`, the new admission of pods
-whose containers don't run when the kubelet restarts, and back-off that grows (every retry waits
-the same interval).
+volumes, probes, eviction, the ten seconds between two reports of the node's status (each change is
+told at once), plugins found through `plugins_registry`, the new admission of pods whose containers
+don't run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
 """
 
 import asyncio

@@ -319,7 +319,12 @@ class Hosts:
     def serve(self, mode: str) -> None:
         """Has the plugin serve in a mode, and waits until the node offers all that it should."""
         if self.mode != mode:
+            before = OFFERS.get(self.mode)
             self.stop_plugin()
+            if before == OFFERS[mode]:
+                # A kubelet tells of its devices every ten seconds: until then the node still shows
+                # the offer of before, and a pod that comes meanwhile is refused for good.
+                self.cluster.until_offered({}, "the end of what was offered before")
             self.start_plugin(mode)
         self.cluster.until_offered(OFFERS[mode], f"the plugin's offer in mode {mode}")
 

@@ -16,6 +16,8 @@ from tests.e2e.api import Api, Place
 from tests.e2e.cluster import CantRun, offered
 from tests.e2e.hosts import (
     EVERYWHERE,
+    OFFERS,
+    Hosts,
     check_kubelet,
     lay_out,
     listening_address,
@@ -111,6 +113,22 @@ def test_settings_have_defaults_and_homes_are_known(
     assert (found.kubeconfig, found.root) == (tmp_path / "config", None)
     assert (str(found.kubelet_dir), found.character_devices) == ("/var/lib/kubelet", True)
     assert found.patience == 180
+
+
+def test_an_offer_that_the_next_mode_has_too_must_go_before_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[object] = []
+    cluster: Any = SimpleNamespace(until_offered=lambda wanted, _: done.append(wanted))
+    nothing: Any = None
+    hosts = Hosts(cluster, "ns", Path(), Path(), nothing, nothing, "here", mode="region")
+    monkeypatch.setattr(Hosts, "stop_plugin", lambda _: done.append("end"))
+    monkeypatch.setattr(Hosts, "start_plugin", lambda _, mode: done.append(mode))
+    hosts.serve("regiondevel")
+    assert done == ["end", {}, "regiondevel", OFFERS["regiondevel"]]
+    done.clear()
+    hosts.serve("units")
+    assert done == ["end", "units", OFFERS["units"]]
 
 
 def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(
