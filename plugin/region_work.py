@@ -255,6 +255,7 @@ def _left(until: float, seconds: float) -> float:
 def _image_there(region: Region, what: Assignment) -> Image:
     """A function that a port carries: its file isn't needed, and need not be on this node."""
     opencl = len(what.function) == _OPENCL_LENGTH
+    shown = next((port.afu_id for port in region.ports if port.name == what.port), OPENCL_AFU)
 
     def changed() -> NoReturn:
         raise HardwareError(
@@ -263,7 +264,7 @@ def _image_there(region: Region, what: Assignment) -> Image:
 
     return Image(
         interface_id=region.interface_id,
-        afu_id=OPENCL_AFU if opencl else what.function,
+        afu_id=shown if opencl else what.function,
         data=changed,
         record=what.function if opencl else None,
     )

@@ -2,7 +2,8 @@
 
 A region is a card's engine together with its ports, those on virtual functions too. Which function
 a port carries, its `afu_id` says, except for OpenCL: all programs of a board package show the same
-id, so a record of what was programmed last counts there (`Records`), for as long as this boot.
+id, so a record of what was programmed last counts (`Records`), for as long as this boot, and as the
+id that was shown then.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,8 @@ from services.domain.bitstreams import OPENCL_AFU
 from services.domain.devices import Fme, Inventory, Port
 
 Records: TypeAlias = Mapping[str, str]
-"""The OpenCL program that was programmed into a port and verified since the boot, by its name."""
+"""The OpenCL program that was programmed into a port and verified since the boot, by its name; only
+of ports that show what they did then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,10 @@ class Region:
 def carried(port: Port, records: Records) -> str:
     """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown.
 
-    The id that all OpenCL programs show is no function: any of them may be there.
+    The id that all OpenCL programs show is no function, since any of them may be there; nor is
+    another one that a program showed.
     """
-    if port.afu_id == OPENCL_AFU:
-        return records.get(port.name, "")
-    return port.afu_id
+    return records.get(port.name, "" if port.afu_id == OPENCL_AFU else port.afu_id)
 
 
 def regions_of(inventory: Inventory) -> dict[str, Region]:

@@ -178,17 +178,15 @@ class Programmer:
             inventory: The node's cards, as they are now.
         """
         found: dict[str, str] = {}
-        for card in inventory.cards:
-            for port in card.ports:
-                if port.afu_id == OPENCL_AFU:
-                    place = find_port(inventory, port.name)
-                    try:
-                        files = DeviceFiles(self._root, place)
-                        program = self._records.read(_record_key(place), files.inode)
-                    except HardwareError:
-                        continue  # gone meanwhile: nothing is known to be in it
-                    if program is not None:
-                        found[port.name] = program
+        names = [port.name for card in inventory.cards for port in card.ports]
+        for name in names if self._records.has_any() else ():
+            place = find_port(inventory, name)
+            try:
+                program = self._recorded(place, DeviceFiles(self._root, place))
+            except HardwareError:
+                continue  # gone meanwhile: nothing is known to be in it
+            if program is not None:
+                found[name] = program
         return found
 
     def check(self, port: str, image: Image, *, force: bool = False) -> Programmed:
@@ -256,12 +254,12 @@ class Programmer:
         say("verifying")
         self._verify(session, image)
         if image.record is not None:
-            remarks += self._record(key, session, image.record)
+            remarks += self._record(key, session, image.afu_id, image.record)
         return tuple(remarks)
 
-    def _record(self, key: str, session: PortSession, program: str) -> Iterator[str]:
+    def _record(self, key: str, session: PortSession, shown: str, program: str) -> Iterator[str]:
         try:
-            self._records.write(key, session.files.inode, program)
+            self._records.write(key, session.files.inode, shown, program)
         except HardwareError as error:
             yield f"{error}; it will be programmed again although it is there"
 
@@ -311,10 +309,13 @@ class Programmer:
     def _is_there(self, place: PortPlace, files: DeviceFiles, image: Image) -> bool:
         if place.port.afu_id != image.afu_id:
             return False
-        recorded = self._records.read(_record_key(place), files.inode)
+        recorded = self._recorded(place, files)
         if image.record is None:
             return recorded is None and image.afu_id != OPENCL_AFU
         return recorded == image.record
+
+    def _recorded(self, place: PortPlace, files: DeviceFiles) -> str | None:
+        return self._records.read(_record_key(place), files.inode, place.port.afu_id)
 
     def reset(self, port: str) -> None:
         """Resets a port and the function in it, if nobody has it.

@@ -1,8 +1,9 @@
 """Which OpenCL program is in a port: what the port itself can't tell.
 
 All OpenCL programs show the same AFU id. So after a verified programming it is written down what
-was programmed, with what would make that untrue: the boot of the machine, and the port's folder in
-sysfs, which is another one once its driver or its card has been away. Before a port is programmed
+was programmed, with what would make that untrue: the boot of the machine, the port's folder in
+sysfs, which is another one once its driver or its card has been away, and the id that it showed:
+tools that keep no records may have programmed another function since. Before a port is programmed
 its record goes: what is interrupted leaves none. A record that can't be read is none. None outlives
 mode regiondevel, in which containers programme by themselves.
 """
@@ -37,12 +38,20 @@ class Records:
         self._folder = folder
         self._boot_id = boot_id
 
-    def read(self, port: str, inode: int) -> str | None:
+    def has_any(self) -> bool:
+        """Whether anything is written down, true or not; on a node without OpenCL nothing is."""
+        try:
+            return next(self._folder.iterdir(), None) is not None
+        except OSError:
+            return False
+
+    def read(self, port: str, inode: int, shown: str) -> str | None:
         """What is recorded to be in a port.
 
         Args:
             port: What tells the port from others on the host.
             inode: The number of its folder in sysfs.
+            shown: The AFU id that it shows, canonical.
 
         Returns:
             The id of an OpenCL program, None if nothing is recorded that is still true.
@@ -54,17 +63,17 @@ class Records:
             return None
         if not isinstance(found, dict):
             return None
-        true = found.get("boot") == self._boot() and found.get("inode") == inode
-        program = found.get("program")
+        program = found.pop("program", None)
+        true = found == {"boot": self._boot(), "inode": inode, "shown": shown}
         return program if true and isinstance(program, str) else None
 
-    def write(self, port: str, inode: int, program: str) -> None:
+    def write(self, port: str, inode: int, shown: str, program: str) -> None:
         """Records what is in a port now.
 
         Raises:
             HardwareError: It can't be written.
         """
-        record = {"boot": self._boot(), "inode": inode, "program": program}
+        record = {"boot": self._boot(), "inode": inode, "shown": shown, "program": program}
         try:
             self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             replace_file(self._path(port), json.dumps(record).encode(), mode=0o600)

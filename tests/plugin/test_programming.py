@@ -1,6 +1,7 @@
 """Region mode where functions are programmed: kubelet and driver are stood in for."""
 
 import asyncio
+import gzip
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from services.domain.mappings import EMPTY_INDEX
 from services.hardware.bitstreams import BitstreamStorage, read_bitstream
 from services.hardware.programming import Image, Programmer
 from services.kubelet.channel import plugins_folder
-from simulator.bitstreams import make_aocx, make_gbs
+from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
@@ -234,6 +235,47 @@ async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_w
     async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
         assert (await start(kubelet, pods, wants("p", PROGRAM)))["c"].running
         assert len(driver.programmed) == 1
+
+
+async def test_a_record_counts_only_while_the_port_shows_what_was_programmed_then(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+) -> None:
+    """Somebody has programmed a function over it with another tool, that keeps no records."""
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
+    source = short_dir / "x.aocx"
+    source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
+    Programmer(rack.root, short_dir / "state").ensure(
+        "dfl-port.0", Image.of(read_bitstream(source))
+    )
+    rack.set_afu(card, NLB0)
+    driver.done.clear()
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        assert (await start(kubelet, pods, wants("p", NLB0)))["c"].running
+        assert [each.what for each in driver.done] == ["reset"]
+
+
+async def test_an_opencl_program_with_an_id_of_its_own_is_told_from_a_function_with_that_id(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+    source = short_dir / "x.aocx"
+    packed = gzip.compress(make_gbs(A10_INTERFACE, NLB0, raw_bitstream(NLB0)))
+    source.write_bytes(aocx_of(PROGRAM, packed))
+    storage.install(source)
+    install(storage, NLB0)
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION, enforce_mappings="never"), pods):
+        for name, wanted in (("p", PROGRAM), ("q", PROGRAM), ("r", NLB0), ("s", NLB0)):
+            admitted = await start(kubelet, pods, wants(name, wanted))
+            assert admitted["c"].running
+            await kubelet.delete_pod(admitted)
+        did = [each.what for each in driver.done]
+        assert did == ["programmed", "reset", "reset", "programmed", "reset", "reset"]
 
 
 async def test_the_id_that_all_opencl_programs_show_is_programmed_each_time(

@@ -55,7 +55,9 @@ class TestRegions:
         opencl = port("dfl-port.0", OPENCL_AFU)
         assert carried(opencl, {}) == ""
         assert carried(opencl, {"dfl-port.0": PROGRAM}) == PROGRAM
-        assert carried(port("dfl-port.0", NLB0), {"dfl-port.0": PROGRAM}) == NLB0
+        own = port("dfl-port.0", NLB0)  # a program whose board package has an id of its own
+        assert carried(own, {"dfl-port.0": PROGRAM}) == PROGRAM
+        assert carried(own, {"dfl-port.1": PROGRAM}) == NLB0
 
 
 class TestPlan:
