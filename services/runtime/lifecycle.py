@@ -14,8 +14,9 @@ log = structlog.get_logger(room="lifecycle")
 def stop_signals() -> Iterator[asyncio.Event]:
     """Gives an event that SIGTERM and SIGINT set; the loop must run in the main thread.
 
-    A second SIGINT (someone at the keyboard is tired of waiting) interrupts at once; a second
-    SIGTERM changes nothing, since whoever sends those ends with SIGKILL.
+    A second SIGINT (someone at the keyboard is tired of waiting) kills the process at once, as the
+    kernel does it: an exception would hit whatever callback runs just then, and uvloop's TLS
+    swallows it. A second SIGTERM changes nothing, since whoever sends those ends with SIGKILL.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -25,6 +26,7 @@ def stop_signals() -> Iterator[asyncio.Event]:
             log.info("stopping", signal=number.name)
         stop.set()
         loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_by, number)
@@ -33,3 +35,4 @@ def stop_signals() -> Iterator[asyncio.Event]:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
