@@ -124,10 +124,11 @@ def watts(text: str, *, unit: float = 1.0) -> float | None:
     return _measured(text, unit, *_WATTS)
 
 
-def n6000_watts(text: str) -> float | None:
-    """The power of an N6000 board, whose controller's driver wrote mW for µW before Linux 6.10.
+def board_watts(text: str) -> float | None:
+    """The power of a board, as its controller's driver tells it: in µW, or in mW.
 
-    A board that runs draws more than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
+    An N6000's wrote mW for µW before Linux 6.10, and a C6100's does. A board that runs draws more
+    than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
     """
     found = watts(text, unit=1e-6)
     return watts(text, unit=1e-3) if found is not None and found < 1 else found

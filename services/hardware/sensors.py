@@ -30,10 +30,10 @@ from services.domain.sensors import (
     CardSensors,
     ErrorRegister,
     aer_total,
+    board_watts,
     celsius,
     gauges,
     label,
-    n6000_watts,
     watts,
 )
 from services.hardware.layout import part_folder
@@ -234,7 +234,7 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
     except OSError:
         return
     owner = files.text(f"{folder}/name")
-    power = n6000_watts if owner.startswith("n6000bmc") else _MICRO_WATTS
+    power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
     for name in _by_number(names):
         found = _CHANNEL.fullmatch(name)

@@ -11,10 +11,10 @@ from services.domain.sensors import (
     CardSensors,
     Gauge,
     aer_total,
+    board_watts,
     celsius,
     gauges,
     label,
-    n6000_watts,
     watts,
 )
 
@@ -82,15 +82,15 @@ def test_a_power_is_read_as_drivers_write_it(text: str, unit: float, value: floa
         ("-1", None),
     ],
 )
-def test_the_power_of_an_n6000_is_right_under_old_drivers_too(
+def test_the_power_of_a_board_is_right_under_drivers_that_write_milliwatts_too(
     text: str, value: float | None
 ) -> None:
-    assert n6000_watts(text) == value
+    assert board_watts(text) == value
 
 
 @given(st.text(max_size=20) | st.integers().map(str) | st.integers(min_value=0).map(hex))
 def test_whatever_a_sensor_reads_it_is_a_plausible_number_or_none(text: str) -> None:
-    for parse, least, most in ((celsius, -100, 400), (watts, 0, 5000), (n6000_watts, 0, 5000)):
+    for parse, least, most in ((celsius, -100, 400), (watts, 0, 5000), (board_watts, 0, 5000)):
         value = _parsed(parse, text)
         assert value is None or least <= value <= most
 

@@ -197,6 +197,21 @@ def test_sensors_of_a_boards_controller_are_found_however_deep_they_are(tmp_path
     )
 
 
+@pytest.mark.parametrize("board", ["n6000bmc_hwmon", "c6100bmc_hwmon"])
+def test_a_boards_power_is_told_in_watts_though_its_driver_writes_milliwatts(
+    tmp_path: Path, board: str
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    monitor = engine_of(rack) / "dfl_dev.5/bmc-hwmon.1.auto/hwmon/hwmon9"
+    for file, text in {
+        "name": board,
+        "power1_label": "Board Power",
+        "power1_input": "77593",
+    }.items():
+        write(monitor / file, f"{text}\n")
+    assert Gauge("Board Power", 77.593) in the_one(tmp_path).powers
+
+
 def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae")])
     bus = engine_of(rack) / "spi-altera.0.auto/spi_master/spi0/spi0.0"
