@@ -120,8 +120,10 @@ def info(
       accelbind fpga info dfl-port.0
     """
     from accelbind import fpga_info, fpga_run  # noqa: PLC0415 - as above
+    from services.hardware.ports import seen_from  # noqa: PLC0415 - the same
 
     with fpga_run.exit_codes():
+        device = seen_from(root, device)
         told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
     if output is Format.JSON:
         print_json(told)
@@ -223,8 +225,10 @@ def clear_errors(
       accelbind fpga clear-errors dfl-port.0
     """
     from accelbind import fpga_errors, fpga_run  # noqa: PLC0415 - as above
+    from services.hardware.ports import seen_from  # noqa: PLC0415 - the same
 
     with fpga_run.exit_codes():
+        device = seen_from(root, device)
         name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
@@ -263,14 +267,14 @@ def move(
 ) -> None:
     """Moves a port between a card's physical function and its virtual ones."""
     from accelbind import fpga_run  # noqa: PLC0415 - as above
-    from services.hardware.ports import find_engine  # noqa: PLC0415 - the same
+    from services.hardware.ports import find_engine, seen_from  # noqa: PLC0415 - the same
     from services.hardware.scan import scan  # noqa: PLC0415 - the same
 
     programmer = _programmer(root, state_dir, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
-        name = find_engine(scan(root), fme).name
+        name = find_engine(scan(root), seen_from(root, fme)).name
         fpga_run.in_time(name, lambda: moved(name, port), timeout)
     word = "released" if away else "assigned"
     told = {"device": name, "port": port, "outcome": word}
@@ -278,10 +282,10 @@ def move(
 
 
 def _port_meant(root: Path, named: str) -> str:
-    from services.hardware.ports import port_meant  # noqa: PLC0415 - as above
+    from services.hardware.ports import port_meant, seen_from  # noqa: PLC0415 - as above
     from services.hardware.scan import scan  # noqa: PLC0415 - the same
 
-    return port_meant(scan(root), named)
+    return port_meant(scan(root), seen_from(root, named))
 
 
 def _programmer(

@@ -1,5 +1,6 @@
 """Finding a port or an engine by what people call it, and where its files are."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,8 +72,28 @@ class PortPlace:
         return self.engine.fme.interface_id if self.engine else ""
 
 
+def seen_from(root: Path, shown: str) -> str:
+    """What a path leads to that is no plain one: a link, a relative one, one with the root in it.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        shown: What people name; it comes back as it is if it leads to nothing of a card.
+    """
+    if "/" not in shown:
+        return shown
+    path = Path(os.path.realpath(shown))
+    is_device = any(
+        pattern.fullmatch(path.name) for driver in DRIVERS for pattern in (driver.fme, driver.port)
+    )
+    places = ("sys", "dev") if is_device else ("sys",)
+    below = any(path.is_relative_to(os.path.realpath(root / place)) for place in places)
+    return path.name if below else shown
+
+
 def device_name(shown: str) -> str:
     """What people name: a device or a card as sysfs calls it, bare or as a path; a PCI address.
+
+    Drivers have no capitals in their names.
 
     Raises:
         DeviceGone: It can't be any of these.
@@ -80,8 +101,9 @@ def device_name(shown: str) -> str:
     found = _SHOWN.fullmatch(shown)
     if found is None:
         raise DeviceGone(f"{shown!r} is no FPGA device: name one as 'accelbind fpga list' does")
-    address = _ADDRESS.fullmatch(found[1].lower())
-    return f"{address[1] or '0000'}:{address[2]}" if address else found[1]
+    name = found[1].lower()
+    address = _ADDRESS.fullmatch(name)
+    return f"{address[1] or '0000'}:{address[2]}" if address else name
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:

@@ -75,6 +75,43 @@ def test_an_engine_stands_for_the_only_port_that_it_has(
     assert run(capsys, rack, "reset", "dfl-fme.7")[0] == 4
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "DFL-PORT.0",
+        "/dev/DFL-Port.0",
+        "dev/dfl-port.0",
+        "./dev/../dev/dfl-port.0",
+        "{root}/dev/dfl-port.0",
+        "link",
+        "./link",
+        "sys/class/fpga_region/region0/dfl-port.0/",
+        "{root}/sys/class/fpga_region/region0/dfl-port.0",
+    ],
+)
+def test_a_device_may_be_named_in_any_way_that_leads_to_it(
+    capsys: pytest.CaptureFixture[str], rack: Rack, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    (rack.root / "link").symlink_to("dev/dfl-port.0")
+    monkeypatch.chdir(rack.root)
+    code, out, err = run(capsys, rack, "info", shown.format(root=rack.root), "-o", "json")
+    if shown == "link":  # without a folder it is a name
+        assert (code, "there is no port link" in err) == (4, True)
+    else:
+        assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
+
+
+def test_a_path_to_another_places_device_is_not_taken_for_one_of_this_node(
+    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
+) -> None:
+    rack.add_card(CardSpec(driver="dfl"))
+    other = Rack(tmp_path / "other")
+    other.add_card(CardSpec(driver="dfl"))
+    code, _, err = run(capsys, rack, "info", f"{other.root}/dev/dfl-port.0")
+    assert (code, "is no FPGA device" in err) == (4, True)
+
+
 def test_a_card_that_can_not_be_read_is_listed_with_the_reason(
     capsys: pytest.CaptureFixture[str], rack: Rack
 ) -> None:
