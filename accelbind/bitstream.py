@@ -203,11 +203,14 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _described(found: "Bitstream") -> dict[str, Any]:
+    from services.domain.bitstream_files import stored_name  # noqa: PLC0415 - as above
+
     metadata, opencl = found.metadata, found.opencl
     described: dict[str, Any] = {
         "kind": str(found.kind),
         "interfaceId": found.interface_id,
         "functionId": found.function_id,
+        "storedAs": stored_name(found),
         "afuId": metadata.afu_id,
         "name": metadata.name,
         "platform": metadata.platform,
@@ -230,7 +233,8 @@ def _described(found: "Bitstream") -> dict[str, Any]:
 
 
 def _facts(found: "Bitstream") -> dict[str, str]:
-    from services.domain.text import plain  # noqa: PLC0415 - as above
+    from services.domain.bitstream_files import stored_name  # noqa: PLC0415 - as above
+    from services.domain.text import plain  # noqa: PLC0415 - the same
 
     metadata, opencl = found.metadata, found.opencl
     clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]
@@ -247,6 +251,7 @@ def _facts(found: "Bitstream") -> dict[str, str]:
         "user clock": ", ".join(clocks),
         "power": f"{metadata.power:g} W" if metadata.power else "",
         "raw bitstream": _size(found.size),
+        "stored as": stored_name(found),
     }
 
 

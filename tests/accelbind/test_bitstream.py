@@ -33,6 +33,7 @@ def test_info_shows_what_is_in_a_gbs(capsys: pytest.CaptureFixture[str], gbs: Pa
     code, out, err = run(capsys, "info", gbs)
     assert (code, err) == (0, "")
     assert f"interface id   {INTERFACE}\nAFU id         {AFU}\n" in out
+    assert out.endswith(f"stored as      {INTERFACE}/{AFU}.gbs\n")
 
 
 def test_info_as_json_has_all_that_a_script_wants(
@@ -47,6 +48,8 @@ def test_info_as_json_has_all_that_a_script_wants(
     assert first["functionId"] == first["afuId"] == AFU
     assert second["functionId"] == second["opencl"]["programId"] == PROGRAM
     assert second["rawBytes"] == len(b"raw bitstream")
+    assert first["storedAs"] == f"{INTERFACE}/{AFU}.gbs"
+    assert second["storedAs"] == f"{INTERFACE}/{PROGRAM}.aocx"
 
 
 def test_a_name_built_to_mislead_a_terminal_is_shown_harmless(
