@@ -207,8 +207,8 @@ class Cluster:
             if gone:
                 yield warning(
                     f"node {name} knows {', '.join(map(plain, gone))}, but has none to give",
-                    f"accelbind doctor on {name}; a resource that is no more goes when its kubelet"
-                    " restarts",
+                    f"accelbind doctor on {name}; of a resource that is no more the kubelet keeps"
+                    " the name, past its restarts, and that harms nobody",
                 )
             offering += any(amounts.values())
         if offering:
