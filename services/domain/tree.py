@@ -14,6 +14,7 @@ with the region it is part of. A device that never had a resource isn't offered 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 from services.domain.devices import (
     Card,
@@ -111,6 +112,8 @@ def build_tree(
     for card in inventory.cards:
         if card.failure is None:
             found = _without_ports(card, node) or _MAKERS[mode](card, node)
+            if mode is PluginMode.BDF:
+                found = _under_known_ids(card, found, known)
             placed.extend((_place(card), _remember(card, device, known)) for device in found)
     present = {device.id for _, device in placed}
     for card in inventory.cards:
@@ -354,6 +357,28 @@ def _without(device: Device, harmless: frozenset[str]) -> Device:
     if reasons == device.reasons:
         return device
     return replace(device, healthy=not reasons, reasons=reasons)
+
+
+def _under_known_ids(
+    card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
+) -> Iterator[Device]:
+    """The units of mode `bdf` under the ids that they had.
+
+    Which port is the first of its function changes when one is released, or doesn't tell its
+    number for a while. The kubelet knows by the id which container has which port.
+    """
+    place, units = _place(card), list(units)
+    last = {device.nodes: key for (key, where), device in known.items() if where == place}
+    kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
+    taken = set(kept.values())
+    for device in units:
+        if device.nodes not in kept:
+            base = device.id.partition("-")[0]
+            others = (f"{base}-{number}" for number in count(1))
+            key = next(each for each in chain((device.id, base), others) if each not in taken)
+            taken.add(key)
+            kept[device.nodes] = key
+        yield replace(device, id=kept[device.nodes])
 
 
 def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:

@@ -127,6 +127,39 @@ def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> N
     assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
 
 
+def unit_nodes(made: Tree) -> dict[str, str]:
+    return {key: device.nodes[0].name for key, device in made.resources[UNIT].items()}
+
+
+def test_in_bdf_mode_a_port_keeps_its_id_whatever_becomes_of_the_others_of_its_function() -> None:
+    first, second = port("dfl-port.4", number=0), port("dfl-port.5", number=1)
+    both = {"5e:00.0": "dfl-port.4", "5e:00.0-1": "dfl-port.5"}
+    made = tree(BDF, card(0, first, second))
+    assert unit_nodes(made) == both
+
+    numberless = replace(first, number=None)
+    made = tree(BDF, card(0, second, numberless), after=made)
+    assert unit_nodes(made) == both
+    made = tree(BDF, unreadable(card(0)), after=made)
+    assert unit_nodes(made) == both
+
+    made = tree(BDF, card(0, second), after=made)
+    assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.5"}
+    made = tree(BDF, card(0, second, port("dfl-port.6", number=2)), after=made)
+    assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.5", "5e:00.0-2": "dfl-port.6"}
+    made = tree(BDF, card(0, first, second, port("dfl-port.6", number=2)), after=made)
+    assert unit_nodes(made) == both | {"5e:00.0-2": "dfl-port.6"}
+
+
+def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
+    alone = tree(BDF, card(0, port("dfl-port.5", number=1)))
+    made = tree(BDF, card(0, port("dfl-port.4"), port("dfl-port.5", number=1)), after=alone)
+    assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.4", "5e:00.0": "dfl-port.5"}
+    assert made.unplaced == ()
+    three = (port("dfl-port.4"), port("dfl-port.5", number=1), port("dfl-port.6", number=1))
+    assert len(unit_nodes(tree(BDF, card(0, *three), after=made))) == 3
+
+
 def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
     made = tree(BDF, bare)
