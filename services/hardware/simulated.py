@@ -20,8 +20,6 @@ from typing import Final
 
 SOCKET: Final = "accelbind-driver.sock"
 
-MAX_DATA: Final = 512 * 1024 * 1024
-
 _HEAD: Final = struct.Struct("<IIIQ")
 """A request: number, bytes of the name, of the argument, of the data."""
 

@@ -175,11 +175,6 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def deafen(self) -> None:
-        """Reads nothing more: the peer sees an open connection that falls silent."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
     # Answering.
 
     async def _answer_all(self) -> None:

@@ -50,7 +50,6 @@ class Watch:
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._order = ""
-        self.delivered = 0
 
     @property
     def too_old(self) -> status.StatusError | None:
@@ -124,7 +123,6 @@ class Watch:
 
     def _take(self) -> bytes:
         count = min(len(self._lines), _BATCH)
-        self.delivered += count
         return b"".join(self._lines.popleft() for _ in range(count))
 
     async def _sleep(self, until: float) -> None:

@@ -5,7 +5,6 @@ import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from tests.support import REPOSITORY
 
@@ -131,8 +130,3 @@ def inline_commands(page: str) -> list[str]:
     text = _FENCE.sub("", _text(page))
     spans = re.findall(r"`(accelbind [a-z][^`]*)`", text)
     return [" ".join(span.split()) for span in spans]
-
-
-def file_of(test: str) -> Path:
-    """The file of a test's id."""
-    return REPOSITORY / test.partition("::")[0]

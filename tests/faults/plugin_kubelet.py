@@ -25,11 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from services.kubelet.channel import registration_socket
 from simulator.kubelet.standin import KubeletStandIn
 from tests.support import Process, Processes, eventually, python_module
 
-CONTROL: Final = "control"
 ANSWER_SECONDS: Final = 60.0
 MAX_LINE: Final = 8 << 20
 
@@ -292,13 +290,6 @@ def main() -> int:
     flags = parser.parse_args()
     asyncio.run(run(flags.dir, flags.control))
     return 0
-
-
-def kubelet_socket_inode(folder: Path) -> int | None:
-    """The inode of the socket on which a kubelet takes registrations, if it is there."""
-    with contextlib.suppress(OSError):
-        return registration_socket(folder).stat().st_ino
-    return None
 
 
 if __name__ == "__main__":

@@ -105,12 +105,6 @@ class WatchReader:
             result: Json = json.loads(await self.line())
             return result
 
-    async def next_of(self, kind: str) -> Json:
-        """The next event of a type; those of other types are passed over."""
-        while (event := await self.event())["type"] != kind:
-            pass
-        return event
-
     async def rest(self) -> bytes:
         async with asyncio.timeout(60):
             async for piece in self._pieces:
