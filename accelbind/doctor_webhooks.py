@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from accelbind.doctor_cluster import Cluster
 from accelbind.doctor_model import Check, Line, Once, failed, ok, warning
@@ -122,6 +123,15 @@ _WANTED: Final = (
 )
 
 
+_PATHS: Final = (
+    ("pods", True, ("/mutate", "/pods")),
+    ("pods", False, ("/validate",)),
+    ("acceleratorfunctions", True, ("/mutate-mapping",)),
+    ("acceleratorfunctions", False, ("/validate-mapping",)),
+)
+"""Where the webhook answers for what, mutating or not; a test holds it against the webhook."""
+
+
 def _hooks(cluster: Cluster) -> Iterator[Hook]:
     for plural, kind in zip(PLURALS, ("mutating", "validating"), strict=True):
         for item in cluster.items(f"{GROUP}/{plural}"):
@@ -146,6 +156,7 @@ def _judged(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     if entry.get("matchPolicy", "Equivalent") != "Equivalent":
         yield warning(f"{label}: matchPolicy is {entry['matchPolicy']}", _APPLY)
     yield from _selectors(hook)
+    yield from _paths(hook)
     if hook.about("pods"):
         yield from _judged_of_pods(hook, prefixes)
 
@@ -184,6 +195,20 @@ def _judged_of_pods(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
             " refused instead of resolved",
             _APPLY,
         )
+
+
+def _paths(hook: Hook) -> Iterator[Line]:
+    """Paths that lead to another kind of review, or to none."""
+    path = (hook.client.get("service") or {}).get("path")
+    path = str(path or urlsplit(str(hook.client.get("url") or "")).path)
+    for resource, mutating, known in _PATHS:
+        # A way that leads through somebody's proxy may have more in front of it.
+        if hook.about(resource) and hook.mutating is mutating and not path.endswith(known):
+            yield failed(
+                f"{hook.label} calls the path {plain(path) or '/'}, which doesn't answer for"
+                f" {resource}: {' or '.join(known)} does",
+                _APPLY,
+            )
 
 
 def _selectors(hook: Hook) -> Iterator[Line]:

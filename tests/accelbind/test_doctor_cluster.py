@@ -19,7 +19,7 @@ from accelbind.doctor_access import EXCESSIVE, NEEDED
 from accelbind.doctor_definitions import DEFINITIONS
 from accelbind.doctor_model import Result, State
 from accelbind.doctor_policy import ACCOUNT, POLICY, VALIDATIONS
-from accelbind.doctor_webhooks import Hook, _judged
+from accelbind.doctor_webhooks import _PATHS, Hook, _judged
 from certs.folder import issue
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
@@ -27,6 +27,7 @@ from tests.accelbind import doctor_cluster as cluster
 from tests.accelbind.doctor_cluster import SYSTEM, Json, answering, furnish, told
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY, accelbind_command, clean_environment
+from webhook.admission import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 
@@ -235,6 +236,16 @@ def entry(index: int = 0, **changes: Any) -> Hook:
         ({"admissionReviewVersions": ["v1beta1"]}, State.FAILED, "admission.k8s.io/v1"),
         ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs inject"),
         (
+            {"clientConfig": {"service": {"path": "/validate"}, "caBundle": "eA=="}},
+            State.FAILED,
+            "calls the path /validate, which doesn't answer for pods: /mutate or /pods does",
+        ),
+        (
+            {"clientConfig": {"url": "https://h", "caBundle": "eA=="}},
+            State.FAILED,
+            "calls the path /, which",
+        ),
+        (
             {"namespaceSelector": {"matchLabels": {"fpga": "yes"}}},
             State.WARNING,
             "only what has the label fpga",
@@ -251,6 +262,14 @@ def test_configurations_that_are_wrong(changes: Json, state: State, words: str) 
     assert [*_judged(entry(1), ("fpga.intel.com/",))] == []
     (line,) = _judged(entry(**changes), ("fpga.intel.com/",))
     assert (line.state, words in line.what + line.todo) == (state, True), line
+
+
+def test_the_paths_are_the_webhooks() -> None:
+    assert {path for *_, known in _PATHS for path in known} == set(ENDPOINTS)
+    for each in cluster.configurations("https://h/through/a/proxy", b"x"):
+        mutating = each["kind"].startswith("Mutating")
+        for one in each["webhooks"]:
+            assert [*_judged(Hook("x", one, mutating), ("fpga.intel.com/",))] == []
 
 
 # Certificates ------------------------------------------------------------------------------------
