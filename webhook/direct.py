@@ -62,8 +62,8 @@ class DirectProtocol(BoundedProtocol):
         return bool(self.endpoint) or (cycle is not None and not cycle.response_complete)
 
     def on_message_begin(self) -> None:
-        """The first bytes of a request."""
-        super().on_message_begin()
+        """The first bytes of a request; only the long way needs a scope, and makes it later."""
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self.kept_since = None
 
     def on_headers_complete(self) -> None:
@@ -71,8 +71,12 @@ class DirectProtocol(BoundedProtocol):
         self.endpoint = self._short_way()
         if self.endpoint:
             self.overhead = 0
-        else:
-            super().on_headers_complete()
+            return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)  # which is the scope's
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Content, of which there is no more than the head said."""

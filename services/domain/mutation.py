@@ -11,7 +11,7 @@ whether it may have that; `sharing` looks at the containers together; `patch` wr
 A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -146,9 +146,9 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
         return Unchanged(UnchangedReason.NOTHING_ASKED)
     refusals = Refusals()
     plans = _plans(asking, mappings, policy, refusals)
-    if not refusals:
+    if not refusals.found and asking[0].init:
         _refuse_sharing(plans, mappings, refusals)
-    if refusals:
+    if refusals.found:
         return Refused(tuple(refusals.found))
     warnings = _warnings(plans, mappings)
     changed = [plan for plan in plans if plan.mapped]
@@ -195,8 +195,6 @@ def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
 
 def _refuse_sharing(plans: Sequence[Plan], mappings: NamespaceMappings, refusals: Refusals) -> None:
     """Refuse containers that may get one device and want different functions in it."""
-    if not any(plan.place.init for plan in plans):
-        return
     uses = [sharing.Use(plan.place, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
         later = _function_name(conflict.later_wants, mappings)
@@ -226,23 +224,26 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
                 if not modes & plan.modes:
                     warnings.append(_mixed(other, modes, plan.place, plan.modes))
             seen[plan.modes] = plan.place
-        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
-            warnings += _of_name(key, mapping, mappings)
+        for ask in plan.mapped:
+            if ask.mapping is not None:
+                warnings += _of_name(ask.key, ask.mapping, mappings)
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS] if warnings else ()
 
 
-def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
-    """Yield what is odd about a name that a pod may use."""
-    domain, _, name = key.partition("/")
-    if name in mappings.rejected:
-        yield clip(f"{plain(key)}: {mappings.rejected[name]}", MAX_WARNING)
+def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> list[str]:
+    """Return what is odd about a name that a pod may use."""
+    warnings = []
+    rejected = mappings.rejected.get(mapping.name)
+    if rejected is not None:
+        warnings.append(clip(f"{plain(key)}: {rejected}", MAX_WARNING))
     twin = None if mapping.deprecated else mappings.twin_of(mapping)
-    other = f"{domain}/{plain(twin.name)}" if twin is not None else ""
+    other = f"{key.partition('/')[0]}/{plain(twin.name)}" if twin is not None else ""
     if mapping.deprecated is not None:
         advice = plain(mapping.deprecated) or (f"use {other}" if other else "")
-        yield clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING)
+        warnings.append(clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING))
     elif other:
-        yield clip(f"{plain(key)} is a duplicate: {other} is the same", MAX_WARNING)
+        warnings.append(clip(f"{plain(key)} is a duplicate: {other} is the same", MAX_WARNING))
+    return warnings
 
 
 def _mixed(

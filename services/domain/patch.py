@@ -35,7 +35,7 @@ def document(pod: Pod, plans: Sequence[Plan]) -> bytes:
     """
     parts = [_spelled(plan) for plan in plans]
     parts.append(_ENCODER.encode(_annotation_operation(pod, plans)))
-    return b"[%b]" % b",".join(parts)
+    return b"[" + b",".join(parts) + b"]"
 
 
 def _spelled(plan: Plan) -> bytes:
@@ -149,6 +149,8 @@ def _asked(plan: Plan, noted: dict[str, int]) -> dict[str, int]:
     What an earlier pass noted counts only as far as physical units are there for it: the note may
     come from a pod that somebody copied and wrote anew.
     """
+    if not noted:
+        return {ask.key: ask.units for ask in plan.mapped}
     physical = {ask.key: ask.units for ask in plan.direct}
     asked = {}
     for ask in plan.mapped:

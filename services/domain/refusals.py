@@ -54,23 +54,22 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """Collects what is wrong with a pod, up to `MAX_REFUSALS`."""
+    """Collects what is wrong with a pod, up to `MAX_REFUSALS`.
+
+    Attributes:
+        found: what is wrong so far.
+        full: whether that is enough to stop looking.
+    """
 
     found: list[Refusal] = field(default_factory=list)
+    full: bool = False
 
     def add(self, reason: RefusalReason, place: Place, message: str) -> None:
         """Note a problem of a container; `message` goes on after ``container "c0" …``."""
         if not self.full:
             text = f"{label(place)} {message}"
             self.found.append(Refusal(reason, place.container.name, text))
-
-    @property
-    def full(self) -> bool:
-        """Whether enough is wrong to stop looking."""
-        return len(self.found) >= MAX_REFUSALS
-
-    def __bool__(self) -> bool:
-        return bool(self.found)
+            self.full = len(self.found) >= MAX_REFUSALS
 
 
 def label(place: Place) -> str:
