@@ -8,6 +8,7 @@ from typing import Any
 
 from services.domain.mapping_table import MappingTable
 from services.domain.mappings import Mapping, MappingIndex, parse
+from services.domain.names import DOMAIN
 
 NAMESPACE = "default"
 FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
@@ -35,6 +36,22 @@ def recorded() -> dict[str, bytes]:
 def different(body: bytes, number: int) -> list[bytes]:
     """As many reviews like one, of which no two are alike in anything that a pod says itself."""
     return [_varied(json.loads(body), each) for each in range(number)]
+
+
+def strangers(body: bytes, number: int) -> list[bytes]:
+    """As many reviews, each of another namespace and for another function of `index`.
+
+    Args:
+        body: what they are like.
+        number: how many; the index has more mappings, each in a namespace of its own.
+    """
+    asked = f"{DOMAIN}/{FUNCTION}".encode()
+    return [
+        each.replace(asked, f"{DOMAIN}/function-{at}".encode()).replace(
+            f'"namespace":"{NAMESPACE}"'.encode(), f'"namespace":"team-{at}"'.encode()
+        )
+        for at, each in enumerate(different(body, number), 1)
+    ]
 
 
 def _varied(whole: dict[str, Any], number: int) -> bytes:

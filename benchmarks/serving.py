@@ -26,7 +26,7 @@ import msgspec
 
 from benchmarks.load import Target, Task
 from benchmarks.measure import post
-from benchmarks.reviews import SIZES, different, recorded, review
+from benchmarks.reviews import SIZES, different, recorded, review, strangers
 from benchmarks.serving_process import CONSTANT, PLAIN
 from certs.folder import issue
 
@@ -54,6 +54,9 @@ CONNECTIONS = 8
 START_SECONDS = 120.0
 FEW = (10, 1)
 MANY = ((10_000, 1), (10_000, 1000), (100_000, 1), (100_000, 1000))
+STRANGERS = 600
+"""Reviews of which each is of another namespace and for another function: more than anything is
+remembered of."""
 LIMITS = {"small": 1.5, "medium": 1.7, "large-env": 2.2, "annotations": 1.7}
 """What the ratio to the fixed bytes should be at most, by size of the review."""
 TARGETS = (("admission", CONSTANT), ("admission", "/mutate"), ("bare", "/mutate"))
@@ -145,16 +148,21 @@ def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]
 
 
 def rows(take: Callable[[Cost], None] = lambda _: None) -> Iterator[Row]:
-    """A row a review, then one for each other number of mappings.
+    """A row a review, one where each asks for something else, one a number of mappings.
 
     Args:
-        take: is given the costs in each row, for the plot.
+        take: is given the costs in each row that the plot shows.
     """
     reviews = {size: review(size) for size in SIZES}
     reviews |= {f"{size}, recorded": body for size, body in recorded().items()}
     with serving(*FEW) as server:
         for name, body in reviews.items():
             yield _row(name, server, different(body, DIFFERENT), FEW, take)
+    number = STRANGERS + 1
+    with serving(number, number) as server:
+        name = f"small, {STRANGERS} functions in as many namespaces"
+        bodies = strangers(reviews["small"], STRANGERS)
+        yield _row(name, server, bodies, (number, number), lambda _: None)
     for many in MANY:
         with serving(*many) as server:
             name = f"small, {many[0]} mappings in {many[1]}"

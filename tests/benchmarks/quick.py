@@ -33,6 +33,7 @@ def reduced() -> list[Reduced]:
         (serving, "MANY", ((20, 2),)),
         *((serving, name, 2) for name in ("ROUNDS", "LATE_ROUNDS", "CONNECTIONS", "DIFFERENT")),
         (serving, "REQUESTS", 3),
+        (serving, "STRANGERS", 2),
         (sync, "NUMBER", 2000),
         (sync, "CHANGES", 10),
         *((plugin, name, 2) for name in ("CARDS", "EVENTS")),

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import admission, measure, plugin, scan
-from benchmarks.reviews import SIZES, different, index, review
+from benchmarks.reviews import SIZES, different, index, review, strangers
 from services.domain.mutation import Policy
 from services.domain.review import Outcome, answer
 from tests.benchmarks.quick import reduced
@@ -110,6 +110,16 @@ def test_no_two_reviews_are_alike() -> None:
     assert {answer(body, index(3), Policy(), validating=False).outcome for body in reviews} == {
         Outcome.PATCHED
     }
+
+
+def test_strangers_ask_each_for_something_else_in_another_namespace() -> None:
+    answers = [
+        answer(body, index(6, 6), Policy(), validating=False)
+        for body in strangers(review("small"), 5)
+    ]
+    assert {found.outcome for found in answers} == {Outcome.PATCHED}
+    assert len({found.namespace for found in answers}) == 5
+    assert len({rewrite.logical for found in answers for rewrite in found.rewrites}) == 5
 
 
 def test_mappings_are_spread_over_namespaces() -> None:
