@@ -19,6 +19,7 @@ ID_DIGITS = 32
 """Hex digits of an interface id or AFU id as hardware reports them."""
 
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
+_CRASHED = "f" * ID_DIGITS
 _ALL_F = re.compile(r"f+")
 _HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,64})")
 
@@ -70,21 +71,25 @@ def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, P
     Returns:
         The canonical id, or an empty string and what is wrong with it.
     """
+    found = canonical_id(reading.text)
+    if _ID.fullmatch(found) and found != _CRASHED:
+        return found, None
+    return "", _id_problem(what, file, owner, reading, found)
+
+
+def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) -> Problem:
     if reading.failure is Failure.MISSING:
-        return "", Problem(f"{what}-missing", f"{owner} has no {file}")
+        return Problem(f"{what}-missing", f"{owner} has no {file}")
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
-        return "", Problem(f"{what}-unreadable", text)
-    found = canonical_id(reading.text)
+        return Problem(f"{what}-unreadable", text)
     if not found:
-        return "", Problem(f"{what}-empty", f"{file} of {owner} is empty")
+        return Problem(f"{what}-empty", f"{file} of {owner} is empty")
     if _ALL_F.fullmatch(found):
         text = f"{file} of {owner} is all f: the card's firmware has crashed"
-        return "", Problem(f"{what}-all-f", text)
-    if not _ID.fullmatch(found):
-        text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
-        return "", Problem(f"{what}-invalid", text)
-    return found, None
+        return Problem(f"{what}-all-f", text)
+    text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
+    return Problem(f"{what}-invalid", text)
 
 
 @dataclass(frozen=True, slots=True)

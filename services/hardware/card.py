@@ -6,9 +6,10 @@ nodes too. Whatever a file holds, the answer is a `Card`; nothing here raises.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 from services.domain.devices import Card, Fme, PciFunction, Port, Problem
 from services.domain.health import (
@@ -26,15 +27,14 @@ from services.hardware.layout import (
     Layout,
     Register,
     find_layout,
-    length_first,
 )
-from services.hardware.pci import address_in, function_named, function_of, on_node
+from services.hardware.pci import address_in, function_named, function_of, node_number
 from services.hardware.sysfs import Content, Sysfs, reading_of
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """An entry of a class folder that may be a card.
 
@@ -55,12 +55,13 @@ class Entry:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        shown = f"{self.driver.folder}/{self.name}"
-        object.__setattr__(self, "shown", shown)
-        object.__setattr__(self, "key", f"{shown} -> {self.target}")
+        self.shown = f"{self.driver.folder}/{self.name}"
+        self.key = f"{self.shown} -> {self.target}"
 
 
-def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | None:
+def list_entries(
+    files: Sysfs, driver: Driver, last: Iterable[Entry] = ()
+) -> tuple[Entry, ...] | Problem | None:
     """The entries of a driver's class folder that may be cards, by number.
 
     Regions inside of an engine, which the folder lists too, belong to that one's card.
@@ -68,6 +69,7 @@ def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | 
     Args:
         files: The root's files.
         driver: Whose folder to list.
+        last: Those that were in it when it was listed last.
 
     Returns:
         None if there is no such folder; a problem if it can't be listed.
@@ -80,17 +82,20 @@ def list_entries(files: Sysfs, driver: Driver) -> tuple[Entry, ...] | Problem | 
     except OSError as error:
         text = f"{driver.folder} can't be listed: {error.strerror}"
         return Problem("class-unreadable", text)
+    known = {entry.path: entry for entry in last}
     entries = []
-    for name in sorted(filter(driver.entry.fullmatch, names), key=length_first):
+    for name in driver.entry.among(names):
         path = f"{folder}/{name}"
         target = files.link(path)
-        if not any(map(driver.fme.fullmatch, target.split("/"))):
+        entry = known.get(path)
+        if entry is not None and entry.target == target:
+            entries.append(entry)
+        elif not driver.fme.is_on(target):
             entries.append(Entry(driver, name, path, target))
     return tuple(entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """A card as it was last seen.
 
     Args:
@@ -123,9 +128,12 @@ def read_card(files: Sysfs, entry: Entry, last: Look | None = None) -> Look | Ca
         if again is not None:
             return again
     try:
-        with closing(_enter(files, entry)) as within:
+        within = _enter(files, entry)
+        try:
             layout = find_layout(within, entry.driver)
             return None if layout is None else _look(within, entry, layout)
+        finally:
+            within.close()
     except FileNotFoundError:
         return _dangling(files, entry)
     except OSError as error:
@@ -149,13 +157,16 @@ def _enter(files: Sysfs, entry: Entry) -> Sysfs:
 def _look_again(files: Sysfs, entry: Entry, last: Look) -> Look | None:
     """The card where it was; None if it has to be looked for."""
     try:
-        with closing(files.within(last.layout.folder)) as within:
+        within = files.within(last.layout.folder)
+        try:
             if not last.layout.holds(within):
                 return None
             look = _look(within, entry, last.layout, last)
             if look is not last and _lacks_ids(look.card) and not look.layout.stands(within):
                 return None
             return look
+        finally:
+            within.close()
     except OSError:
         return None
 
@@ -184,16 +195,18 @@ def _judge(
     entry: Entry, layout: Layout, contents: Iterable[Content], nodes: Iterable[NodeState]
 ) -> Card:
     """The card that files with these contents tell of."""
-    readings, states = map(reading_of, contents), iter(nodes)
-    pci = layout.pci
-    if pci is not None and layout.function:
-        pci = on_node(pci, next(readings).text)
+    rest, states = iter(contents), iter(nodes)
+    pci = None
+    if layout.address:
+        numa_node = reading_of(next(rest)).text if layout.function else ""
+        pci = PciFunction(layout.address, node_number(numa_node), layout.physfn)
     remarks: list[Problem] = []
     fme = None
     if layout.engine is not None:
-        fme = _Part(layout.engine.name, readings, states, remarks).engine(entry, layout.engine)
-    ports = [_Part(each.name, readings, states, remarks).port(pci) for each in layout.ports]
-    ports.sort(key=lambda port: (port.number is None, port.number))
+        fme = _Part(layout.engine.name, rest, states, remarks).engine(entry, layout.engine)
+    ports = [_Part(each.name, rest, states, remarks).port(pci) for each in layout.ports]
+    if len(ports) > 1:
+        ports.sort(key=lambda port: (port.number is None, port.number))
     return Card(entry.driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
 
 
@@ -214,7 +227,7 @@ class _Part:
 
     Args:
         name: Its folder's name.
-        readings: What its files say, in the layout's order; those of the next part follow.
+        contents: What its files say, in the layout's order; those of the next part follow.
         states: The same of its device nodes.
         remarks: The card's list, to add to.
     """
@@ -222,32 +235,33 @@ class _Part:
     def __init__(
         self,
         name: str,
-        readings: Iterator[Reading],
+        contents: Iterator[Content],
         states: Iterator[NodeState],
         remarks: list[Problem],
     ) -> None:
         self._name = name
-        self._readings = readings
+        self._contents = contents
         self._states = states
         self._remarks = remarks
         self._problems: list[Problem] = []
 
     def engine(self, entry: Entry, place: EnginePlace) -> Fme:
-        id_readings = [next(self._readings) for _ in place.id_files]
-        interface_id = self._interface_id(entry.driver.id_file, id_readings)
+        ids = tuple(islice(self._contents, len(place.id_files)))
+        interface_id = self._interface_id(entry.driver.id_file, ids)
         self._look_at_node()
-        errors = []
-        for register in place.registers:
-            value = self._judge(register)
-            if value is not None:
-                errors.append((register.reason, value))
+        values = self._values(place.registers)
+        errors = [
+            (register.reason, value)
+            for register, value in zip(place.registers, values, strict=True)
+            if value is not None
+        ]
         return Fme(self._name, self._name, interface_id, tuple(self._problems), tuple(errors))
 
     def port(self, pci: PciFunction | None) -> Port:
-        afu_id = self._id("afu-id", "afu_id", next(self._readings))
+        afu_id = self._id("afu-id", "afu_id", next(self._contents))
         self._look_at_node()
-        errors, *_ = [self._judge(register) for register in PORT_REGISTERS]
-        number = next(self._readings).text
+        errors, *_ = self._values(PORT_REGISTERS)
+        number = reading_of(next(self._contents)).text
         return Port(
             name=self._name,
             number=int(number) if _DECIMAL.fullmatch(number) else None,
@@ -258,11 +272,14 @@ class _Part:
             errors=errors,
         )
 
-    def _interface_id(self, file: str, readings: Iterable[Reading]) -> str:
+    def _interface_id(self, file: str, contents: Sequence[Content]) -> str:
         """The first usable interface id of an engine; where others differ, that is said."""
-        first = Reading(failure=Failure.MISSING)
+        if len(contents) == 1:
+            return self._id("interface-id", file, contents[0])
+        first = _NO_FILE
         usable: dict[str, None] = {}
-        for reading in readings:
+        for content in contents:
+            reading = reading_of(content)
             value, problem = judge_id("interface-id", file, self._name, reading)
             if problem is None:
                 usable[value] = None
@@ -277,8 +294,8 @@ class _Part:
             self._remarks.append(Problem("interface-ids-differ", text))
         return chosen
 
-    def _id(self, what: str, file: str, reading: Reading) -> str:
-        value, problem = judge_id(what, file, self._name, reading)
+    def _id(self, what: str, file: str, content: Content) -> str:
+        value, problem = judge_id(what, file, self._name, reading_of(content))
         if problem:
             self._problems.append(problem)
         return value
@@ -288,11 +305,23 @@ class _Part:
         if problem:
             self._problems.append(problem)
 
-    def _judge(self, register: Register) -> int | None:
-        reading = next(self._readings)
+    def _values(self, registers: Sequence[Register]) -> list[int | None]:
+        contents = tuple(islice(self._contents, len(registers)))
+        if _ZEROS.issuperset(contents):
+            return [0] * len(contents)
+        return [self._judge(*each) for each in zip(registers, contents, strict=True)]
+
+    def _judge(self, register: Register, content: Content) -> int | None:
+        reading = reading_of(content)
         verdict = judge_register(register.reason, register.file, self._name, reading)
         if verdict.problem:
             self._problems.append(verdict.problem)
         if verdict.remark:
             self._remarks.append(verdict.remark)
         return verdict.value
+
+
+_ZEROS = frozenset({b"0\n", b"0x0\n"})
+"""What registers hold nearly always: then there is nothing to judge."""
+
+_NO_FILE = Reading(failure=Failure.MISSING)

@@ -4,14 +4,14 @@ The class folder also lists the partial-reconfiguration regions inside of the ca
 functions without engine or port; `services.hardware.card` skips what has neither.
 """
 
-import re
 from collections.abc import Iterator
 
 from services.hardware.layout import Driver, Lister, Register
+from services.hardware.numbered import Numbered
 
-_REGION = re.compile(r"dfl-fme-region\.[0-9]{1,9}")
-_INNER = re.compile(r"region[0-9]{1,9}")
-_HWMON = re.compile(r"hwmon[0-9]{1,9}")
+_REGION = Numbered("dfl-fme-region.")
+_INNER = Numbered("region")
+_HWMON = Numbered("hwmon")
 
 _FME_REGISTERS = (
     Register("errors/fme_errors", "fme-errors"),
@@ -24,9 +24,9 @@ _ALARM = "temp1_crit_alarm"
 
 def _id_files(lister: Lister, fme: str) -> Iterator[str]:
     """An engine may have several regions, one a port: parts of one image, with one id."""
-    for region in lister.matching(fme, _REGION):
+    for region in lister.numbered(fme, _REGION):
         folder = f"{fme}/{region}/fpga_region"
-        for inner in lister.matching(folder, _INNER):
+        for inner in lister.numbered(folder, _INNER):
             yield f"{folder}/{inner}/compat_id"
 
 
@@ -39,7 +39,7 @@ def _registers_of(lister: Lister, fme: str) -> Iterator[Register]:
     if lister.has(fme, "thermal_mgmt"):
         yield Register(_HOT, "overheated")
     if lister.has(fme, "hwmon"):
-        for monitor in lister.matching(f"{fme}/hwmon", _HWMON):
+        for monitor in lister.numbered(f"{fme}/hwmon", _HWMON):
             if lister.has(f"{fme}/hwmon/{monitor}", _ALARM):
                 yield Register(f"hwmon/{monitor}/{_ALARM}", "overheated")
 
@@ -48,8 +48,8 @@ DFL = Driver(
     name="dfl",
     folder="/sys/class/fpga_region",
     entry=_INNER,
-    fme=re.compile(r"dfl-fme\.[0-9]{1,9}"),
-    port=re.compile(r"dfl-port\.[0-9]{1,9}"),
+    fme=Numbered("dfl-fme."),
+    port=Numbered("dfl-port."),
     id_file="dfl-fme-region.*/fpga_region/region*/compat_id",
     id_files=_id_files,
     registers_of=_registers_of,

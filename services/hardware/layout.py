@@ -10,14 +10,13 @@ isn't seen. Of what is read of each port and engine that would leave the ids mis
 misses them lists again; and after some looks everybody does.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from services.domain.devices import PciFunction
-from services.hardware.pci import function_folder, unplaced
+from services.hardware.numbered import Numbered
+from services.hardware.pci import function_folder, physical_of
 from services.hardware.sysfs import Stamp, Sysfs
 
 BELIEVED: Final = 8
@@ -27,8 +26,7 @@ RECENT_NS: Final = 50_000_000
 """A folder that changed within this time may have changed since: clocks of file systems tick."""
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(NamedTuple):
     """A file that should read zero.
 
     Args:
@@ -41,10 +39,10 @@ class Register:
 
 
 class Lister:
-    """Lists folders, and remembers by what they may be known again.
+    """Lists folders of a card, and remembers by what they may be known again.
 
     Args:
-        files: The root's files.
+        files: The root's files, within the card's folder.
     """
 
     def __init__(self, files: Sysfs) -> None:
@@ -58,26 +56,25 @@ class Lister:
         Raises:
             OSError: It can't be listed.
         """
-        self.stamps[folder] = self._files.stamp(folder)
-        names = self._names[folder] = self._files.names(folder)
+        try:
+            self.stamps[folder], names = self._files.stamped(folder)
+        except OSError:
+            self.stamps[folder] = self._files.stamp(folder)
+            raise
+        self._names[folder] = names
         return names
 
     def listing(self, folder: str) -> dict[str, bool]:
-        """The names in a folder, and whether each is a link.
+        """As `names`, and of each whether it is a link."""
+        self.stamps[folder], names = self._files.listing(folder)
+        return names
 
-        Raises:
-            OSError: It can't be listed.
-        """
-        self.stamps[folder] = self._files.stamp(folder)
-        return self._files.listing(folder)
-
-    def matching(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
-        """The names in a folder that match, by their numbers; none if it can't be listed."""
+    def numbered(self, folder: str, kind: Numbered) -> list[str]:
+        """The names of a kind in a folder, by number; none if it can't be listed."""
         try:
-            names = self.names(folder)
+            return kind.among(self.names(folder))
         except OSError:
             return []
-        return sorted(filter(pattern.fullmatch, names), key=length_first)
 
     def has(self, folder: str, name: str) -> bool:
         """Whether there is something of a name in a folder, listed before or not."""
@@ -88,9 +85,10 @@ class Lister:
     def settled(self) -> bool:
         """Whether the stamps tell the folders from what they may become from now on."""
         now = time.time_ns()
-        return all(
-            stamp is None or abs(now - stamp[3]) > RECENT_NS for stamp in self.stamps.values()
-        )
+        for stamp in self.stamps.values():
+            if stamp is not None and abs(now - stamp[3]) <= RECENT_NS:
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +98,9 @@ class Driver:
     Args:
         name: `opae` or `dfl`.
         folder: Its class folder, below the root.
-        entry: Pattern of a card's name there.
-        fme: Pattern of an engine's name, below a card.
-        port: Pattern of a port's name, below a card; it ends in the number.
+        entry: What cards are called there.
+        fme: What engines are called, below a card.
+        port: What ports are called, below a card.
         id_file: Where an engine has its interface id, for messages.
         id_files: Finds the files with the interface ids of the engine in a folder.
         registers_of: Finds the registers of the engine in a folder.
@@ -110,21 +108,20 @@ class Driver:
 
     name: str
     folder: str
-    entry: re.Pattern[str]
-    fme: re.Pattern[str]
-    port: re.Pattern[str]
+    entry: Numbered
+    fme: Numbered
+    port: Numbered
     id_file: str
     id_files: Callable[[Lister, str], Iterator[str]]
     registers_of: Callable[[Lister, str], Iterator[Register]]
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePlace:
+class EnginePlace(NamedTuple):
     """Where an engine is.
 
     Args:
         name: Its folder's name.
-        folder: Its folder below the root.
+        folder: Its folder: its name, or where that leads if it is a link.
         id_files: Files that may hold its interface id, the first that does counts.
         registers: What should read zero, below its folder.
     """
@@ -135,13 +132,12 @@ class EnginePlace:
     registers: tuple[Register, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PortPlace:
+class PortPlace(NamedTuple):
     """Where a port is.
 
     Args:
         name: Its folder's name.
-        folder: Its folder below the root.
+        folder: Its folder: its name, or where that leads if it is a link.
     """
 
     name: str
@@ -150,16 +146,17 @@ class PortPlace:
 
 @dataclass(slots=True)
 class Layout:
-    """Where what is on a card.
+    """Where what is on a card; what is below the card's folder without that.
 
     Args:
         folder: The card's folder below the root, all links followed.
         engine: Its engine; None if it has none.
         ports: Its ports, by the numbers in their names.
-        pci: Its PCI function without its NUMA node, None if it has none.
-        function: Folder of that, empty if it has none.
+        address: Address of its PCI function, empty if it has none.
+        physfn: Address of the physical function, if that is a virtual one.
+        function: Folder of its PCI function, empty if that has none.
         files: What to read at each look: what the PCI function, the engine and the ports have, in
-            that order; below the card's folder without it.
+            that order.
         nodes: The device nodes of the engine and the ports, in that order.
         stamps: What the folders that were listed are known by.
         looks: For how many more looks it may be believed.
@@ -168,7 +165,8 @@ class Layout:
     folder: str
     engine: EnginePlace | None
     ports: tuple[PortPlace, ...]
-    pci: PciFunction | None
+    address: str
+    physfn: str | None
     function: str
     files: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -178,7 +176,12 @@ class Layout:
     def holds(self, files: Sysfs) -> bool:
         """Whether it may be believed once more, as far as the folders tell."""
         self.looks -= 1
-        return self.looks >= 0 and all(files.stamp(path) == stamp for path, stamp in self.stamps)
+        if self.looks < 0:
+            return False
+        for path, stamp in self.stamps:  # noqa: SIM110 - so often that all() would tell
+            if files.stamp(path) != stamp:
+                return False
+        return True
 
     def stands(self, files: Sysfs) -> bool:
         """Whether engine and ports are still there."""
@@ -194,6 +197,9 @@ PORT_REGISTERS: Final = (
     Register("ap2_event", "ap2-event"),
 )
 """Registers of a port, the same under both drivers; the first one is its errors."""
+
+_HERE: Final = "."
+"""The card's folder."""
 
 _PORT_FILES: Final = ("afu_id", *(register.file for register in PORT_REGISTERS), "id")
 
@@ -212,28 +218,29 @@ def find_layout(files: Sysfs, driver: Driver) -> Layout | None:
         OSError: The folder can't be listed.
     """
     lister, folder = Lister(files), files.folder
-    names = lister.listing(folder)
-    engines = sorted(filter(driver.fme.fullmatch, names), key=_number)
-    ports = sorted(filter(driver.port.fullmatch, names), key=_number)
-    if not engines and not ports:
+    names = lister.listing(_HERE)
+    engines, ports = driver.fme.among(names)[:1], driver.port.among(names)
+    parts = (*engines, *ports)
+    if not parts:
         return None
-    parts = {name: f"{folder}/{name}" for name in (*engines[:1], *ports)}
-    linked = any(names[name] for name in parts)
-    if linked:
-        parts = {name: part_folder(files, folder, name) for name in parts}
-    engine = _engine(lister, driver, engines[0], parts[engines[0]]) if engines else None
-    places = tuple(PortPlace(name, parts[name]) for name in ports)
+    linked = [name for name in parts if names[name]]
+    folders = {name: files.resolve(f"{folder}/{name}") or name for name in linked}
+    engine = None
+    if engines:
+        engine = _engine(lister, driver, parts[0], folders.get(parts[0], parts[0]))
+    places = tuple([PortPlace(name, folders.get(name, name)) for name in ports])
     address, function = function_folder(files, folder)
     return Layout(
         folder=folder,
         engine=engine,
         ports=places,
-        pci=unplaced(files, address, function) if address else None,
+        address=address,
+        physfn=physical_of(files, function),
         function=function,
-        files=_files(folder, function, engine, places),
-        nodes=tuple(parts),
+        files=_files(function, engine, places),
+        nodes=parts,
         stamps=tuple(lister.stamps.items()),
-        looks=0 if linked or not lister.settled else _spread(lister.stamps[folder]),
+        looks=0 if linked or not lister.settled else _spread(lister.stamps[_HERE]),
     )
 
 
@@ -243,17 +250,18 @@ def _spread(stamp: Stamp | None) -> int:
 
 
 def _files(
-    folder: str, function: str, engine: EnginePlace | None, ports: tuple[PortPlace, ...]
+    function: str, engine: EnginePlace | None, ports: tuple[PortPlace, ...]
 ) -> tuple[str, ...]:
-    """What to read, without the card's folder."""
+    """What to read."""
     paths = [f"{function}/numa_node"] if function else []
     if engine is not None:
         paths += engine.id_files
-        paths += [f"{engine.folder}/{register.file}" for register in engine.registers]
+        before = f"{engine.folder}/"
+        paths += [before + file for file, _ in engine.registers]
     for port in ports:
-        paths += [f"{port.folder}/{file}" for file in _PORT_FILES]
-    before = f"{folder}/"
-    return tuple([path.removeprefix(before) for path in paths])
+        before = f"{port.folder}/"
+        paths += [before + file for file in _PORT_FILES]
+    return tuple(paths)
 
 
 def _engine(lister: Lister, driver: Driver, name: str, folder: str) -> EnginePlace:
@@ -275,12 +283,3 @@ def part_folder(files: Sysfs, entry: str, name: str) -> str:
     """
     folder = f"{entry}/{name}"
     return (files.resolve(folder) or folder) if files.link(folder) else folder
-
-
-def length_first(name: str) -> tuple[int, str]:
-    """Sorts names that end in a number by that number."""
-    return len(name), name
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition(".")[2])

@@ -1,9 +1,9 @@
 """Cards under the out-of-tree driver (`intel-fpga-pci`): `/sys/class/fpga/intel-fpga-dev.N`."""
 
-import re
 from collections.abc import Iterator
 
 from services.hardware.layout import Driver, Lister, Register
+from services.hardware.numbered import Numbered
 
 _FME_REGISTERS = (
     Register("errors/fme-errors/errors", "fme-errors"),
@@ -24,9 +24,9 @@ def _registers_of(_lister: Lister, _fme: str) -> Iterator[Register]:
 OPAE = Driver(
     name="opae",
     folder="/sys/class/fpga",
-    entry=re.compile(r"intel-fpga-dev\.[0-9]{1,9}"),
-    fme=re.compile(r"intel-fpga-fme\.[0-9]{1,9}"),
-    port=re.compile(r"intel-fpga-port\.[0-9]{1,9}"),
+    entry=Numbered("intel-fpga-dev."),
+    fme=Numbered("intel-fpga-fme."),
+    port=Numbered("intel-fpga-port."),
     id_file="pr/interface_id",
     id_files=_id_files,
     registers_of=_registers_of,

@@ -6,6 +6,7 @@ from services.domain.devices import PciFunction
 from services.hardware.sysfs import Sysfs
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_INNERMOST = re.compile(rf"((?:.*/)?({_ADDRESS.pattern}))(?:/.*)?", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,6}")
 DEVICES = "/sys/bus/pci/devices"
 _ACCELERATOR = "0x1200"
@@ -18,12 +19,8 @@ def address_in(path: str) -> tuple[str, str]:
     Returns:
         Address and path, both empty if there is none.
     """
-    while path:
-        before, _, name = path.rpartition("/")
-        if _ADDRESS.fullmatch(name):
-            return name, path
-        path = before
-    return "", ""
+    found = _INNERMOST.fullmatch(path)
+    return (found[2], found[1]) if found else ("", "")
 
 
 def function_of(files: Sysfs, entry: str) -> PciFunction | None:
@@ -46,20 +43,21 @@ def function_named(files: Sysfs, address: str) -> PciFunction:
 
 
 def _placed(files: Sysfs, address: str, folder: str) -> PciFunction:
-    function = unplaced(files, address, folder)
-    return on_node(function, files.text(f"{folder}/numa_node")) if folder else function
+    numa_node = files.text(f"{folder}/numa_node") if folder else ""
+    return PciFunction(address, node_number(numa_node), physical_of(files, folder))
 
 
-def unplaced(files: Sysfs, address: str, folder: str) -> PciFunction:
-    """The PCI function of an address, but for its NUMA node, which an administrator may correct.
+def physical_of(files: Sysfs, folder: str) -> str | None:
+    """The address of the physical function that a virtual one is of; None for any other.
 
     Args:
         files: The root's files.
-        address: Its address.
-        folder: Its folder below the root; empty if it has none.
+        folder: The function's folder below the root; empty if it has none.
     """
-    physfn, _ = address_in(files.link(f"{folder}/physfn")) if folder else ("", "")
-    return PciFunction(address, physfn=physfn or None)
+    link = f"{folder}/physfn"
+    if not folder or not files.exists(link):
+        return None
+    return address_in(files.link(link))[0] or None
 
 
 def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
@@ -91,7 +89,8 @@ def _linked(files: Sysfs, link: str) -> tuple[str, str]:
     address, _ = address_in(files.link(link))
     if address:
         return address, files.resolve(f"{DEVICES}/{address}") or ""
-    return (_slot_name(files.text(f"{resolved}/uevent")), resolved) if resolved else ("", "")
+    address = _slot_name(files.text(f"{resolved}/uevent")) if resolved else ""
+    return (address, resolved) if address else ("", "")
 
 
 def _slot_name(uevent: str) -> str:
@@ -102,10 +101,9 @@ def _slot_name(uevent: str) -> str:
     return ""
 
 
-def on_node(function: PciFunction, text: str) -> PciFunction:
-    """A function with the NUMA node that its file tells; -1 is the kernel's word for unknown."""
-    numa_node = int(text) if _NUMBER.fullmatch(text) else None
-    return PciFunction(function.address, numa_node, function.physfn)
+def node_number(text: str) -> int | None:
+    """The NUMA node that a function's file tells; -1 is the kernel's word for unknown."""
+    return int(text) if _NUMBER.fullmatch(text) else None
 
 
 def accelerators(files: Sysfs) -> list[str]:

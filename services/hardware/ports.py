@@ -83,7 +83,7 @@ def seen_from(root: Path, shown: str) -> str:
         return shown
     path = Path(os.path.realpath(shown))
     is_device = any(
-        pattern.fullmatch(path.name) for driver in DRIVERS for pattern in (driver.fme, driver.port)
+        kind.is_one(path.name) for driver in DRIVERS for kind in (driver.fme, driver.port)
     )
     places = ("sys", "dev") if is_device else ("sys",)
     below = any(path.is_relative_to(os.path.realpath(root / place)) for place in places)
@@ -147,7 +147,7 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
         InvalidSettings: It is a card without an engine that has several ports, or none.
     """
     wanted = device_name(name)
-    if any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
+    if any(driver.fme.is_one(wanted) for driver in DRIVERS):
         return find_engine(inventory, wanted)
     card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
     if card is not None and card.fme is not None:
@@ -166,7 +166,7 @@ def port_meant(inventory: Inventory, name: str) -> str:
     card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
     if card is not None and card.ports:
         ports = [port.name for port in card.ports]
-    elif card is not None or any(driver.fme.fullmatch(wanted) for driver in DRIVERS):
+    elif card is not None or any(driver.fme.is_one(wanted) for driver in DRIVERS):
         engine = find_engine(inventory, wanted)
         ports = [
             port.name

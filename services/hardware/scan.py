@@ -85,8 +85,12 @@ class Scanner:
 
     def _list(self, files: Sysfs) -> list[Problem]:
         """Lists the class folders; one that can't be listed keeps the entries it had."""
+        last = self._listed
         listings = self._readers.run(
-            {driver.folder: partial(list_entries, files, driver) for driver in DRIVERS}
+            {
+                driver.folder: partial(list_entries, files, driver, last.get(driver.folder, ()))
+                for driver in DRIVERS
+            }
         )
         problems = []
         for driver in DRIVERS:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from services.domain.health import NodeState, Reading
-from services.hardware.sysfs import Content, Sysfs
+from services.hardware.sysfs import Content, Stamp, Sysfs
 
 
 class Barrier:
@@ -65,8 +65,12 @@ class _Files(Sysfs):
         self._barrier(f"list {path}")
         return super().names(path)
 
-    def listing(self, path: str) -> dict[str, bool]:
-        self._barrier(f"list {path}")
+    def stamped(self, path: str) -> tuple[Stamp, list[str]]:
+        self._barrier(f"list {path if path.startswith('/') else self._within + path}")
+        return super().stamped(path)
+
+    def listing(self, path: str) -> tuple[Stamp, dict[str, bool]]:
+        self._barrier(f"list {self.folder if path == '.' else path}")
         return super().listing(path)
 
     def node(self, name: str) -> NodeState:

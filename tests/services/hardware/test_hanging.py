@@ -269,11 +269,11 @@ def test_a_class_folder_that_can_not_be_listed_any_more_keeps_its_cards(
     assert scanner.scan().cards == good.cards[1:]
 
 
-def _failing_for(folder: str) -> Callable[[str], list[str]]:
+def _failing_for(folder: str) -> Callable[[str | int], list[str]]:
     listdir = os.listdir
 
-    def failing(path: str) -> list[str]:
-        if path.endswith(folder):
+    def failing(path: str | int) -> list[str]:
+        if str(path).endswith(folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return listdir(path)
 

@@ -30,8 +30,10 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         call = getattr(os, name)
 
         def noted(path: str | int, call: Callable[[str | int], object] = call) -> object:
-            if "/devices/" in str(path):
-                seen.append(str(path))
+            shown = f"/proc/self/fd/{path}" if isinstance(path, int) else path
+            where = os.path.realpath(shown)
+            if "/devices/" in where:
+                seen.append(where)
             return call(path)
 
         monkeypatch.setattr(f"services.hardware.sysfs.os.{name}", noted)

@@ -201,6 +201,11 @@ def test_a_harmless_fault_harms_nobody(tmp_path: Path, driver: str, fault: Fault
     assert remarks == (["port-errors-unreadable"] if garbage else [])
 
 
+def _path_of(folder: int) -> Path:
+    """Where a folder is that is listed by its descriptor."""
+    return Path(f"/proc/self/fd/{folder}").readlink()
+
+
 @pytest.mark.parametrize("number", [5, 13])
 def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -208,10 +213,10 @@ def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
     scandir = os.scandir
 
-    def failing(path: str) -> object:
-        if path.endswith("/region0"):
+    def failing(folder: int) -> object:
+        if _path_of(folder).name == "region0":
             raise OSError(number, os.strerror(number))
-        return scandir(path)
+        return scandir(folder)
 
     monkeypatch.setattr("services.hardware.sysfs.os.scandir", failing)
     broken, good = scan(tmp_path).cards
@@ -399,16 +404,38 @@ def test_of_regions_that_are_all_unusable_the_first_one_gives_the_reason(tmp_pat
     assert [problem.reason for problem in card.fme.problems] == ["interface-id-all-f"]
 
 
+@pytest.mark.parametrize(
+    ("driver", "name"), [("opae", "fpga/intel-fpga-dev.0"), ("dfl", "fpga_region/region0")]
+)
+def test_a_card_that_is_on_no_pci_function_is_read_all_the_same(
+    tmp_path: Path, driver: str, name: str
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver)])
+    entry = tmp_path / "sys/class" / name
+    card = tmp_path / "sys/devices/platform/fpga" / entry.name
+    card.parent.mkdir(parents=True)
+    entry.resolve().rename(card)
+    entry.unlink()
+    entry.symlink_to(card)
+    (card / "device").unlink(missing_ok=True)
+    (card / "device").symlink_to("..")
+    found = the_card(scan(tmp_path))
+    assert found.fme is not None
+    assert (found.pci, found.fme.interface_id, found.fme.problems) == (None, A10_INTERFACE, ())
+    assert [(port.number, port.afu_id, port.problems) for port in found.ports] == [(0, NLB0, ())]
+
+
 def test_a_card_that_vanishes_while_it_is_read_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
     scandir = os.scandir
 
-    def vanishing(path: str | int) -> object:
-        if str(path).endswith("/region0") and rack.addresses[0] in str(path):
+    def vanishing(folder: int) -> object:
+        path = _path_of(folder)
+        if path.name == "region0" and rack.addresses[0] in path.parts:
             rack.remove_card(rack.addresses[0])
-        return scandir(path)
+        return scandir(folder)
 
     monkeypatch.setattr("services.hardware.sysfs.os.scandir", vanishing)
     assert [card.name for card in scan(tmp_path).cards] == ["region2"]
@@ -526,9 +553,9 @@ def _note_looks(monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> None:
         call = getattr(os, name)
 
         def noted(
-            path: str, *rest: int, call: Callable[..., object] = call, **named: int
+            path: str | int, *rest: int, call: Callable[..., object] = call, **named: int
         ) -> object:
-            looks.append(path)
+            looks.append(str(path))
             return call(path, *rest, **named)
 
         monkeypatch.setattr(f"services.hardware.sysfs.os.{name}", noted)

@@ -239,13 +239,17 @@ def test_a_link_out_of_the_root_is_not_followed_out_of_it(tmp_path: Path) -> Non
             files.follow(f"/sys/class/{name}", files.link(f"/sys/class/{name}"))
 
 
-def test_a_link_is_told_as_it_is_written(tmp_path: Path) -> None:
+def test_a_link_is_told_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link(tmp_path / "sys/dangling", "../no/where")
     files = Sysfs(tmp_path)
     assert files.link("/sys/dangling") == "../no/where"
     assert files.link("/sys") == ""
     assert files.link("/sys/absent") == ""
     assert files.exists("/sys/dangling")
+    with monkeypatch.context() as patched:  # where the system tells nothing else
+        patched.setattr("services.hardware.sysfs._MAY_ASK", False)
+        assert files.exists("/sys/dangling")
+        assert not files.exists("/sys/absent")
     assert files.inode("/sys/dangling") == (tmp_path / "sys/dangling").lstat().st_ino
     assert files.inode("/sys/absent") is None
     assert not files.exists("/sys/absent")
