@@ -23,7 +23,7 @@ from services.hardware.errors_clear import Cleared, Outcome, clear_errors
 WRITE_SECONDS: Final = 5.0
 
 HUNG: Final = "hung"
-"""The outcome of a write that takes longer than `WRITE_SECONDS`: it is given up."""
+"""The outcome of a write that takes longer than 5 s: it is given up."""
 
 log = structlog.get_logger(room="plugin")
 
