@@ -112,8 +112,9 @@ def plan_container(
     units: dict[str, int] = {}
     for ask in direct + mapped:
         units[ask.resource] = units.get(ask.resource, 0) + ask.units
-    modes = _common_modes(place, mapped + direct, mappings, refusals)
     written, env_is_empty = _written(place, direct, mappings, refusals)
+    programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
+    modes = _common_modes(place, mapped + direct, mappings, programmed, refusals)
     return Plan(place, mapped, direct, units, modes, written, env_is_empty)
 
 
@@ -176,25 +177,39 @@ def _suggestion(domain: str, name: str, mappings: NamespaceMappings) -> str:
     return f"{question} Mapped there: {hints.known_names(mappings.by_name)}"
 
 
-def _modes(ask: Ask, mappings: NamespaceMappings) -> frozenset[Mode]:
+def _modes(ask: Ask, mappings: NamespaceMappings, programmed: set[str]) -> frozenset[Mode]:
     """Return the modes in which a node could serve this."""
     if ask.mapping is not None:
         return _ONE_MODE[ask.mapping.mode]
-    return mappings.modes_of(_name(ask.key))
+    name = _name(ask.key)
+    return _ONE_MODE[Mode.REGION] if name in programmed else mappings.modes_of(name)
 
 
 def _common_modes(
-    place: Place, asks: list[Ask], mappings: NamespaceMappings, refusals: Refusals
+    place: Place,
+    asks: list[Ask],
+    mappings: NamespaceMappings,
+    programmed: set[str],
+    refusals: Refusals,
 ) -> frozenset[Mode] | None:
-    """Return the modes in which a node could serve all of it; a node runs one mode."""
+    """Return the modes in which a node could serve all of it; a node runs one mode.
+
+    Args:
+        place: the container.
+        asks: what it asks for.
+        mappings: those of its namespace.
+        programmed: the regions, by physical name, that env spells functions for already: they are
+            what a function of mode region became when the pod came first.
+        refusals: takes what is wrong with it.
+    """
     common: frozenset[Mode] | None = None
     for ask in asks:
         if ask.units:
-            modes = _modes(ask, mappings)
+            modes = _modes(ask, mappings, programmed)
             common = modes if common is None else common & modes
     if common is not None and not common:
         shown = [
-            f"{plain(ask.key)} (mode {' or '.join(sorted(_modes(ask, mappings)))})"
+            f"{plain(ask.key)} (mode {' or '.join(sorted(_modes(ask, mappings, programmed)))})"
             for ask in sorted(asks, key=lambda ask: ask.key)
             if ask.units
         ]
