@@ -264,6 +264,6 @@ def _debootstrap(made: Engine, archive: Path) -> None:
         ' if [ -e "$5" ]; then cp "$5" "$1$5"; fi;'
         ' tar -C "$1" -cf "$2.part" .; mv "$2.part" "$2"',
         *("sh", root, archive, SUITE, PACKAGES, TRUST),
-        seconds=600,
+        seconds=900,
     )
     root.rmdir()

@@ -21,7 +21,7 @@ from tests.compose.engine import BASE, Engine, base_image, composes, engine, for
 from tests.compose.test_files import typed
 from tests.support import ENGINES_ARE_FORBIDDEN, eventually, require
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(2400)
 
 TARGETS = ("plugin", "webhook", "certs", "hook-installer")
 TAG = "test"
@@ -89,7 +89,7 @@ def images(
                     for word in ("--build-arg", f"{name}={value}")
                 ),
                 *("--target", target, "--tag", built[target], "."),
-                seconds=600,
+                seconds=900,
             )
 
     began = time.monotonic()
@@ -200,7 +200,7 @@ class Suite:
             *(*command, f"--project-name={PROJECT}"),
         )
 
-    def compose(self, *command: str, seconds: float = 240, code: int | None = 0) -> str:
+    def compose(self, *command: str, seconds: float = 600, code: int | None = 0) -> str:
         return self._docker.run(*self._compose, *command, seconds=seconds, code=code)
 
     def logs(self, *services: str) -> str:
@@ -242,7 +242,7 @@ def test_the_suite_comes_up_healthy_tries_the_pods_and_goes_down(
             assert suite.states().get("try", "").startswith("exited")
             return True
 
-        eventually(tried, timeout=240, interval=0.5, what="the pods to be tried")
+        eventually(tried, timeout=600, interval=0.5, what="the pods to be tried")
         shown = suite.logs("try")
         assert re.search(r"all \d\d expectations held, everything stays up", shown), shown[-4000:]
         states = suite.states()
