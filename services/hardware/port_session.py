@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,7 +95,8 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
             node, f"{place.name} can't be opened", place, alone=True, is_real=at_home
         ) as descriptor:
             is_real = at_home or _has_driver(descriptor, place)
-            others = holders_of(descriptor, node) if is_real else ()
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)  # half a system has /dev/null
+            others = holders_of(descriptor, node) if is_real or is_file else ()
             if others:
                 raise busy(place, others)
             yield PortSession(place, files, descriptor, is_real=is_real)

@@ -1,6 +1,7 @@
 """`accelbind fpga` where no driver is needed; see tests/umockdev for what asks one."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from services.domain.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRef
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from tests.support import Processes
 
 DRIVERS = ("opae", "dfl")
 
@@ -162,6 +164,26 @@ def test_a_dry_run_tells_who_has_the_port(
         holder.wait()
     assert (code, out) == (3, "")
     assert f"dfl-port.0 is in use by process {holder.pid} (python" in err
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_file_that_stands_for_a_port_is_somebodys_as_a_port_is(
+    capsys: pytest.CaptureFixture[str], rack: Rack, processes: Processes, *, is_file: bool
+) -> None:
+    """Not so a node that stands for one: half a system may have /dev/null open."""
+    rack.add_card(CardSpec(driver="dfl"))
+    node = rack.root / "dev/dfl-port.0"
+    if not is_file:
+        node.unlink()
+        os.mkfifo(node)
+    holding = "import signal, sys; f = open(sys.argv[1], 'r+b', 0); print('open'); signal.pause()"
+    holder = processes.start([sys.executable, "-u", "-c", holding, node])
+    holder.wait_for_output("open")
+    code, _, err = run(capsys, rack, "reset", node, "--state-dir", rack.root / "state")
+    if is_file:
+        assert (code, f"in use by process {holder.pid} (python" in err) == (3, True)
+    else:
+        assert (code, err) == (0, "")
 
 
 def test_a_file_that_is_no_bitstream_is_the_askers_fault(
