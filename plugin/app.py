@@ -40,7 +40,7 @@ from plugin.worker import DaemonExecutor, Worker
 from services.cluster.event_queue import Happening
 from services.cluster.reach import may_reach
 from services.domain.devices import Inventory, PluginMode
-from services.domain.errors import AccelbindError, HardwareError, KubeletError
+from services.domain.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.domain.tree import Tree
 from services.hardware.card_threads import CardThreads
 from services.hardware.scan import Scanner
@@ -56,6 +56,10 @@ STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
 ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
+PORT_SECONDS: Final = 1.0
+"""Before a second plugin tries to have its port."""
+PORT_TRIES: Final = 5
+"""Tries of one that was the second: the port and the lock of another aren't free in one instant."""
 ENDS: Final = (STOPPED, REMOVED)
 """What ends the plugin, rather than what it serves."""
 
@@ -204,23 +208,21 @@ class Plugin:
         """
         options = self._options
         self._names.next()  # a folder whose path is too long is an error before anything starts
-        server = await runtime_metrics.serve(
-            self._registry,
-            options.metrics_host,
-            options.metrics_port,
-            {"/healthz": self._healthz, "/readyz": self._readyz, **self._insight.routes},
-        )
+        server, why = None, STOPPED
         try:
-            write_ports(options.ports_file, {"metrics": server.port})
-            log.info("plugin starts", **_announced(options, server.port))
-            why = await self._work(stop)
+            server = await self._listen(stop)
+            if server is not None:
+                write_ports(options.ports_file, {"metrics": server.port})
+                log.info("plugin starts", **_announced(options, server.port))
+                why = await self._work(stop)
         except ExceptionGroup as group:
             error = _innermost(group)
             if not isinstance(error, AccelbindError):
                 log.exception("mistake of ours")
             raise error from group
         finally:
-            await server.close()
+            if server is not None:
+                await server.close()
             self._precedence.close()
             for worker in self._workers:
                 worker.close()
@@ -230,6 +232,35 @@ class Plugin:
                 " that one: only a container that is started anew gets the new one"
             )
         log.info("plugin ended")
+
+    async def _listen(self, stop: asyncio.Event) -> runtime_metrics.MetricsServer | None:
+        """The server for probes and metrics, whose port a second plugin may have to wait for.
+
+        Returns:
+            None where it was stopped before.
+
+        Raises:
+            WorldError: Somebody else has the port.
+        """
+        options, tries = self._options, 0
+        while True:
+            if options.metrics_port and self._precedence.is_second():
+                tries = PORT_TRIES
+            # A first one that started in the same instant may be about to listen.
+            if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
+                return None
+            try:
+                return await runtime_metrics.serve(
+                    self._registry,
+                    options.metrics_host,
+                    options.metrics_port,
+                    {"/healthz": self._healthz, "/readyz": self._readyz, **self._insight.routes},
+                )
+            except WorldError as error:
+                if not tries:
+                    raise
+                tries -= 1
+                self._precedence.wait_for_port(str(error))
 
     async def _work(self, stop: asyncio.Event) -> str:
         async with asyncio.TaskGroup() as group:

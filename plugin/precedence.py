@@ -92,6 +92,24 @@ class Precedence:
         while self._first:
             await self._changed.wait()
 
+    def is_second(self) -> bool:
+        """Whether another plugin has the folder at this moment; if nobody has, this one does."""
+        return self._lock.take() is False
+
+    def wait_for_port(self, trouble: str) -> None:
+        """Another plugin, which serves on this node, has the port of this one as well.
+
+        Args:
+            trouble: Why the port can't be had.
+        """
+        if not self.waits_for:
+            log.warning(
+                "another accelbind plugin serves on this node: waiting until it ends",
+                holder=self._lock.holder(),
+                reason=trouble,
+            )
+        self.waits_for = _ANOTHER
+
     def claim(self) -> None:
         """Makes sure at this moment, before a socket is made.
 

@@ -205,3 +205,39 @@ async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_h
     assert kubelet.in_use(AF) == {"dfl-port.0"}
     others = [each for each in waiting(plugins) if "the other plugin has ended" not in each.stderr]
     assert len(others) == 1, "the third one waits on"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def test_a_second_plugin_waits_for_its_port_too_and_ends_when_told(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes, free_port: int
+) -> None:
+    rack.add_card(CardSpec())
+    port = ("--metrics-port", str(free_port))
+    plugins = [start(processes, short_dir, *port) for _ in range(3)]
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    [first] = [each for each in plugins if each not in waiting(plugins)]
+    second, third = waiting(plugins)
+    await eventually_async(lambda: "Address already in use" in second.stderr, timeout=60)
+    os.kill(second.pid, signal.SIGTERM)
+    assert await asyncio.to_thread(second.wait) == 0
+    os.kill(first.pid, signal.SIGKILL)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    assert '"plugin starts"' in third.stderr
+
+
+async def test_a_port_that_somebody_else_has_is_an_error_at_once(
+    short_dir: Path, kubelet: KubeletStandIn, processes: Processes
+) -> None:
+    del kubelet  # there is one
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        alone = start(processes, short_dir, "--metrics-port", str(taken.getsockname()[1]))
+        assert await asyncio.to_thread(alone.wait) == 1
+    assert "can't listen on 127.0.0.1:" in alone.stderr
