@@ -64,7 +64,7 @@ def issue(
     ca.key, tls.crt and tls.key; the keys are readable by their owner only.
 
     [bold]Examples[/bold]
-      accelbind certs issue --dir tls --name accelbind-webhook.accelbind.svc
+      accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
     from certs.folder import issue as issue_into  # noqa: PLC0415 - cryptography takes its time
@@ -162,8 +162,10 @@ def renew(
         typer.echo(f"there is no {missing}, so no bundle in it", err=True)
 
 
-def _renew_in(directory: Path, lifetime: "timedelta | None", names: list[str], *, ca: bool) -> None:
-    from certs.authority import name_text  # noqa: PLC0415 - only when it runs
+def _renew_in(directory: Path, told: "timedelta | None", names: list[str], *, ca: bool) -> None:
+    from datetime import timedelta  # noqa: PLC0415 - only when it runs
+
+    from certs.authority import name_text  # noqa: PLC0415 - the same
     from certs.contents import from_folder  # noqa: PLC0415 - the same
     from certs.folder import SERVING_DAYS  # noqa: PLC0415 - the same
     from certs.folder import issue as issue_into  # noqa: PLC0415 - the same
@@ -178,8 +180,11 @@ def _renew_in(directory: Path, lifetime: "timedelta | None", names: list[str], *
     contents = from_folder(directory)
     chain = contents.chain
     held = [name_text(name) for name in names_of(chain[0])] if chain else []
-    if lifetime is None and chain:
+    lifetime = told
+    if told is None and chain:
         lifetime = lifetime_of(chain[0], contents.authorities)
+    if told is not None and (told.days < 1 or told % timedelta(days=1)):
+        raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
     days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
     _show(issue_into(directory, list(dict.fromkeys([*held, *names])), days=days))
 

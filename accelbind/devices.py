@@ -124,7 +124,7 @@ def devices(
 
     [bold]Examples[/bold]
       accelbind devices
-      kubectl exec -n accelbind ds/accelbind-plugin -- accelbind devices
+      kubectl exec -n accelbind-system ds/accelbind-plugin -- accelbind devices
       accelbind devices --watch -o json
       accelbind devices --root ./snapshot --mode region
     """
