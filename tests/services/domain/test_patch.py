@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from services.domain import patch
@@ -127,6 +128,18 @@ def test_what_is_remembered_of_a_container_is_told_apart() -> None:
     again = [judge(each) for each in pods + pods]
     assert again == fresh + fresh
     assert len({str(each) for each in fresh}) == len(pods)
+
+
+@pytest.mark.parametrize("requests", [None, {}])
+@pytest.mark.parametrize("env", [None, [], [{"name": "A", "value": "a"}], pair(1)])
+def test_patches_are_spelled_as_an_encoder_spells_them(
+    env: list[Object] | None, requests: Object | None
+) -> None:
+    asked = {LOGICAL + "nlb0": "2", LOGICAL + "nlb3": "1", REGION: "1"}
+    first = container('odd "name"\n', asked, requests=requests, env=env)
+    result = judge(pod(first, container("b", {LOGICAL + "nlb0": "1"})))
+    assert isinstance(result, Patched)
+    assert msgspec.json.encode(msgspec.json.decode(result.patch)) == result.patch
 
 
 def test_big_patches_are_not_remembered() -> None:
