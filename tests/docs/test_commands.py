@@ -176,6 +176,14 @@ def test_commands_within_sentences_exist_with_their_flags(
         assert flags - shown == set(), name
 
 
+def test_logs_of_several_pods_are_asked_for_whole() -> None:
+    """With a label kubectl shows the last ten lines of each, unless it is told otherwise."""
+    shown = " ".join((REPOSITORY / page).read_text() for page in PAGES)
+    found = re.findall(r"kubectl [^`|]*\blogs\b[^`|]* -l [^`|]*", " ".join(shown.split()))
+    assert found
+    assert [each for each in found if "--tail=-1" not in each] == []
+
+
 def test_links_lead_somewhere() -> None:
     dead = []
     for page in PAGES:
