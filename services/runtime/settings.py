@@ -261,6 +261,10 @@ def _read_mapping(config: Path) -> dict[str, object]:
     return first.value
 
 
+_TIME: Final = re.compile(r"datetime\.timedelta\(([^()]*)\)")
+_PART: Final = re.compile(r"(\w+)=(\d+)")
+
+
 def _sentence(
     error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> str:
@@ -274,6 +278,7 @@ def _sentence(
         where = origins.get(name, f"--{_dashed(name)}")
         reason = issue["msg"].removeprefix("Value error, ")
         reason = reason[:1].lower() + reason[1:]
+        reason = _TIME.sub(lambda found: _PART.sub(r"\2 \1", found[1]), reason)
         if issue["type"] == "missing":
             parts.append(f"{where} is required")
         elif issue["type"] == "extra_forbidden":

@@ -174,6 +174,15 @@ async def test_a_folder_is_renewed_for_as_long_as_before(
     assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=then, hours=1)
 
 
+async def test_a_folder_is_renewed_for_whole_days_only(tmp_path: Path) -> None:
+    issued = issue(tmp_path, ["hook.svc"])
+    before = issued.certificate.read_bytes()
+    for lifetime in ("2h", "36h"):
+        done = await certs("renew", "--dir", tmp_path, "--lifetime", lifetime)
+        assert (done.code, "whole days" in done.err) == (2, True), done.err
+    assert issued.certificate.read_bytes() == before
+
+
 async def test_a_cluster_is_shown_and_verified(cluster: Cluster, tmp_path: Path) -> None:
     api = cluster.api
     empty = await certs("verify", api=api)
