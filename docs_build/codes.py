@@ -17,7 +17,7 @@ from services.domain.mutation import UnchangedReason
 from services.domain.reasons import REASONS, Effect
 from services.domain.refusals import RefusalReason
 from services.domain.review import Outcome
-from services.domain.verdicts import AGAIN, LAST_CHECK, REASON, REWRITES, REWRITTEN
+from services.domain.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
 from services.hardware.errors_clear import Outcome as Clearing
 from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
 from webhook.clients import REASONS as CLIENT_REASONS
@@ -55,13 +55,12 @@ def _of_pods() -> Iterator[tuple[str, str, str]]:
 
 def _audit() -> Iterator[tuple[str, str]]:
     """The annotations, which an API server puts the webhook's name before."""
-    yield code(REASON), "Why `mutate` answered so; several of a refusal, with commas."
+    yield code(REASON), "Why it was answered so; several of a refusal, with commas."
     yield code(REWRITES), "Each name that it replaced: container, number, and what by."
     yield (
         f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
         f"The same of a pod that comes with `{pod.REQUESTED_ANNOTATION}`: once more, or copied.",
     )
-    yield code(LAST_CHECK), "Why `validate` answered so."
 
 
 def stated(module: ModuleType) -> Iterator[tuple[str, str]]:

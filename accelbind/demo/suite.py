@@ -19,6 +19,7 @@ from simulator.driver import raw_bitstream
 HOST = "127.0.0.1"
 SCAN_SECONDS = "1"
 WEBHOOK = "pods.accelbind.dev"
+LAST_CHECK = "last-check.accelbind.dev"
 
 ASKS_FOR_ACCELERATORS = """
 (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
@@ -151,17 +152,17 @@ def registrations(
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
         yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
     bundle = base64.b64encode(authority.read_bytes()).decode()
-    for kind, path in (
-        ("MutatingWebhookConfiguration", "mutate"),
-        ("ValidatingWebhookConfiguration", "validate"),
+    for kind, name, path in (
+        ("MutatingWebhookConfiguration", WEBHOOK, "mutate"),
+        ("ValidatingWebhookConfiguration", LAST_CHECK, "validate"),
     ):
-        configuration = _configuration(kind, f"{url}/{path}", bundle)
+        configuration = _configuration(kind, name, f"{url}/{path}", bundle)
         yield f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration
 
 
-def _configuration(kind: str, url: str, bundle: str) -> Json:
+def _configuration(kind: str, name: str, url: str, bundle: str) -> Json:
     webhook: Json = {
-        "name": WEBHOOK,
+        "name": name,
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": url, "caBundle": bundle},
         "failurePolicy": "Fail",

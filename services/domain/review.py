@@ -19,7 +19,7 @@ from services.domain.mutation import Patched, Policy, Refused, Rewrite, Unchange
 from services.domain.patch import Operation
 from services.domain.pod import Pod
 from services.domain.text import listing, plain, quote
-from services.domain.verdicts import LAST_CHECK, REASON, Verdict, judge
+from services.domain.verdicts import REASON, Verdict, judge
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -286,10 +286,10 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
     try:
         return _judge(review, index, policy, validating=validating)
     except InvalidReview as error:
-        return _unreadable(review, str(error), validating=validating)
+        return _unreadable(review, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         message = "accelbind failed while judging this pod; its log says why, and so do its metrics"
-        audit = {LAST_CHECK if validating else REASON: INTERNAL_ERROR}
+        audit = {REASON: INTERNAL_ERROR}
         return Answer(
             errored(review.uid, message, audit=audit),
             review.uid,
@@ -360,7 +360,7 @@ def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: b
         return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
     if review.pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else NO_POD
-        return _unreadable(review, problem, validating=validating)
+        return _unreadable(review, problem)
     mappings = index.namespace(review.namespace)
     verdict = judge(review.pod, mappings, policy, validating=validating)
     result = verdict.result
@@ -369,7 +369,7 @@ def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: b
     if isinstance(result, Refused):
         return _deny(review, result.refusals[0].reason, result.message, verdict.audit)
     if validating:
-        return _deny(review, NOT_MUTATED, _not_mutated(result), {LAST_CHECK: NOT_MUTATED})
+        return _deny(review, NOT_MUTATED, _not_mutated(result), {REASON: NOT_MUTATED})
     return _patch(review, result, verdict)
 
 
@@ -415,11 +415,10 @@ def _deny(review: Review, reason: str, message: str, audit: dict[str, str] | Non
     )
 
 
-def _unreadable(review: Review, message: str, *, validating: bool) -> Answer:
+def _unreadable(review: Review, message: str) -> Answer:
     short = plain(message, 500)
-    audit = {LAST_CHECK if validating else REASON: UNREADABLE_POD}
     return Answer(
-        errored(review.uid, short, code=400, audit=audit),
+        errored(review.uid, short, code=400, audit={REASON: UNREADABLE_POD}),
         review.uid,
         Outcome.ERRORED,
         UNREADABLE_POD,

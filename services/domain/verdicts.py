@@ -24,13 +24,11 @@ REWRITTEN: Final = "rewritten"
 """What the audit log has for a reason where a pod is patched."""
 
 REASON: Final = "reason"
-"""The annotation that has the reasons, where a pod is mutated."""
+"""The annotation that has the reasons."""
 REWRITES: Final = "rewrites"
 """The one that has each rewrite."""
 AGAIN: Final = "-again"
 """What these two end in where the pod has been mutated before; see `reason_key`."""
-LAST_CHECK: Final = "last-check"
-"""The annotation that has the reasons, where a pod is validated."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -80,11 +78,10 @@ def reason_key(pod: Pod, *, validating: bool) -> str:
 
     A pod is judged two or three times: mutated, once more if a webhook after ours changes it, and
     validated. An API server keeps the first value of an annotation, drops others and complains in
-    its log (k8s.io/apiserver, `AddAuditAnnotation`), so each time has a name of its own.
+    its log (k8s.io/apiserver, `AddAuditAnnotation`), so the second time has a name of its own. The
+    last needs none: it is another webhook's, whose name stands before the annotation's.
     """
-    if validating:
-        return LAST_CHECK
-    return REASON + AGAIN if pod.is_noted else REASON
+    return REASON + AGAIN if pod.is_noted and not validating else REASON
 
 
 def _spelled(rewrite: Rewrite) -> str:

@@ -232,7 +232,7 @@ def _configuration(webhook: Webhook, kind: str, path: str) -> Json:
         "metadata": {"name": "accelbind"},
         "webhooks": [
             {
-                "name": "pods.accelbind.dev",
+                "name": f"{path[1:]}.accelbind.dev",
                 "clientConfig": {
                     "url": f"https://localhost:{webhook.port}{path}",
                     "caBundle": bundle,

@@ -158,7 +158,7 @@ def test_an_api_server_writes_it_into_its_audit_log_and_warns(
     client = hook["clientConfig"] | {"url": url}
     last = configuration | {
         "kind": "ValidatingWebhookConfiguration",
-        "webhooks": [hook | {"clientConfig": client}],
+        "webhooks": [hook | {"name": "last-check.accelbind.dev", "clientConfig": client}],
     }
 
     async def scenario() -> tuple[list[str], str]:
@@ -187,7 +187,7 @@ def test_an_api_server_writes_it_into_its_audit_log_and_warns(
         for key, value in line.get("annotations", {}).items():
             noted.setdefault(key, []).append(value)
     assert noted["pods.accelbind.dev/reason"] == ["rewritten", "unknown-name"]
-    assert noted["pods.accelbind.dev/last-check"] == ["already-physical"]
+    assert noted["last-check.accelbind.dev/reason"] == ["already-physical"]
     (rewrites,) = noted["pods.accelbind.dev/rewrites"]
     assert rewrites.startswith(f"c0: {OURS}/{NAME}=1 as {RESOURCE}; c1: ")
 

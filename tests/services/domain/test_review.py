@@ -291,8 +291,7 @@ def test_versions_and_fields_of_the_future_are_no_obstacle() -> None:
 @pytest.mark.parametrize("validating", [False, True])
 def test_a_pod_that_is_fine_is_let_through(obj: Object, reason: str, *, validating: bool) -> None:
     answered = ask(review(obj), validating=validating)
-    key = "last-check" if validating else "reason"
-    noted = {} if reason == "nothing-asked" else {"auditAnnotations": {key: reason}}
+    noted = {} if reason == "nothing-asked" else {"auditAnnotations": {"reason": reason}}
     assert response(answered) == {"uid": UID, "allowed": True} | noted
     assert (answered.outcome, answered.reason, answered.pod, answered.namespace) == (
         Outcome.ALLOWED,
@@ -370,7 +369,7 @@ def test_the_audit_of_each_time_that_a_pod_is_judged_has_names_of_its_own() -> N
             "reason-again": "rewritten",
             "rewrites-again": f"late: fpga.intel.com/nlb0=2 as fpga.intel.com/region-{ARRIA}",
         },
-        {"last-check": "already-physical"},
+        {"reason": "already-physical"},
     ]
     assert not noted[0].keys() & noted[1].keys()
     assert response(ask(review(after)))["auditAnnotations"] == {"reason-again": "already-physical"}
@@ -390,9 +389,7 @@ def test_a_pod_is_refused_with_its_reasons(*, validating: bool) -> None:
             "reason": "Forbidden",
             "message": answered.message,
         },
-        "auditAnnotations": {
-            "last-check" if validating else "reason": "invalid-quantity,unknown-name"
-        },
+        "auditAnnotations": {"reason": "invalid-quantity,unknown-name"},
     }
     assert answered.message.startswith('3 problems: (1) container "app" asks for ')
     assert (answered.outcome, answered.reason) == (Outcome.DENIED, "invalid-quantity")
@@ -414,7 +411,7 @@ def test_the_last_check_refuses_what_was_not_rewritten() -> None:
         'container "app" was not rewritten to what it stands for: either another webhook changed '
         "the pod after accelbind's mutating webhook, or that one's configuration is missing",
     }
-    assert response(answered)["auditAnnotations"] == {"last-check": "not-mutated"}
+    assert response(answered)["auditAnnotations"] == {"reason": "not-mutated"}
 
 
 def test_the_last_check_does_not_list_everything() -> None:
@@ -451,7 +448,7 @@ def test_the_last_check_admits_what_the_first_one_made() -> None:
 def test_a_pod_that_can_not_be_read_is_refused_with_the_field(obj: Any, problem: str) -> None:
     answered = ask(review(obj))
     last = ask(review(obj), validating=True)
-    assert response(last)["auditAnnotations"] == {"last-check": "unreadable-pod"}
+    assert response(last)["auditAnnotations"] == {"reason": "unreadable-pod"}
     status = response(answered)["status"]
     assert (status["code"], status["reason"]) == (400, "BadRequest")
     assert status["message"].startswith("the review can't be read: ")
@@ -517,7 +514,7 @@ def test_a_crash_inside_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> Non
         "auditAnnotations": {"reason": "internal-error"},
     }
     last = ask(review(), validating=True)
-    assert response(last)["auditAnnotations"] == {"last-check": "internal-error"}
+    assert response(last)["auditAnnotations"] == {"reason": "internal-error"}
     assert "secret" not in answered.message
     assert (answered.outcome, answered.reason) == (Outcome.ERRORED, "internal-error")
     assert answered.error is crash
