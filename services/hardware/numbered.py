@@ -12,13 +12,11 @@ class Numbered:
     """
 
     def __init__(self, before: str) -> None:
-        name = rf"{re.escape(before)}[0-9]{{1,9}}"
-        self._name = re.compile(name)
-        self._folders = re.compile(rf"/({name})(?=/)")
+        self._folders = re.compile(rf"/({re.escape(before)}[0-9]{{1,9}})(?=/)")
 
     def is_one(self, name: str) -> bool:
         """Whether a name is of this kind."""
-        return self._name.fullmatch(name) is not None
+        return self.among([name]) == [name]
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Those of this kind among the names in a folder, by number.
