@@ -199,11 +199,16 @@ def test_a_card_that_went_while_nobody_served_is_in_no_file_and_on_no_list(
         assert made.plugin is not None
         file = short_dir / "cdi/accelbind-fpga.json"
         eventually(file.exists)
+        before = made.kubelet.view()
+        registrations = before.calls["Register"] + len(before.offered)
         made.plugin.process.kill()
         for address in made.model.physical():
             made.model.remove(address)
         start(made, processes)
         eventually(lambda: not file.exists(), timeout=60, what="the end of the CDI file")
+        ended = "each resource of the killed one, registered once more to have no devices"
+        told = made.kubelet.view
+        eventually(lambda: told().calls["Register"] >= registrations, timeout=60, what=ended)
         eventually(lambda: made.kubelet.view().offered == {}, timeout=60)
         eventually(lambda: made.plugin and made.plugin.sockets() == (), timeout=60)
         assert sum(made.kubelet.view().allocatable.values()) == 0
