@@ -224,9 +224,8 @@ def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, 
                 if not modes & plan.modes:
                     warnings.append(_mixed(other, modes, plan.place, plan.modes))
             seen[plan.modes] = plan.place
-        for ask in plan.mapped:
-            if ask.mapping is not None:
-                warnings += _of_name(ask.key, ask.mapping, mappings)
+        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
+            warnings += _of_name(key, mapping, mappings)
     return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS] if warnings else ()
 
 
