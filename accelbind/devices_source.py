@@ -160,7 +160,7 @@ class Devices:
         """What the last plugin offered, so that what is broken is shown under what it was."""
         path = plugins_folder(self._options.kubelet_dir) / FILE
         with contextlib.suppress(OSError), path.open("rb") as file:
-            return decode(file.read(MAX_BYTES + 1), self._options.mode)
+            return decode(file.read(MAX_BYTES + 1))
         return None
 
     def _inventory(self) -> Inventory:

@@ -186,7 +186,7 @@ class Plugin:
             beside=self._insight.tasks,
             seen=self._seen,
         )
-        self._serving = ModeServing(self._mode.choice.mode, self._lasting, succeeds=True)
+        self._serving = ModeServing(self._mode.choice.mode, self._lasting)
 
     @property
     def _discovery(self) -> Discovery:
@@ -291,8 +291,8 @@ class Plugin:
                 break
             mode = self._mode.choice.mode
             if mode is not self._serving.mode or why:
-                succeeds = why != ANOTHER_MODE
-                self._serving = ModeServing(mode, self._lasting, succeeds=succeeds)
+                before = self._discovery.tree.memory if why == ANOTHER_MODE else None
+                self._serving = ModeServing(mode, self._lasting, before)
             ends = {
                 STOPPED: stop.wait(),
                 REMOVED: self._kubelet.removed(),

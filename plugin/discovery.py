@@ -88,8 +88,8 @@ class Discovery:
                     await self._wake.wait()
 
     def recall(self, memory: Memory) -> None:
-        """Takes what was offered before the first look, by a plugin that was here before."""
-        self.tree = replace(self.tree, memory=memory)
+        """Takes what was offered before the first look: by a predecessor, or in another mode."""
+        self.tree = replace(self.tree, memory=memory.told_to(self._mode))
 
     def look_now(self) -> None:
         """Asks for a look before the interval is over; a burst is one look."""

@@ -37,7 +37,7 @@ from plugin.worker import Worker
 from services.domain.cdi import Hook
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
-from services.domain.tree import Tree
+from services.domain.tree import Memory, Tree
 from services.kubelet.channel import plugins_folder
 from services.runtime.card_events import follow_card_events
 
@@ -102,13 +102,15 @@ class ModeServing:
     Args:
         mode: The mode.
         lasting: What was there before and stays.
-        succeeds: Whether another process served this node before, of whose end the kubelet knows
-            no more than that its streams are cut.
+        before: What this process offered in another mode until now, which the kubelet has been told
+            to be over. None if another process served this node before, of whose end the kubelet
+            knows no more than that its streams are cut.
     """
 
-    def __init__(self, mode: PluginMode, lasting: Lasting, *, succeeds: bool) -> None:
+    def __init__(self, mode: PluginMode, lasting: Lasting, before: Memory | None = None) -> None:
         self.mode = mode
-        self._succeeds = succeeds
+        self._before = before
+        self._succeeds = before is None
         self.fleet: Fleet | None = None
         self._lasting = lasting
         options = lasting.options
@@ -177,7 +179,8 @@ class ModeServing:
             yield "card events", follow_card_events(root, self.discovery.look_now)
 
     async def _discover(self) -> None:
-        self.discovery.recall(await self._recall.load())
+        before = self._before
+        self.discovery.recall(await self._recall.load() if before is None else before)
         await self.discovery.run()
 
     def _apply(self, tree: Tree) -> None:

@@ -36,7 +36,7 @@ log = structlog.get_logger(room="plugin")
 
 
 class Recall:
-    """What is remembered of one mode.
+    """What is remembered of what is offered in one mode.
 
     Args:
         folder: The kubelet's folder of device plugins.
@@ -51,13 +51,13 @@ class Recall:
         self._mode = mode
         self._worker = worker
         self._kept = b""
-        self._memory = Memory(mode)
+        self._memory: Memory | None = None
         self._content = b""
         self._due = asyncio.Event()
         self._trouble = ""
 
     async def load(self) -> Memory:
-        """What a predecessor offered; nothing where nobody can tell."""
+        """What a predecessor offered, in whatever mode; nothing where nobody can tell."""
         try:
             content = await self._worker.run(
                 self._read, seconds=SECONDS, what=f"reading {self._path}"
@@ -65,11 +65,13 @@ class Recall:
         except (OSError, HardwareError) as error:
             self._say(f"{self._path} can't be read: {_reason(error)}")
             return Memory(self._mode)
-        memory = decode(content, self._mode) if content else Memory(self._mode)
+        if not content:
+            return Memory(self._mode)
+        memory = decode(content)
         if memory is None:
             self._say(f"{self._path} is no memory of what was offered, and will be replaced")
             return Memory(self._mode)
-        self._kept, self.former = content, offered(content)
+        self._kept, self.former = content, offered(memory)
         return memory
 
     def take(self, tree: Tree) -> None:

@@ -67,31 +67,15 @@ def _told(place: str, device: Device) -> dict[str, Any]:
     }
 
 
-def decode(content: bytes, mode: PluginMode) -> Memory | None:
-    """The memory in some bytes.
-
-    Args:
-        content: What was read.
-        mode: The mode that it should be of; another one's is an empty memory.
-
-    Returns:
-        None where the bytes are no memory.
-    """
-    found = _read(content)
-    return found if found is None or found.mode is mode else Memory(mode)
-
-
-def offered(content: bytes) -> frozenset[str]:
-    """The resources that the node offered, in whatever mode; none where the bytes are no memory."""
-    found = _read(content)
-    if found is None:
-        return frozenset()
-    if found.mode is PluginMode.UNITS:
+def offered(memory: Memory) -> frozenset[str]:
+    """The resources that a node offered."""
+    if memory.mode is PluginMode.UNITS:
         return frozenset({UNIT_RESOURCE})
-    return frozenset(sorted({each.resource for each in found.devices.values()})[:MOST_RESOURCES])
+    return frozenset(sorted({each.resource for each in memory.devices.values()})[:MOST_RESOURCES])
 
 
-def _read(content: bytes) -> Memory | None:
+def decode(content: bytes) -> Memory | None:
+    """The memory in some bytes; None where they are none."""
     if len(content) > MAX_BYTES:
         return None
     try:

@@ -33,17 +33,34 @@ DEFAULT_UNITS = 40
 """Units of a node in mode `units` unless told."""
 
 
+_REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What was offered last, by device id and place.
 
     Args:
-        mode: The mode it is about: devices of one mode mean nothing to another.
+        mode: The mode it is about.
         devices: Every device that had a resource.
     """
 
     mode: PluginMode
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
+
+    def told_to(self, mode: PluginMode) -> "Memory":
+        """What this means to the mode that a node changes to.
+
+        A region is the same device in both of its modes, but for the engine's node. Devices of
+        other modes mean nothing to each other.
+        """
+        if mode is self.mode:
+            return self
+        if not _REGION_MODES.issuperset((self.mode, mode)):
+            return Memory(mode)
+        own = mode is PluginMode.REGIONDEVEL
+        known = {key: _with_engine(device, own=own) for key, device in self.devices.items()}
+        return Memory(mode, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ def build_tree(
     """
     if mode is PluginMode.UNITS:
         return _assemble(mode, (("", unit) for unit in _units(units)))
-    known = previous.devices if previous is not None and previous.mode is mode else {}
+    known = previous.told_to(mode).devices if previous is not None else {}
     node = _Node.of(inventory.cards)
     placed: list[_Placed] = []
     for card in inventory.cards:
@@ -381,6 +398,12 @@ def _under_known_ids(
         yield replace(device, id=kept[device.nodes])
 
 
+def _with_engine(region: Device, *, own: bool) -> Device:
+    """A region with its engine's node, or without it."""
+    ports = tuple(node for node in region.nodes if node.name != region.id)
+    return replace(region, nodes=(*ports, DeviceNode(region.id)) if own else ports)
+
+
 def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
     """A device that has no resource now, under the one it had."""
     last = known.get((device.id, _place(card)))
@@ -399,7 +422,7 @@ def _carry_over(
     without resource.
     """
     problem = card.failure
-    if problem is None and card.fme is None and mode in (PluginMode.REGION, PluginMode.REGIONDEVEL):
+    if problem is None and card.fme is None and mode in _REGION_MODES:
         problem = no_fme(card.name, None)
     if problem is None:
         return []

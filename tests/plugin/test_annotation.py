@@ -78,6 +78,10 @@ def registrations(kubelet: KubeletStandIn) -> int:
     return [call.method for call in kubelet.calls].count("Registered")
 
 
+def has_registered(kubelet: KubeletStandIn, times: int) -> bool:
+    return registrations(kubelet) >= times
+
+
 def events(api: ApiServerStandIn, reason: str) -> list[dict[str, Any]]:
     return [each for each in api.objects("Event") if each["reason"] == reason]
 
@@ -150,6 +154,28 @@ async def test_the_annotation_is_followed_and_pods_run_on(
     assert admitted["c"].running
     await eventually_async(lambda: len(sockets(short_dir)) == 2)
     assert not [line for line in plugin.stderr.splitlines() if json.loads(line)["level"] == "error"]
+
+
+async def test_a_region_that_is_broken_while_its_mode_changes_stays_under_its_resource(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    api: ApiServerStandIn,
+    processes: Processes,
+) -> None:
+    card = rack.add_card(CardSpec())
+    annotate(api, "region")
+    begin(processes, short_dir, api)
+    await offers(kubelet, region=1)
+    rack.break_(card, Fault.INTERFACE_ALL_F)
+    await kubelet.until(lambda: kubelet.allocatable == {REGION: 0})
+    for count, mode in enumerate(("regiondevel", "region"), 2):
+        annotate(api, mode)
+        await kubelet.until(partial(has_registered, kubelet, count), timeout=PATIENCE)
+        await kubelet.until(lambda: kubelet.capacity == {REGION: 1})
+        assert kubelet.allocatable == {REGION: 0}
+    rack.heal(card, Fault.INTERFACE_ALL_F)
+    await offers(kubelet, region=1)
 
 
 async def test_it_starts_in_the_mode_of_the_annotation_and_offers_no_other(

@@ -535,10 +535,31 @@ def test_a_card_that_is_gone_is_forgotten() -> None:
     assert tree(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=gone).resources == {}
 
 
-def test_a_mode_knows_nothing_of_another() -> None:
-    before = tree(BDF, card(0))
-    made = tree(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=before)
+@pytest.mark.parametrize("before", [BDF, *REGIONS])
+def test_a_mode_knows_nothing_of_another(before: PluginMode) -> None:
+    made = tree(AF, card(0, port("dfl-port.0", "", AFU_EMPTY)), after=tree(before, card(0)))
     assert made.resources == {}
+
+
+@pytest.mark.parametrize("mode", REGIONS)
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        with_engine_problem(card(0), ID_EMPTY, interface=""),
+        without_engine(card(0)),
+        unreadable(card(0)),
+        replace(card(0), ports=()),
+    ],
+)
+def test_a_region_that_is_bad_while_its_mode_changes_to_the_other_is_the_same_device(
+    mode: PluginMode, spoilt: Card
+) -> None:
+    (other,) = set(REGIONS) - {mode}
+    changed = tree(other, spoilt, after=tree(mode, card(0)))
+    stayed = tree(other, spoilt, after=tree(other, card(0)))
+    assert ids(changed) == ids(stayed) == {REGION: ["dfl-fme.0"]}
+    assert only(changed).nodes == only(stayed).nodes
+    assert tree(other, card(0), after=changed) == tree(other, card(0))
 
 
 def test_a_device_that_is_there_is_not_carried_over_as_well() -> None:
