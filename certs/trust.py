@@ -60,8 +60,8 @@ KEYS: Final = frozenset({CERTIFICATE, KEY, OLD, OLD_UNTIL})
 SHARE: Final = 2 / 3
 """Of its life after which a certificate is renewed."""
 
-MOST_OLD: Final = 8
-"""Old CAs that a bundle may hold: more are what somebody's mistakes in a row leave."""
+MOST_OLD: Final = 30
+"""Old CAs that a bundle may hold, which with the one that signs is less than is read of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def next_trust(
     held = unique((*step.trust.old, *old.all))
     step.trust = replace(step.trust, old=held, old_until=_moment(data.get(OLD_UNTIL, b"")))
     _adopt(step, around)
-    _prune(step, now)
+    _prune(step, around.chain, now)
     _let_go(step, around, rules, now)
     return step
 
@@ -261,15 +261,22 @@ def _adopt(step: Step, around: Surroundings) -> None:
         )
 
 
-def _prune(step: Step, now: datetime) -> None:
-    """Without old CAs that count for nothing: ended, none, or the one that signs."""
+def _prune(step: Step, chain: Sequence[x509.Certificate], now: datetime) -> None:
+    """Without old CAs that count for nothing: ended, none, or the one that signs.
+
+    Nor more than a bundle may hold; that of what is served now is the last to go.
+    """
     trust = step.trust
-    kept = tuple(
+    kept = [
         one
         for one in trust.old
         if one != trust.authority.certificate and is_authority(one) and is_valid(one, now)
-    )[:MOST_OLD]
-    step.trust = replace(trust, old=kept, old_until=trust.old_until if kept else None)
+    ]
+    served = signer_of(chain, kept[MOST_OLD:])
+    if served is not None and signer_of(chain, kept[:MOST_OLD]) is None:
+        kept[MOST_OLD - 1] = served
+    del kept[MOST_OLD:]
+    step.trust = replace(trust, old=tuple(kept), old_until=trust.old_until if kept else None)
 
 
 def _let_go(step: Step, around: Surroundings, rules: Rules, now: datetime) -> None:

@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from certs import trust
 from certs.authority import (
     certificate_pem,
     issue_serving,
@@ -16,7 +17,7 @@ from certs.authority import (
     parse_names,
 )
 from certs.keeper import Orders
-from certs.reading import certificates_in, names_of, signed
+from certs.reading import MOST_CERTIFICATES, certificates_in, names_of, signed
 from services.domain.errors import CertificateError, ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
@@ -208,6 +209,34 @@ async def test_a_new_ca_serves_only_once_its_bundle_has_settled(cluster: Cluster
     clock.pass_(seconds=19)
     assert not (await keeper.round()).moving
     assert not signed(serving(api), old)
+
+
+async def test_what_serves_stays_trusted_however_often_the_ca_is_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert trust.MOST_OLD < MOST_CERTIFICATES  # with the one that signs, as many as are read
+    monkeypatch.setattr(trust, "MOST_OLD", 3)
+    api = cluster.api
+    await (await cluster.keeper()).round()
+    first, shown = the_bundle(api)[0], serving(api)
+    for _ in range(6):
+        keeper = await cluster.keeper(Orders(authority=True))
+        assert (await keeper.round()).moving
+        assert first in the_bundle(api)
+        assert serving(api) == shown
+    assert len(the_bundle(api)) == 4
+
+
+async def test_a_replica_is_trusted_whose_certificate_is_many_cas_old(cluster: Cluster) -> None:
+    api = cluster.api
+    await (await cluster.keeper()).round()
+    first = the_bundle(api)[0]
+    for _ in range(12):
+        keeper = await cluster.keeper(Orders(authority=True))
+        assert (await keeper.round()).moving
+        cluster.clock.pass_(minutes=2)
+        assert not (await keeper.round()).moving
+    assert first in the_bundle(api)
 
 
 async def test_a_bundle_that_cannot_be_put_in_holds_up_the_new_ca_only(cluster: Cluster) -> None:
