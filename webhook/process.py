@@ -172,18 +172,20 @@ class Webhook:
         """Asks `/healthz` over our own socket and TLS, as a client would."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                status, text = await _ask_healthz(*self.address)
+                status, text = await ask_healthz(*self.address)
         except (OSError, TimeoutError) as error:
             return 503, f"our own port does not answer: {error!r:.200}\n"
         return (200 if status == b"200" else 503), text or "our own port gives no answer\n"
 
 
-async def _ask_healthz(address: str, port: int) -> tuple[bytes, str]:
+async def ask_healthz(address: str, port: int) -> tuple[bytes, str]:
     """Status and text of `/healthz` on an address of this process."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False  # we know whom we are asking
     tls.verify_mode = ssl.CERT_NONE
-    host = {"::": "::1", "0.0.0.0": "127.0.0.1"}.get(address, address)  # noqa: S104 - looked up
+    # Listening on `::` takes IPv4 too (`services.runtime.listening`), and IPv6 may be switched off
+    # in a pod whose `::` can be had all the same.
+    host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

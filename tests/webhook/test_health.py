@@ -1,8 +1,10 @@
 """Liveness: what is wrong in the process shows in its probes, on both ports, and in its log."""
 
 import asyncio
+import errno
 import http.client
 import signal
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from certs.folder import issue
 from tests.support import Process, eventually, eventually_async, python_module
 from tests.webhook.reviews import body, mapping_yaml, patch_of, response_of
 from tests.webhook.running import Webhook
+from webhook.process import ask_healthz
 from webhook.watching import REMIND_SECONDS, START_SECONDS, tell_readiness
 
 PATIENCE = 5
@@ -91,6 +94,21 @@ def test_a_port_for_reviews_that_is_dead_fails_the_probe_beside_it(faulty: Webho
     assert eventually(lambda: plain(faulty) == 503, timeout=60)
     assert faulty.plain("/healthz").text.startswith("our own port does not answer: ")
     assert over_tls(faulty) == 0
+
+
+def test_our_own_probe_needs_no_ipv6(faulty: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switched off by sysctl, as in pods of many clusters, `::` can be listened on all the same."""
+    connect = asyncio.open_connection
+
+    async def without_ipv6(
+        host: str, port: int, *, ssl: ssl.SSLContext
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if ":" in host:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return await connect(host, port, ssl=ssl)
+
+    monkeypatch.setattr(asyncio, "open_connection", without_ipv6)
+    assert asyncio.run(ask_healthz("::", faulty.port)) == (b"200", "ok\n")
 
 
 def test_readiness_that_changes_is_told_once_and_now_and_then() -> None:
