@@ -291,7 +291,7 @@ class Plugin:
                 break
             mode = self._mode.choice.mode
             if mode is not self._serving.mode or why:
-                before = self._discovery.tree.memory if why == ANOTHER_MODE else None
+                before = self._serving.left if why == ANOTHER_MODE else None
                 self._serving = ModeServing(mode, self._lasting, before)
             ends = {
                 STOPPED: stop.wait(),

@@ -134,17 +134,13 @@ class Endpoint:
     @property
     def owes(self) -> bool:
         """Whether the kubelet counts devices that are gone, and hasn't been told yet."""
-        if self.state is State.REGISTERED:
-            return not self.devices and self.server is not None and self.server.behind
-        return not self.devices and self._counted
+        return not self.devices and self._behind
 
     async def told(self) -> None:
         """Waits until the kubelet, if it counts any devices, has been sent them as they are now."""
-        # Lost, and soon registered once more; seldom enough to look for it rather than be told.
-        while self.state is not State.REGISTERED and self._counted:  # noqa: ASYNC110 - as above
+        # Soon sent, or lost and registered once more; seldom enough to look for it.
+        while self._behind:  # noqa: ASYNC110 - as above
             await asyncio.sleep(TOLD_SECONDS)
-        if self.server is not None:
-            await self.server.told()
 
     async def run(self) -> None:
         """Keeps the resource registered until cancelled, then ends its server."""
@@ -169,6 +165,13 @@ class Endpoint:
             if time.monotonic() - began >= STABLE_SECONDS:
                 self._backoff.reset()
             await self._pause(seen)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the kubelet counts other devices than there are now, as far as is known."""
+        if self.state is State.REGISTERED and self.server is not None:
+            return self.server.behind
+        return self._counted
 
     @property
     def _counted(self) -> bool:

@@ -80,9 +80,12 @@ class Fleet:
         that there are none, and then there is nothing to stay for.
 
         Args:
-            resources: What was offered; what is served now is left alone.
+            resources: What was offered, and may be served now.
         """
-        for resource in sorted(set(resources) - self.endpoints.keys()):
+        inherited = set(resources)
+        for resource in inherited & self.endpoints.keys():
+            self.endpoints[resource].inherit()
+        for resource in sorted(inherited - self.endpoints.keys()):
             log.warning("a resource of a predecessor has no devices any more", resource=resource)
             self._begin(resource, {})
             self.endpoints[resource].inherit()
@@ -96,17 +99,21 @@ class Fleet:
         """Whether the kubelet hasn't been told yet of a resource that has no devices any more."""
         return any(self.endpoints[resource].owes for resource in self._lingering)
 
-    async def withdraw(self, seconds: float) -> None:
+    async def withdraw(self, seconds: float) -> frozenset[str]:
         """Tells the kubelet that no resource has a device left, and waits until it was told.
 
         Args:
-            seconds: How long to wait; a kubelet that doesn't take it in time is left alone.
+            seconds: How long to wait.
+
+        Returns:
+            What it couldn't be told of in that time, and so counts on.
         """
         for endpoint in self.endpoints.values():
             endpoint.update({})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(endpoint.told() for endpoint in self.endpoints.values()))
+        return frozenset(name for name, endpoint in self.endpoints.items() if endpoint.owes)
 
     async def close(self) -> None:
         """Ends all endpoints with their streams and sockets."""

@@ -6,8 +6,9 @@ is changed in place. What lasts (the kubelet's folder, threads, metrics) is hand
 
 When a mode ends because another one begins, the kubelet is first told that every resource has no
 devices left, which makes its capacity 0, and then the streams end: a stream that ends without that
-leaves the old capacity behind for minutes. When the process ends it is not told: the devices will
-be back in a moment, and the kubelet keeps their number meanwhile.
+leaves the old capacity behind for minutes. What it can't be told of just then (it refuses us, or a
+stream was lost) the next mode tells it. When the process ends it is not told: the devices will be
+back in a moment, and the kubelet keeps their number meanwhile.
 """
 
 import asyncio
@@ -96,21 +97,34 @@ class Lasting:
     seen: Callable[[Inventory | None, Tree], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a mode leaves to the next one of its process.
+
+    Args:
+        memory: What it offered.
+        counted: The resources that the kubelet counts on, since it couldn't be told otherwise.
+    """
+
+    memory: Memory
+    counted: frozenset[str]
+
+
 class ModeServing:
     """Serves this node's cards in one mode, from `run` to its end.
 
     Args:
         mode: The mode.
         lasting: What was there before and stays.
-        before: What this process offered in another mode until now, which the kubelet has been told
-            to be over. None if another process served this node before, of whose end the kubelet
-            knows no more than that its streams are cut.
+        before: What another mode of this process left. None if another process served this node
+            before, of whose end the kubelet knows no more than that its streams are cut.
     """
 
-    def __init__(self, mode: PluginMode, lasting: Lasting, before: Memory | None = None) -> None:
+    def __init__(self, mode: PluginMode, lasting: Lasting, before: Left | None = None) -> None:
         self.mode = mode
         self._before = before
-        self._succeeds = before is None
+        self._counted: frozenset[str] = frozenset()
+        self._served = False
         self.fleet: Fleet | None = None
         self._lasting = lasting
         options = lasting.options
@@ -137,6 +151,11 @@ class ModeServing:
         """The endpoint of each resource."""
         return self.fleet.endpoints if self.fleet else {}
 
+    @property
+    def left(self) -> Left | None:
+        """What the next mode begins with: what this one did, if it came to serve nothing."""
+        return Left(self.discovery.tree.memory, self._counted) if self._served else self._before
+
     async def run(
         self, ends: Mapping[str, Coroutine[Any, Any, object]], *, withdraw: frozenset[str]
     ) -> str:
@@ -157,7 +176,7 @@ class ModeServing:
                 task.cancel()
             await asyncio.wait(looking)
             if why in withdraw:
-                await fleet.withdraw(WITHDRAW_SECONDS)
+                self._counted = await fleet.withdraw(WITHDRAW_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await fleet.close()
@@ -180,7 +199,7 @@ class ModeServing:
 
     async def _discover(self) -> None:
         before = self._before
-        self.discovery.recall(await self._recall.load() if before is None else before)
+        self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
     def _apply(self, tree: Tree) -> None:
@@ -196,9 +215,9 @@ class ModeServing:
 
     def _serve(self, tree: Tree, fleet: Fleet) -> None:
         fleet.apply(tree)
-        if self._succeeds:
-            fleet.retire(self._recall.former)
-            self._succeeds = False
+        if not self._served:
+            self._served = True
+            fleet.retire(self._before.counted if self._before else self._recall.former)
         if not fleet.owes:  # until then a successor has to know of what the kubelet still counts
             self._recall.take(tree)
 

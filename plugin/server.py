@@ -111,7 +111,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._server: grpc.aio.Server | None = None
         self._streams: set[asyncio.Event] = set()
         self._behind: set[asyncio.Event] = set()
-        self._caught_up = asyncio.Event()
         self._drained = asyncio.Event()
         self._ending = False
 
@@ -178,14 +177,8 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     @property
     def behind(self) -> bool:
-        """Whether a stream has yet to send the devices as they are now."""
-        return bool(self._behind)
-
-    async def told(self) -> None:
-        """Waits until every stream has sent the devices as they are now."""
-        while self._behind:
-            self._caught_up.clear()
-            await self._caught_up.wait()
+        """Whether the devices as they are now have yet to be sent, if that is possible at all."""
+        return bool(self._behind) or self.cut.is_set()
 
     async def alive(self, seconds: float) -> None:
         """Makes a real call to our own socket.
@@ -234,18 +227,14 @@ class ResourceServer(rpc.DevicePluginServicer):
                     sent = self._listing
                     yield sent
                 else:
-                    self._sent(wake)
+                    self._behind.discard(wake)
                     await wake.wait()
         finally:
-            self._sent(wake)
+            self._behind.discard(wake)
             self._streams.discard(wake)
             if not self._streams:
                 (self._drained if self._ending else self.cut).set()
                 self.news.set()
-
-    def _sent(self, stream: asyncio.Event) -> None:
-        self._behind.discard(stream)
-        self._caught_up.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,

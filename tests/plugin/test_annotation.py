@@ -178,6 +178,25 @@ async def test_a_region_that_is_broken_while_its_mode_changes_stays_under_its_re
     await offers(kubelet, region=1)
 
 
+async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_next(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    api: ApiServerStandIn,
+    processes: Processes,
+) -> None:
+    rack.add_card(CardSpec())
+    annotate(api, None)
+    plugin = begin(processes, short_dir, api)
+    await offers(kubelet, af=1)
+    with kubelet.refusing("not now"):
+        await kubelet.cut_stream(AF)
+        annotate(api, "region")
+        ended = "what was served in a mode has ended"
+        await eventually_async(lambda: ended in plugin.stderr, timeout=PATIENCE)
+    await offers(kubelet, region=1)
+
+
 async def test_it_starts_in_the_mode_of_the_annotation_and_offers_no_other(
     short_dir: Path,
     rack: Rack,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from plugin.discovery import Discovery
+from plugin.mode import ANNOTATION
 from plugin.recall import FILE, Recall
 from plugin.worker import Worker
 from services.domain.devices import Device, DeviceNode, PluginMode
@@ -16,7 +18,7 @@ from services.domain.tree import Memory, Tree
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, running, settings
+from tests.plugin.support import AF, REGION, running, settings
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +86,28 @@ async def test_what_is_offered_no_more_after_a_restart_has_no_capacity(
         gone = dict.fromkeys(before.keys() - {AF_NLB3}, 0)
         await kubelet.until(lambda: kubelet.capacity == gone | {AF_NLB3: 1})
         await eventually_async(lambda: '"af"' in kept.read_text() and AF not in kept.read_text())
+
+
+async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_at_the_cards(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
+    looks, look = asyncio.Event(), Discovery.run_once
+
+    async def once_let(discovery: Discovery) -> None:
+        await looks.wait()
+        await look(discovery)
+
+    monkeypatch.setattr(Discovery, "run_once", once_let)
+    async with running(settings(short_dir)) as plugin:
+        await eventually_async(lambda: plugin._fleet is not None)
+        plugin._mode.take({ANNOTATION: "region"})
+        await eventually_async(lambda: plugin._serving.mode is PluginMode.REGION)
+        looks.set()
+        await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})
 
 
 async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:

@@ -367,18 +367,33 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
     await server.close()
 
 
+def is_behind(server: ResourceServer) -> bool:
+    return server.behind
+
+
 @pytest.mark.usefixtures("patient")
-async def test_who_ends_a_resource_can_wait_until_the_kubelet_was_told_that_nothing_is_left(
+async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
     async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
-        await server.told()  # nobody listens
+        assert not is_behind(server)  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
         server.update({})
-        await server.told()
+        assert is_behind(server)
+        await eventually_async(lambda: not is_behind(server))
         await server.close()
         for stream in streams:
             assert told(await stream.read()) == []
             assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
+    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+        stream = stub.ListAndWatch(pb.Empty())
+        await stream.read()
+        stream.cancel()
+        await server.cut.wait()
+        server.update({})
+        assert server.behind
