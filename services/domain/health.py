@@ -30,9 +30,9 @@ class Failure(Enum):
     MISSING = auto()
     """It isn't there."""
     UNREADABLE = auto()
-    """No permission, or not a regular file."""
+    """No permission, or a folder in its place."""
     DEAD = auto()
-    """The kernel reports an I/O error: the device doesn't answer."""
+    """The device doesn't answer: an I/O error, or a pipe on which whoever waits for it hangs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,9 +237,10 @@ class Sysfs:
             descriptor = os.open(self._root + path, _FLAGS)
         try:
             reading = reading_of(os.read(descriptor, MAX_ATTRIBUTE))
-            # What is no file and can be read all the same (a FIFO) gives nothing.
+            # What is no file and can be read all the same (a FIFO) gives nothing: whoever waits
+            # for it hangs, as with a card that doesn't answer.
             if not reading.text and not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return Reading(failure=Failure.UNREADABLE, detail="not a regular file")
+                return Reading(failure=Failure.DEAD, detail="not a regular file")
         finally:
             os.close(descriptor)
         return reading

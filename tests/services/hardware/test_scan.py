@@ -298,6 +298,27 @@ def _break_if_possible(rack: Rack, address: str, fault: Fault) -> None:
 # Cards that are not as usual
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("hangs", "reason"),
+    [
+        ("*-port.0/errors/errors", "port-errors-unreadable"),
+        ("*-port.0/ap2_event", "ap2-event-unreadable"),
+        ("*-fme.0/errors/nonfatal_errors", "fme-nonfatal-errors-unreadable"),
+    ],
+)
+def test_a_register_that_whoever_waits_for_hangs_on_is_not_healthy(
+    tmp_path: Path, driver: str, hangs: str, reason: str
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
+    (register,) = tmp_path.glob(f"sys/class/*/*/{hangs}")
+    register.unlink()
+    os.mkfifo(register)
+    sick, well = sorted(tree(tmp_path).devices(), key=lambda device: device.id)
+    assert ([each.reason for each in sick.reasons], sick.healthy) == ([reason], False)
+    assert well.healthy
+
+
 def test_regions_without_engine_and_port_are_no_cards(tmp_path: Path) -> None:
     lay_out(tmp_path, [CardSpec("dfl")])
     devices = tmp_path / "sys/devices/pci0000:01/0000:01:00.1/fpga_region/region7"

@@ -1,7 +1,6 @@
 import errno
 import os
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,14 +56,14 @@ def test_an_attribute_that_is_not_there_is_missing(tmp_path: Path) -> None:
         assert files.text(path) == ""
 
 
-def test_what_is_no_file_is_unreadable_and_blocks_nobody(tmp_path: Path) -> None:
+def test_what_is_no_file_cant_be_read_and_blocks_nobody(tmp_path: Path) -> None:
     (tmp_path / "sys/folder").mkdir(parents=True)
     os.mkfifo(tmp_path / "sys/fifo")
     link(tmp_path / "sys/loop", "loop")
     files = Sysfs(tmp_path)
-    not_a_file = Reading(failure=Failure.UNREADABLE, detail="not a regular file")
-    assert files.read("/sys/fifo") == not_a_file
-    assert files.read("/sys/folder") == replace(not_a_file, detail="Is a directory")
+    assert files.read("/sys/fifo") == Reading(failure=Failure.DEAD, detail="not a regular file")
+    is_folder = Reading(failure=Failure.UNREADABLE, detail="Is a directory")
+    assert files.read("/sys/folder") == is_folder
     assert files.read("/sys/loop").failure is Failure.UNREADABLE
 
 
