@@ -129,6 +129,26 @@ async def first_headers(folder: Path) -> bytes:
 
 
 @pytest.mark.anyio
+async def test_a_server_that_is_stopping_and_stays_is_not_asked_again_and_again(
+    short_dir: Path,
+) -> None:
+    async def go_away(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # an empty SETTINGS frame
+        writer.write(bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes(8))  # GOAWAY: no stream was heard
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    server = await asyncio.start_unix_server(go_away, short_dir / "k.sock")
+    async with server:
+        for _ in range(8):
+            async with channel.dial(short_dir / "k.sock") as dialled:
+                with pytest.raises(grpc.aio.AioRpcError) as raised:
+                    await rpc.RegistrationStub(dialled).Register(pb.RegisterRequest(), timeout=30)
+                assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.anyio
 async def test_the_authority_is_one_that_servers_written_in_go_take(short_dir: Path) -> None:
     headers = await first_headers(short_dir)
     assert b"localhost" in headers  # gRPC for Python sends it as it is, not in Huffman's code
