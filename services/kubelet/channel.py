@@ -37,8 +37,8 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
-    # A call on a connection whose end has said GOAWAY and stays open (a kubelet that is frozen while
-    # it stops) is tried again without a pause until its deadline, and each try takes 14 KB.
+    # Else a call on a connection that has got its GOAWAY and stays open (a kubelet that is frozen
+    # while it stops) is tried again without a pause until its deadline, at 14 KB a try.
     ("grpc.enable_retries", 0),
 )
 
