@@ -15,7 +15,8 @@ from services.domain.devices import Fme, Inventory, Port
 
 Records: TypeAlias = Mapping[str, str]
 """The OpenCL program that was programmed into a port and verified since the boot, by its name; only
-of ports that show what they did then."""
+of ports that show what they did then. Empty where programming came to nothing since: what such a
+port shows is not known to be in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def carried(port: Port, records: Records) -> str:
     """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown.
 
     The id that all OpenCL programs show is no function, since any of them may be there; nor is
-    another one that a program showed.
+    another one that a program showed, or that is still shown after hardware refused another.
     """
     return records.get(port.name, "" if port.afu_id == OPENCL_AFU else port.afu_id)
 

@@ -8,9 +8,10 @@
 3. the bitstream must fit the region: its interface id is the engine's;
 4. if the function is there already, the port is reset, and that is all. An OpenCL program is there
    if it was recorded (`records`), since all show one id;
-5. the user clock is set (`user_clock`), the record goes, and the engine reconfigures (`ioctls`);
+5. the user clock is set (`user_clock`), and the engine reconfigures (`ioctls`). Until step 7 it is
+   recorded that what the port showed before is not in it: hardware that refuses may have begun;
 6. the port must show the function's id within a moment, or it is not what was asked for;
-7. an OpenCL program is recorded, and the port is reset.
+7. an OpenCL program is recorded, for another function the record goes, and the port is reset.
 
 All of it is synchronous and may hang in the driver: it is for a thread that can be left behind
 (`card_threads`). Whatever goes wrong is an error that says what, where, and what to do; if the port
@@ -52,7 +53,7 @@ from services.hardware.port_session import (
     translated,
 )
 from services.hardware.ports import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
-from services.hardware.records import FOLDER, Records
+from services.hardware.records import FOLDER, UNKNOWN, Records
 from services.hardware.refusals import why_refused
 from services.hardware.scan import scan
 from services.hardware.user_clock import ClockPolicy, set_user_clock
@@ -246,22 +247,35 @@ class Programmer:
         if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
             say("setting the user clock")
             remarks += self._set_clock(session, image.clock)
-        key = _record_key(session.place)
-        self._records.forget(key)
         data = image.data()
         say(f"programming {len(data)} bytes")
         self._reconfigure(session, engine, image, data)
         say("verifying")
         self._verify(session, image)
-        if image.record is not None:
-            remarks += self._record(key, session, image.afu_id, image.record)
+        remarks += self._record(session, image)
         return tuple(remarks)
 
-    def _record(self, key: str, session: PortSession, shown: str, program: str) -> Iterator[str]:
+    def _record(self, session: PortSession, image: Image) -> Iterator[str]:
+        key = _record_key(session.place)
         try:
-            self._records.write(key, session.files.inode, shown, program)
+            if image.record is None:
+                self._records.forget(key)
+            else:
+                self._records.write(key, session.files.inode, image.afu_id, image.record)
         except HardwareError as error:
             yield f"{error}; it will be programmed again although it is there"
+
+    def _distrust(self, session: PortSession) -> None:
+        """Sees that what a port shows is not taken for what is in it, should this be interrupted.
+
+        Raises:
+            HardwareError: It can't be seen to.
+        """
+        key, before = _record_key(session.place), session.place.port.afu_id
+        try:
+            self._records.write(key, session.files.inode, before, UNKNOWN)
+        except HardwareError:  # a full disk takes nothing, and lets go
+            self._records.forget(key)
 
     def _set_clock(self, session: PortSession, clock: UserClock) -> Iterator[str]:
         try:
@@ -280,10 +294,12 @@ class Programmer:
         with opened_node(
             files.node(), f"{what}: {engine.name}", is_real=self._is_real
         ) as descriptor:
+            self._distrust(session)
             try:
                 program_port(descriptor, session.calls, _number(place), data)
             except ProgrammingFailed as error:
                 if error.errno not in (errno.EIO, errno.ETIMEDOUT):
+                    self._records.forget(_record_key(place))  # the hardware wasn't asked
                     raise translated(error, what) from error
                 said = why_refused(files, error.status) or "it doesn't say why"
                 raise DeviceRefused(

@@ -1,11 +1,13 @@
-"""Which OpenCL program is in a port: what the port itself can't tell.
+"""What is in a port and it can't tell: which OpenCL program, or that nobody knows.
 
 All OpenCL programs show the same AFU id. So after a verified programming it is written down what
 was programmed, with what would make that untrue: the boot of the machine, the port's folder in
 sysfs, which is another one once its driver or its card has been away, and the id that it showed:
-tools that keep no records may have programmed another function since. Before a port is programmed
-its record goes: what is interrupted leaves none. A record that can't be read is none. None outlives
-mode regiondevel, in which containers programme by themselves.
+tools that keep no records may have programmed another function since. A record that can't be read
+is none. None outlives mode regiondevel, in which containers programme by themselves.
+
+Before a port is programmed it is recorded that what it shows is not known to be in it: `UNKNOWN`
+stays if the hardware refuses, or this is interrupted, for as long as the port goes on showing that.
 """
 
 import json
@@ -17,6 +19,9 @@ from services.atomic import replace_file
 from services.domain.errors import HardwareError
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+UNKNOWN: Final = ""
+"""Recorded in place of a program: whatever the port shows, it has to be programmed anew."""
 
 _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 _MOST: Final = 4096
@@ -54,7 +59,8 @@ class Records:
             shown: The AFU id that it shows, canonical.
 
         Returns:
-            The id of an OpenCL program, None if nothing is recorded that is still true.
+            The id of an OpenCL program, or `UNKNOWN`; None if nothing is recorded that is still
+            true.
         """
         try:
             with self._path(port).open("rb") as file:

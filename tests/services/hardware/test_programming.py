@@ -1,5 +1,6 @@
 """Programming below an injected root, with a stand-in for the driver; see tests/umockdev too."""
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,13 @@ import pytest
 
 from services.domain.bitstreams import OPENCL_AFU
 from services.domain.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
+from services.domain.regions import regions_of
 from services.domain.user_clock import UserClock
+from services.hardware import programming
 from services.hardware.card_lock import card_lock
+from services.hardware.ioctls import ProgrammingFailed
 from services.hardware.programming import Image, Programmer
+from services.hardware.scan import scan
 from services.hardware.user_clock import ClockPolicy
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -102,6 +107,43 @@ def test_an_interrupted_programming_leaves_no_record(
         programmer.ensure(port, image(OPENCL_AFU, "2" * 40))
     stand_in.refuse = False
     assert programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
+
+
+def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_there(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
+    port = PORTS[driver]
+    stand_in.refuse = True
+    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+        programmer.ensure(port, image(NLB3))
+    inventory = scan(rack.root)
+    (region,) = regions_of(inventory).values()
+    assert region.ports[0].afu_id == NLB0
+    assert region.carrier(NLB0, programmer.recorded(inventory)) is None
+    stand_in.refuse = False
+    assert programmer.ensure(port, image(NLB0)).programmed
+    assert not programmer.ensure(port, image(NLB0)).programmed
+    assert programmer.recorded(inventory) == {}
+
+
+def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
+    rack: Rack,
+    stand_in: DriverStandIn,
+    programmer: Programmer,
+    driver: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ProgrammingFailed(OSError(errno.EINVAL, "Invalid argument"), 0)
+
+    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
+    with monkeypatch.context() as patch:
+        patch.setattr(programming, "program_port", refuse)
+        with pytest.raises(DeviceRefused, match="doesn't take that"):
+            programmer.ensure(PORTS[driver], image(NLB3))
+    assert not programmer.ensure(PORTS[driver], image(NLB0)).programmed
+    assert whats(stand_in) == ["reset"]
 
 
 def test_what_can_not_be_recorded_is_programmed_again(
