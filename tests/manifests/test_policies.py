@@ -208,9 +208,12 @@ def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:
     budget = one(items, "PodDisruptionBudget", "accelbind-webhook")["spec"]
     assert budget["selector"]["matchLabels"].items() <= labels.items()
     assert budget["maxUnavailable"] < deployment["replicas"]
-    arguments = deployment["template"]["spec"]["containers"][0]["args"]
-    (drain,) = [each.partition("=")[2] for each in arguments if "--drain-seconds" in each]
-    assert 5 <= float(drain) < deployment["template"]["spec"]["terminationGracePeriodSeconds"] - 10
+    (container,) = deployment["template"]["spec"]["containers"]
+    command, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    (drain,) = [each.partition("=")[2] for each in container["args"] if "--drain-seconds" in each]
+    assert (command, float(seconds) >= 5, float(drain) >= 5) == ("sleep", True, True)
+    ended = float(seconds) + float(drain)
+    assert ended < deployment["template"]["spec"]["terminationGracePeriodSeconds"] - 10
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
