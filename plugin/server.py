@@ -95,7 +95,8 @@ class ResourceServer(rpc.DevicePluginServicer):
         self.opened = asyncio.Event()
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
-        """Set once the kubelet has ended its stream."""
+        """Set once the kubelet has ended its stream: the first that was opened, since the kubelet
+        knows of the socket before anybody else; who looks on holds up no other registration."""
         self.news = asyncio.Event()
         """Set with either of them, for who waits for one thing or another; cleared by that one."""
         self.called = 0.0
@@ -110,6 +111,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._hooked = hooked
         self._server: grpc.aio.Server | None = None
         self._streams: set[asyncio.Event] = set()
+        self._first: asyncio.Event | None = None
         self._behind: set[asyncio.Event] = set()
         self._drained = asyncio.Event()
         self._ending = False
@@ -217,6 +219,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         """The devices now, and again after each change, until either side ends it."""
         wake = asyncio.Event()
         self._streams.add(wake)
+        self._first = self._first or wake
         self.opened.set()
         self.news.set()
         sent = None
@@ -232,9 +235,11 @@ class ResourceServer(rpc.DevicePluginServicer):
         finally:
             self._behind.discard(wake)
             self._streams.discard(wake)
-            if not self._streams:
-                (self._drained if self._ending else self.cut).set()
-                self.news.set()
+            if not self._streams and self._ending:
+                self._drained.set()
+            elif wake is self._first and not self._ending:
+                self.cut.set()
+            self.news.set()
 
     async def GetPreferredAllocation(  # noqa: N802
         self,

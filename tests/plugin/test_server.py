@@ -180,14 +180,21 @@ async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Pat
         await server.cut.wait()
 
 
-async def test_one_of_two_streams_ending_is_no_cut(short_dir: Path) -> None:
+async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_is_cut(
+    short_dir: Path,
+) -> None:
     async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+        kubelets = stub.ListAndWatch(pb.Empty())
+        await kubelets.read()
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
         await one.read()
         await other.read()
         one.cancel()
-        await eventually_async(lambda: len(server._streams) == 1)
+        await eventually_async(lambda: len(server._streams) == 2)
         assert not server.cut.is_set()
+        kubelets.cancel()
+        await server.cut.wait()
+        assert len(server._streams) == 1
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
