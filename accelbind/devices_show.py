@@ -96,7 +96,7 @@ def _table(table: Table) -> None:
     for line in lines(table, width):
         typer.echo(line)
     for problem in table.problems:
-        typer.secho(f"note: {plain(problem, _MESSAGE)}", err=True)
+        typer.echo(f"note: {plain(problem, _MESSAGE)}", err=True)
 
 
 def lines(table: Table, width: int = 0) -> list[str]:
@@ -173,13 +173,19 @@ class _Screen:
         source = "the running plugin" if table.source == "plugin" else "the files"
         head = f"node {table.node}, mode {table.mode}, from {source}, at {time.strftime('%X')}"
         notes = [f"note: {plain(problem, _MESSAGE)}" for problem in table.problems]
-        body = [plain(head), "", *lines(table, size.columns), *notes]
+        text = [plain(head), "", *lines(table, size.columns), *notes]
+        body = [part for line in text for part in _parts(line, size.columns)]
         room = size.lines - 1
         if len(body) > room:
             more = len(body) - room + 1
             body = [*body[: room - 1], f"… and {more} lines more: make the window larger"]
-        drawn = "".join(f"{line[: size.columns]}{_CLEAR_LINE}\n" for line in body)
+        drawn = "".join(f"{_CLEAR_LINE}{line[: size.columns]}\n" for line in body)
         typer.echo(f"{_HOME}{drawn}{_CLEAR_REST}", nl=False)
+
+
+def _parts(line: str, width: int) -> list[str]:
+    """A line as the screen's lines that it takes: health and reasons stand at its end."""
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
 
 
 class _Changes:
@@ -199,7 +205,7 @@ class _Changes:
             _say_changes(last, table)
         for problem in table.problems:
             if problem not in before:
-                typer.secho(f"note: {plain(problem, _MESSAGE)}", err=True)
+                typer.echo(f"note: {plain(problem, _MESSAGE)}", err=True)
 
 
 def _say_changes(last: Table, table: Table) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelbind.printing import Format, Output, print_json
+from accelbind.printing import Format, Output, coloured, print_json
 
 if TYPE_CHECKING:
     from accelbind.doctor_model import Check
@@ -225,7 +225,7 @@ def doctor(
         print_json(doctor_show.document(results))
     else:
         for state, line in doctor_show.lines(results):
-            typer.secho(line, fg=doctor_show.COLOURS.get(state) if state else None)
+            typer.echo(coloured(line, doctor_show.COLOURS.get(state) if state else None))
     if any(result.state is State.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
 

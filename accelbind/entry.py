@@ -4,6 +4,7 @@ Importing the command line takes a moment; an interrupt within it is no tracebac
 goes a way of its own, since a node waits for it.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ INTERRUPTED = 130
 def main() -> int:
     """Runs the command line and gives the exit code."""
     _open_streams()
+    _spare_letters()
     try:
         if asks_for_plugin(sys.argv[1:]):
             from accelbind.plugin_process import main as run  # noqa: PLC0415 - see above
@@ -30,6 +32,12 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _spare_letters() -> None:
+    """Has what a locale can't spell (an arrow, in Latin-1) become `?`: it is no mistake."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def asks_for_plugin(arguments: Sequence[str]) -> bool:

@@ -89,8 +89,8 @@ def explain(
     else:
         explaining.show(explained)
     for hint in explaining.hints(explained, snapshot.index, policy, mappings):
-        typer.secho(f"hint: {hint}", err=True)
+        typer.echo(f"hint: {hint}", err=True)
     for problem in snapshot.problems:
-        typer.secho(f"warning: {problem}", err=True)
+        typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):
         raise typer.Exit(1)

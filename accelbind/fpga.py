@@ -103,7 +103,7 @@ def list_(
     inventory = scan(root)
     rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
     for problem in inventory.problems:
-        typer.secho(f"warning: {problem.message}", err=True)
+        typer.echo(f"warning: {problem.message}", err=True)
     if output is Format.JSON:
         print_json(rows)
     elif rows:
@@ -182,7 +182,7 @@ def program(
                     port, lambda: programmer.ensure(port, image, force=force, say=say), timeout
                 )
     for remark in done.remarks:
-        typer.secho(f"warning: {remark}", err=True)
+        typer.echo(f"warning: {remark}", err=True)
     if output is Format.JSON:
         print_json(fpga_show.programmed(done, dry_run=dry_run))
     else:
@@ -236,7 +236,7 @@ def clear_errors(
     for each in cleared:
         typer.echo(f"{each['register']} of {each['device']}: {each['value']} cleared")
         if each["now"] not in {"0x0", None}:
-            typer.secho(f"warning: {each['register']} reads {each['now']} again", err=True)
+            typer.echo(f"warning: {each['register']} reads {each['now']} again", err=True)
     if not cleared:
         typer.echo(f"{name} has no errors")
 

@@ -1,6 +1,7 @@
 """How commands print: tables as kubectl's, facts a line each, JSON for scripts."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -18,6 +19,16 @@ class Format(StrEnum):
 
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print.")]
+
+
+def coloured(text: str, colour: str | None) -> str:
+    """Text in a colour, unless NO_COLOR is set or the terminal knows none.
+
+    Where no terminal reads, `typer.echo` takes the colour away.
+    """
+    if not colour or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return typer.style(text, fg=colour)
 
 
 def print_json(value: object) -> None:

@@ -84,5 +84,5 @@ def _own(filename: Path | None, mappings: Path | None) -> "OwnPods | None":
         return None
     found = own.read(filename, mappings or mappings_folder())
     for problem in found.problems:
-        typer.secho(f"warning: {problem}", err=True)
+        typer.echo(f"warning: {problem}", err=True)
     return found

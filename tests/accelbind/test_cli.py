@@ -1,6 +1,8 @@
+import contextlib
 import errno
 import json
 import os
+import pty
 import subprocess
 import sys
 import types
@@ -281,6 +283,49 @@ def test_a_stream_that_is_closed_changes_nothing_else(closed: str, tmp_path: Pat
     assert bool(out) == (">&-" not in closed.split())
     code, _, err = run("fpga", "info", "none", "--root", str(tmp_path))
     assert (code, err.startswith("error: ")) == (4, "2>&-" not in closed)
+
+
+def test_what_a_locale_cannot_spell_is_no_mistake(tmp_path: Path) -> None:
+    latin = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    told = run("doctor", "--only", "node.driver", "--root", str(tmp_path), "--node", env=latin)
+    assert (told.returncode, "? " in told.stdout, told.stderr) == (1, True, "")
+    helped = run("plugin", "--help", env=latin)
+    assert (helped.returncode, "--print-config" in helped.stdout, helped.stderr) == (0, True, "")
+
+
+def on_a_terminal(*arguments: str, env: dict[str, str]) -> bytes:
+    """What a command writes to one."""
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        accelbind_command(*arguments),
+        cwd=REPOSITORY,
+        env=clean_environment() | {"NO_COLOR": ""} | env,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    ):
+        os.close(slave)
+        seen = b""
+        with contextlib.suppress(OSError):  # EIO: the last who had it open has ended
+            while more := os.read(master, 65536):
+                seen += more
+    os.close(master)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("names", "decode", "nothing"),
+        ("doctor", "--node", "--only", "node.driver", "--root", "docs"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_colours_are_for_who_wants_and_knows_them(words: tuple[str, ...]) -> None:
+    assert b"\x1b[31m" in on_a_terminal(*words, env={"TERM": "xterm"})
+    assert b"\x1b" not in on_a_terminal(*words, env={"TERM": "xterm", "NO_COLOR": "1"})
+    assert b"\x1b" not in on_a_terminal(*words, env={"TERM": "dumb"})
 
 
 def test_completion_knows_commands_and_options() -> None:

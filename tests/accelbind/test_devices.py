@@ -358,6 +358,27 @@ def test_a_terminal_is_drawn_anew(short_dir: Path) -> None:
     assert b"Traceback" not in seen
 
 
+@pytest.mark.parametrize(("columns", "whole"), [("38", False), ("300", True)])
+def test_a_narrow_terminal_hides_no_health_and_no_holder(
+    columns: str,
+    whole: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", "40")
+    reasons = (Reason("port-errors", "errors of dfl-port.0 reads 0x40"),)
+    row = Row("dfl-port.0", interface_id="ab" * 16, health="Unhealthy", reasons=reasons)
+    row = msgspec.structs.replace(row, holders=(Owner("lab", "render-7", "work"),))
+    devices_show._Screen().show(Table(devices=(row,), problems=("x" * 100,)))
+    drawn = capsys.readouterr().out.replace(devices_show._CLEAR_LINE, "").splitlines()
+    assert max(map(len, drawn)) <= int(columns) + len(devices_show._HOME)
+    joined = "".join(drawn) if not whole else "\n".join(drawn)
+    for told in ("Unhealthy", "lab/render-7", "errors of dfl-port.0 reads 0x40", "x" * 100):
+        assert told in joined
+    assert any(line.startswith("dfl-port.0") and line.endswith("0x40") for line in drawn) == whole
+
+
 async def test_a_plugin_that_dies_is_replaced_by_the_files(
     short_dir: Path, processes: Processes
 ) -> None:
