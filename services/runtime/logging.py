@@ -6,6 +6,7 @@ standard library's logging comes out the same way.
 """
 
 import logging
+import os
 import sys
 from typing import Any, Final, TextIO
 
@@ -65,8 +66,8 @@ def configure(
 
     Args:
         level: The least severe level that comes out: debug, info, warning or error.
-        format: `json`, `console` (for people, in colour on a terminal), or `auto`: console on a
-            terminal, else json.
+        format: `json`, `console` (for people, in colour on a terminal that knows any, unless
+            NO_COLOR is set), or `auto`: console on a terminal, else json.
         stream: Where to; standard error unless given.
 
     Raises:
@@ -78,9 +79,10 @@ def configure(
         raise InvalidSettings(f"log format {format!r} is none of {', '.join(FORMATS)}")
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
+    colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     people = format == "console" or (format == "auto" and terminal)
     structlog.configure(
-        processors=[*_COMMON, *(_for_people(colors=terminal) if people else _for_machines())],
+        processors=[*_COMMON, *(_for_people(colors=colours) if people else _for_machines())],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,

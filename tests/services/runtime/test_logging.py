@@ -45,12 +45,27 @@ def test_json_where_no_person_watches_one_event_a_line() -> None:
     }
 
 
-def test_console_on_a_terminal() -> None:
+def test_console_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     stream = Terminal()
     configure(stream=stream)
     structlog.get_logger().info("refused", pod="a")
     assert "refused" in stream.getvalue()
     assert "\x1b[" in stream.getvalue()
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_colours_are_left_out_where_nobody_wants_or_knows_them(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal()
+    configure(stream=stream)
+    structlog.get_logger().info("serving", port=8443)
+    assert "serving" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
 
 
 def test_a_format_asked_for_counts_more_than_the_terminal() -> None:
