@@ -14,6 +14,7 @@ import msgspec
 
 from services.domain.bitstreams import MAX_FILE, Bitstream, Metadata
 from services.domain.errors import InvalidBitstream, InvalidName
+from services.domain.health import CRASHED
 from services.domain.names import check_id
 from services.domain.text import quote
 
@@ -139,11 +140,14 @@ def _read_metadata(text: bytes) -> Metadata:
 
 def _id(text: str, key: str) -> str:
     try:
-        return check_id(text, what=key, lengths=_WHOLE_ID)
+        found = check_id(text, what=key, lengths=_WHOLE_ID)
     except InvalidName as error:
         raise InvalidBitstream(
             f"its metadata's {key} {quote(text)} is not 32 hex digits"
         ) from error
+    if found == CRASHED:
+        raise InvalidBitstream(f"its metadata's {key} is all f, which crashed firmware shows")
+    return found
 
 
 def _clock(value: object, key: str) -> float | None:

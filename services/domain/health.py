@@ -18,8 +18,10 @@ from services.domain.names import canonical_id
 ID_DIGITS = 32
 """Hex digits of an interface id or AFU id as hardware reports them."""
 
+CRASHED = "f" * ID_DIGITS
+"""What crashed firmware shows in place of an id."""
+
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
-_CRASHED = "f" * ID_DIGITS
 _ALL_F = re.compile(r"f+")
 _HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,64})")
 
@@ -72,7 +74,7 @@ def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, P
         The canonical id, or an empty string and what is wrong with it.
     """
     found = canonical_id(reading.text)
-    if _ID.fullmatch(found) and found != _CRASHED:
+    if _ID.fullmatch(found) and found != CRASHED:
         return found, None
     return "", _id_problem(what, file, owner, reading, found)
 

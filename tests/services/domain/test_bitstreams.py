@@ -115,6 +115,11 @@ class TestGbs:
         with pytest.raises(InvalidBitstream, match=r"clock-frequency-low .* is no number from 0"):
             parse(data)
 
+    def test_what_crashed_firmware_shows_is_no_id(self) -> None:
+        for ids in (("f" * 32, AFU), (INTERFACE, "F" * 32)):
+            with pytest.raises(InvalidBitstream, match="is all f, which crashed firmware shows"):
+                parse(make_gbs(*ids))
+
     def test_what_is_optional_may_be_left_out(self) -> None:
         def strip(metadata: dict[str, Any]) -> None:
             del metadata["version"], metadata["platform-name"]
