@@ -59,11 +59,11 @@ def explain(
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
-    Reads pods, and the templates of Deployments, Jobs and whatever else
-    makes pods. Exit code 0: all would be admitted; 1: one would be refused;
-    2: that can't be said (no pod, files that can't be read, wrong options).
-    Mappings that name no namespace are of namespace default whatever -n says,
-    as in the webhook: they are the access control.
+    Reads pods, and the templates of Kubernetes' own workloads: Deployments,
+    Jobs and so on. Exit code 0: all would be admitted; 1: one would be
+    refused; 2: that can't be said (no pod, files that can't be read, wrong
+    options). Mappings that name no namespace are of namespace default
+    whatever -n says, as in the webhook: they are the access control.
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
