@@ -56,7 +56,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         self.shown = f"{self.driver.folder}/{self.name}"
-        self.key = f"{self.shown} -> {self.target}"
+        self.key = f"{self.path} -> {self.target}"
 
 
 def list_entries(

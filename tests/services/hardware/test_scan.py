@@ -546,6 +546,21 @@ def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
     assert (again.name, again.pci.numa_node) == ("region0", 1)
 
 
+def test_another_tree_in_the_place_of_sysfs_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "RECENT_NS", 0)
+    for name, afu_id in (("one", NLB0), ("other", NLB3)):
+        lay_out(tmp_path / name, [CardSpec("dfl", afu_ids=(afu_id,))])
+    for place in ("sys", "dev"):
+        (tmp_path / place).symlink_to(f"one/{place}")
+    scanner = Scanner(tmp_path)
+    assert the_card(scanner.scan()) is the_card(scanner.scan())
+    (tmp_path / "sys").unlink()
+    (tmp_path / "sys").symlink_to("other/sys")
+    assert the_port(scanner.scan()).afu_id == NLB3
+
+
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_card_costs_as_many_looks_at_files_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
