@@ -58,9 +58,9 @@ soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to re
 
 hook: $(if $(filter command line,$(origin PYINSTALLER)),,setup) ## Build the OCI hook as a folder with a Python of its own (HOOK_DIR=dist)
 	@$(PYINSTALLER) --noconfirm --log-level WARN --onedir --name accelbind-hook \
-		--distpath $(HOOK_DIR) --workpath $(HOOK_DIR)/.work --specpath $(HOOK_DIR)/.work \
+		--distpath "$(HOOK_DIR)" --workpath "$(HOOK_DIR)/.work" --specpath "$(HOOK_DIR)/.work" \
 		$(addprefix --exclude-module ,$(NOT_IN_THE_HOOK)) accelbind/hook.py
-	@rm -rf $(HOOK_DIR)/.work
+	@rm -rf "$(HOOK_DIR)/.work"
 	@echo "· $(HOOK_DIR)/accelbind-hook: copy the folder to the node as /opt/accelbind/hook"
 
 lock: ## Resolve the dependencies of pyproject.toml anew (needs a package index)

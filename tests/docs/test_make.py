@@ -89,6 +89,22 @@ def test_make_e2e_tells_its_settings() -> None:
     assert "KUBELET_RESTART" in make(*typed("make e2e HELP="))
 
 
+def test_make_hook_keeps_to_its_folder_whatever_that_is_called(tmp_path: Path) -> None:
+    """With a stand-in for PyInstaller, which takes half a minute."""
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    installer = tmp_path / "installer"
+    installer.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >called\n')
+    installer.chmod(0o755)
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist of mine" / ".work").mkdir(parents=True)
+    make("hook", f"PYINSTALLER={installer}", "HOOK_DIR=dist of mine", folder=tmp_path)
+    assert (tmp_path / "dist").exists()
+    assert not (tmp_path / "dist of mine" / ".work").exists()
+    called = (tmp_path / "called").read_text().splitlines()
+    assert called[called.index("--distpath") + 1] == "dist of mine"
+    assert called[called.index("--workpath") + 1] == "dist of mine/.work"
+
+
 def test_make_lock_resolves_for_both_files_with_hashes_and_names_no_index(tmp_path: Path) -> None:
     """With a stand-in for `uv`, which needs a package index: it writes down how it was called."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
