@@ -6,6 +6,7 @@ DejaVu, which are wider than what most readers see: what fits by them fits.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -72,7 +73,7 @@ def width(text: str, *, size: float = SANS, mono: bool = False, bold: bool = Fal
     """How wide a text may become, in pixels, with fonts that are on the wide side."""
     if mono:
         return len(text) * 0.61 * size
-    units = sum(
+    units = fsum(
         0.37 if each in _NARROW else 0.95 if each in _WIDE else 0.72 if each.isupper() else 0.61
         for each in text
     )
