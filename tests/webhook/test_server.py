@@ -105,7 +105,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path, gate: Gate | None
     content = body()
 
     async def scenario() -> list[bytes]:
-        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.2) as server:
+        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=1) as server:
             reader, writer = await connect(server)
             lines = []
             for _ in range(3):
@@ -116,7 +116,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path, gate: Gate | None
                 await reader.readexactly(length)
                 (connection,) = server._connections
                 assert connection.waiting_since is None
-                await _ticks(0.5)
+                await _ticks(1.5)
             writer.close()
             return lines
 
