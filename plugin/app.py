@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from plugin import probes
-from plugin.cdi import CdiPublisher
 from plugin.claims import PodSource
 from plugin.discovery import Discovery
 from plugin.endpoint import first_of
 from plugin.events import NodeEvents
-from plugin.fleet import Fleet
 from plugin.gates import Gates
 from plugin.insight import Insight
 from plugin.kubelet import KubeletWatch
@@ -191,14 +189,6 @@ class Plugin:
     @property
     def _discovery(self) -> Discovery:
         return self._serving.discovery
-
-    @property
-    def _fleet(self) -> Fleet | None:
-        return self._serving.fleet
-
-    @property
-    def _cdi(self) -> CdiPublisher | None:
-        return self._serving.cdi
 
     async def run(self, stop: asyncio.Event) -> None:
         """Runs until `stop` is set.

@@ -228,10 +228,6 @@ class MappingIndex:
         """The namespaces that have a mapping, or one that can't serve."""
         return tuple(self._by_namespace)
 
-    def with_namespace(self, mappings: NamespaceMappings) -> "MappingIndex":
-        """Return an index that differs in one namespace and shares all others."""
-        return self.with_namespaces([mappings])
-
     def with_namespaces(self, changed: Iterable[NamespaceMappings]) -> "MappingIndex":
         """Return an index that differs in some namespaces and shares all others.
 

@@ -83,24 +83,6 @@ class Tree:
             yield from devices.values()
 
 
-@dataclass(frozen=True, slots=True)
-class TreeDiff:
-    """What changed between two trees, as full resource names, sorted.
-
-    Args:
-        added: Resources that had no device.
-        changed: Resources whose devices, their health or their NUMA node differ.
-        removed: Resources that have no device any more.
-    """
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
-
-
 def empty_tree(mode: PluginMode) -> Tree:
     """The tree of a node on which nothing has been found yet."""
     return Tree({}, (), Memory(mode))
@@ -137,30 +119,6 @@ def build_tree(
         carried = _carry_over(card, mode, known)
         placed.extend(each for each in carried if each[1].id not in present)
     return _assemble(mode, placed)
-
-
-def diff(old: Tree, new: Tree) -> TreeDiff:
-    """What the kubelet has to be told to get from one tree to another, by resource.
-
-    Reasons and nodes are not part of it: the kubelet isn't told them. A caller that answers
-    `Allocate` takes the devices from the new tree in any case.
-    """
-    before, after = old.resources, new.resources
-    return TreeDiff(
-        added=tuple(sorted(after.keys() - before.keys())),
-        changed=tuple(
-            sorted(
-                resource
-                for resource in after.keys() & before.keys()
-                if _advertised(after[resource]) != _advertised(before[resource])
-            )
-        ),
-        removed=tuple(sorted(before.keys() - after.keys())),
-    )
-
-
-def _advertised(devices: Mapping[str, Device]) -> dict[str, tuple[bool, int | None]]:
-    return {key: (device.healthy, device.numa_node) for key, device in devices.items()}
 
 
 # One node's cards, and which ports belong to which engine ----------------------------------------

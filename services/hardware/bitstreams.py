@@ -36,9 +36,6 @@ from services.domain.errors import (
     StorageError,
 )
 
-DEFAULT_STORAGE: Final = Path("/srv/intel.com/fpga")
-"""Where the public suite keeps them."""
-
 _HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
 _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644

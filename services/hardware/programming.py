@@ -164,14 +164,6 @@ class Programmer:
         self._lock_seconds = lock_seconds
         self._verify_seconds = verify_seconds
 
-    def card_of(self, device: str) -> str:
-        """What tells the card of a port from others: calls on one card follow each other.
-
-        Raises:
-            DeviceGone: There is no such port.
-        """
-        return _card(find_port(self._look(), device))
-
     def recorded(self, inventory: Inventory) -> dict[str, str]:
         """The OpenCL program in each port that has one, by the port's name.
 

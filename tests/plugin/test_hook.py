@@ -170,7 +170,9 @@ async def test_the_allocation_names_the_device_by_cdi_and_has_the_old_annotation
     pods = Pods()
     async with running(hooked(short_dir), pods) as plugin:
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        await eventually_async(lambda: bool(plugin._cdi and plugin._cdi.published) is written)
+        await eventually_async(
+            lambda: bool(plugin._serving.cdi and plugin._serving.cdi.published) is written
+        )
         spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         state = await kubelet.settled(await kubelet.admit(spec))
         granted = state["c"].granted

@@ -51,12 +51,12 @@ def methods(kubelet: KubeletStandIn) -> list[str]:
 
 
 def state(plugin: Plugin, resource: str = AF) -> State | None:
-    endpoint = plugin._fleet and plugin._fleet.endpoints.get(resource)
+    endpoint = plugin._serving.fleet and plugin._serving.fleet.endpoints.get(resource)
     return endpoint.state if endpoint else None
 
 
 def trouble(plugin: Plugin, resource: str = AF) -> str:
-    endpoint = plugin._fleet and plugin._fleet.endpoints.get(resource)
+    endpoint = plugin._serving.fleet and plugin._serving.fleet.endpoints.get(resource)
     return endpoint.trouble if endpoint else ""
 
 
@@ -135,7 +135,7 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
     for cdi, names in ((True, ("intel.cdi.k8s.io/fpga=dfl-port.0",)), (False, ())):
         async with running(settings(short_dir, cdi_dir=folder, cdi=cdi)) as plugin:
             await offered(kubelet, 1)
-            await eventually_async(lambda: plugin._cdi and plugin._cdi.published)
+            await eventually_async(lambda: plugin._serving.cdi and plugin._serving.cdi.published)
             admitted = await kubelet.admit(pod(f"p-{cdi}".lower(), container("c", AF)))
             await kubelet.settled(admitted)
             assert admitted["c"].granted.cdi_devices == names

@@ -103,7 +103,7 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
 
     monkeypatch.setattr(Discovery, "run_once", once_let)
     async with running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: plugin._fleet is not None)
+        await eventually_async(lambda: plugin._serving.fleet is not None)
         plugin._mode.take({ANNOTATION: "region"})
         await eventually_async(lambda: plugin._serving.mode is PluginMode.REGION)
         looks.set()

@@ -257,13 +257,15 @@ from services.domain.errors import DeviceHung
 from services.hardware.card_threads import CardThreads
 from services.hardware.programming import Image, Programmer
 
-goes_on, state, interface, afu, hanging, other = sys.argv[1:]
+goes_on, state, interface, afu, *ports = sys.argv[1:]
+hanging, other = zip(ports[::2], ports[1::2])
 programmer, cards = Programmer(Path("/"), Path(state)), CardThreads()
 image = Image(interface, afu, lambda: bytes.fromhex(afu) + bytes(1000))
 
-def ensure(port, seconds):
+def ensure(where, seconds):
+    port, card = where
     call = lambda: programmer.ensure(port, image)
-    return cards.run(programmer.card_of(port), call, seconds=seconds, what=f"programming {port}")
+    return cards.run(card, call, seconds=seconds, what=f"programming {port}")
 
 for attempt in range(2):
     try:
@@ -286,7 +288,7 @@ def test_in_one_process_a_card_that_hangs_is_marked_and_others_work_on(
     host.bed.ask("behave", address=hanging["address"], what="hang")
     goes_on = host.folder / "goes-on"
     os.mkfifo(goes_on)
-    names = (hanging["ports"][0], other["ports"][0])
+    names = [word for card in (hanging, other) for word in (card["ports"][0], card["address"])]
     given = (goes_on, host.folder / "state", A10_INTERFACE, NLB3, *names)
     process = host.processes.start(
         [sys.executable, "-c", IN_ONE_PROCESS, *given], env=host.bed.environment

@@ -417,7 +417,7 @@ def test_the_reason_of_a_refused_object_is_kept() -> None:
 def test_one_namespace_can_change_while_all_others_are_shared() -> None:
     before = index(function("a", "af", namespace="one"), function("b", "af", namespace="two"))
     changed = build_namespace("two", [parse(function("c", "region", namespace="two"))])
-    after = before.with_namespace(changed)
+    after = before.with_namespaces([changed])
     assert after.namespace("two") is changed
     assert after.namespace("one") is before.namespace("one")
     assert set(before.namespace("two").by_name) == {"b"}
@@ -426,10 +426,10 @@ def test_one_namespace_can_change_while_all_others_are_shared() -> None:
 
 def test_a_namespace_without_mappings_leaves_the_index() -> None:
     before = index(function("a", "af", namespace="one"))
-    assert before.with_namespace(build_namespace("one", [])).namespaces == ()
-    assert before.with_namespace(build_namespace("two", [])).namespaces == ("one",)
+    assert before.with_namespaces([build_namespace("one", [])]).namespaces == ()
+    assert before.with_namespaces([build_namespace("two", [])]).namespaces == ("one",)
     bad = build_namespace("one", [], [Rejected("FpgaRegion", "one", "x", "bad")])
-    after = before.with_namespace(bad)
+    after = before.with_namespaces([bad])
     assert (after.namespaces, len(after)) == (("one",), 0)
 
 

@@ -13,7 +13,7 @@ from services.domain.devices import (
     Port,
     Problem,
 )
-from services.domain.tree import Tree, TreeDiff, build_tree, diff, empty_tree
+from services.domain.tree import Tree, build_tree, empty_tree
 from tests.services.domain.cards import (
     AF_NLB0,
     BAD,
@@ -580,62 +580,6 @@ def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:
     assert unplaced.reasons == (Problem("duplicate-name", message),)
 
 
-# What changed
-
-
-def test_nothing_new_is_no_difference() -> None:
-    before = tree(AF, card(0), card(1))
-    again = tree(AF, card(0), card(1), after=before)
-    assert diff(before, again) == TreeDiff()
-    assert not diff(before, again)
-
-
-def test_a_difference_names_the_resources_that_came_changed_and_went() -> None:
-    first, second = card(0), card(1)
-    before = tree(AF, first, second, card(2, interface=OTHER))
-    sick = card(1, port("dfl-port.1", NLB0, BAD))
-    after = tree(AF, first, sick, card(3, port("dfl-port.3", NLB3)))
-    change = diff(before, after)
-    assert change == TreeDiff(added=(AF_NLB3,), changed=(AF_NLB0,), removed=(AF_OTHER,))
-    assert change
-    assert diff(after, before) == TreeDiff((AF_OTHER,), (AF_NLB0,), (AF_NLB3,))
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        (card(0),),
-        (card(0), card(2)),
-        (card(0), card(1, pci=function("0000:5f:00.0", numa=0))),
-        (card(0), card(1, port("dfl-port.1", NLB0, BAD))),
-    ],
-    ids=["fewer", "another", "numa", "health"],
-)
-def test_what_the_kubelet_is_told_makes_a_difference(changed: tuple[Card, ...]) -> None:
-    before = tree(AF, card(0), card(1))
-    assert diff(before, tree(AF, *changed)) == TreeDiff(changed=(AF_NLB0,))
-
-
-def test_a_reason_alone_makes_no_difference() -> None:
-    before = tree(AF, card(0, port("dfl-port.0", NLB0, BAD)))
-    after = tree(AF, card(0, port("dfl-port.0", NLB0, replace(BAD, reason="ap1-event"))))
-    assert before != after
-    assert not diff(before, after)
-
-
-@pytest.mark.parametrize(
-    ("change", "truth"),
-    [
-        (TreeDiff(), False),
-        (TreeDiff(added=("a",)), True),
-        (TreeDiff(changed=("a",)), True),
-        (TreeDiff(removed=("a",)), True),
-    ],
-)
-def test_a_difference_is_true_if_there_is_one(change: TreeDiff, truth: bool) -> None:
-    assert bool(change) is truth
-
-
 # For any cards
 
 _PROBLEMS = st.lists(st.sampled_from([BAD, AFU_EMPTY, AFU_GONE]), max_size=2).map(tuple)
@@ -693,7 +637,6 @@ def test_whatever_cards_there_are_the_tree_holds_together(
         assert each.reasons
         assert not each.healthy
     assert tree(mode, *later, after=made) == made
-    assert not diff(made, made)
 
 
 @given(st.sampled_from(CARD_MODES), _cards(), st.integers(0, 3))
