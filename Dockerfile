@@ -13,30 +13,30 @@ FROM $BASE AS build
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
-RUN python3 -m venv /build/tools && python3 -m venv --without-pip /opt/accelbind
+RUN python3 -m venv /build/venv && python3 -m venv --without-pip /opt/accelbind
 COPY requirements.lock requirements-dev.lock ./
-COPY image/pick_lock.py image/
-RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install \
+COPY tools/image/pick_lock.py tools/image/
+RUN /build/venv/bin/pip --quiet --python /opt/accelbind/bin/python install \
         --no-compile --only-binary :all: --require-hashes --requirement requirements.lock
-RUN python3 image/pick_lock.py requirements-dev.lock hatchling >build.lock \
-    && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
+RUN python3 tools/image/pick_lock.py requirements-dev.lock hatchling >build.lock \
+    && /build/venv/bin/pip --quiet install --only-binary :all: --require-hashes \
         --requirement build.lock
 COPY . .
-RUN /build/tools/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir wheels . \
-    && /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python install --no-compile \
+RUN /build/venv/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir wheels . \
+    && /build/venv/bin/pip --quiet --python /opt/accelbind/bin/python install --no-compile \
         --no-deps wheels/*.whl \
     && find /opt/accelbind/bin ! -type d ! -name 'accelbind*' ! -name 'python*' -delete \
     && /opt/accelbind/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash \
         /opt/accelbind/lib \
-    && install -D -m 0444 image/health.py /opt/accelbind/share/health.py \
-    && /opt/accelbind/bin/python image/sbom.py requirements.lock \
+    && install -D -m 0444 tools/image/health.py /opt/accelbind/share/health.py \
+    && /opt/accelbind/bin/python tools/image/sbom.py requirements.lock \
         >/opt/accelbind/share/sbom.cdx.json
 
 # The same without what only the plugin and the stand-ins import.
 FROM build AS lean
-RUN /build/tools/bin/pip --quiet --python /opt/accelbind/bin/python uninstall --yes \
+RUN /build/venv/bin/pip --quiet --python /opt/accelbind/bin/python uninstall --yes \
         grpcio protobuf \
-    && /opt/accelbind/bin/python image/sbom.py requirements.lock \
+    && /opt/accelbind/bin/python tools/image/sbom.py requirements.lock \
         >/opt/accelbind/share/sbom.cdx.json
 
 # --- What runs: the base without pip, and what was built --------------------------------------------
@@ -111,14 +111,14 @@ RUN cp /var/lib/dpkg/status hook.status \
     && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
         binutils make $library >/dev/null \
     && if [ -n "$library" ]; then dpkg --status $library >>hook.status; fi
-RUN python3 image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
-    && /build/tools/bin/pip --quiet install --only-binary :all: --require-hashes \
+RUN python3 tools/image/pick_lock.py requirements-dev.lock pyinstaller >hook.lock \
+    && /build/venv/bin/pip --quiet install --only-binary :all: --require-hashes \
         --requirement hook.lock
-RUN make hook PYINSTALLER=/build/tools/bin/pyinstaller HOOK_DIR=/build/dist \
-    && install -D -m 0444 image/install_hook.py share/install_hook.py \
+RUN make hook PYINSTALLER=/build/venv/bin/pyinstaller HOOK_DIR=/build/dist \
+    && install -D -m 0444 tools/image/install_hook.py share/install_hook.py \
     && cp hook.status /var/lib/dpkg/status \
-    && PYTHONPATH="$(echo /build/tools/lib/python3*/site-packages)" /opt/accelbind/bin/python \
-        image/sbom.py requirements-dev.lock accelbind pyinstaller >share/sbom.cdx.json
+    && PYTHONPATH="$(echo /build/venv/lib/python3*/site-packages)" /opt/accelbind/bin/python \
+        tools/image/sbom.py requirements-dev.lock accelbind pyinstaller >share/sbom.cdx.json
 
 FROM runtime AS hook-installer
 LABEL org.opencontainers.image.title="accelbind-hook-installer" \

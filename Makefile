@@ -48,10 +48,10 @@ format: setup ## Format the code and fix what can be fixed
 	@$(PYTHON_IN_VENV) -m ruff format
 
 bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': some of it)
-	@$(PYTHON_IN_VENV) -m benchmarks $(BENCHES)
+	@$(PYTHON_IN_VENV) -m tools.bench $(BENCHES)
 
-docs: setup ## Write docs/reference.md, docs/dashboards.md and the pictures from their sources
-	@$(PYTHON_IN_VENV) -m docs_build
+docs: setup ## Write docs/reference.md and docs/dashboards.md from the code and the dashboard
+	@$(PYTHON_IN_VENV) -m tools.docs
 
 soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
 	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)

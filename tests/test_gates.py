@@ -58,7 +58,7 @@ def test_modules_stay_short() -> None:
 
 def test_functions_stay_short() -> None:
     too_long = {}
-    for path in python_files(*ROOMS, "benchmarks", "docs_build"):
+    for path in python_files(*ROOMS, "tools"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
@@ -71,7 +71,7 @@ def test_functions_stay_short() -> None:
 def test_packages_are_rooms_without_furniture() -> None:
     furnished = [
         named(path)
-        for path in python_files(*ROOMS, "tests", "benchmarks", "docs_build")
+        for path in python_files(*ROOMS, "tests", "tools")
         if path.name == "__init__.py" and path.read_text() and path.parent.name != "accelbind"
     ]
     assert furnished == []
@@ -86,7 +86,7 @@ def test_nothing_is_left_for_later() -> None:
     leftover = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b|NotImplemented" r"Error")
     found = [
         f"{named(path)}:{number}"
-        for path in python_files(*ROOMS, "tests", "benchmarks", "docs_build")
+        for path in python_files(*ROOMS, "tests", "tools")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if leftover.search(line)
     ]
@@ -143,7 +143,7 @@ GIVEN = re.compile(
 def test_exceptions_from_the_gates_carry_a_reason() -> None:
     """In a file the first exception of a kind says why, in its line or just above it."""
     found = []
-    for path in python_files(*ROOMS, "tests", "benchmarks", "docs_build"):
+    for path in python_files(*ROOMS, "tests", "tools"):
         lines = [] if path.name == "test_gates.py" else path.read_text().splitlines()
         explained: set[str] = set()
         silent: set[str] = set()

@@ -13,9 +13,9 @@ import pytest
 
 from accelbind.demo import cluster
 from accelbind.try_cards import main as lay_out
-from image import install_hook, sbom
-from image.pick_lock import pick
 from tests.support import REPOSITORY
+from tools.image import install_hook, sbom
+from tools.image.pick_lock import pick
 
 LOCK = """\
 app==1.0 \\
@@ -101,7 +101,7 @@ def test_a_bill_lists_packages_of_python_and_debian() -> None:
 
 
 def test_a_bill_may_name_some_packages_only_and_is_the_same_each_time() -> None:
-    command = [sys.executable, "image/sbom.py", "requirements.lock", "accelbind"]
+    command = [sys.executable, "tools/image/sbom.py", "requirements.lock", "accelbind"]
     texts = {
         subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout
         for _ in range(2)
@@ -136,7 +136,7 @@ def probe(code: int) -> Iterator[int]:
 
 def check_health(argument: int, environment: dict[str, str]) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-I", REPOSITORY / "image" / "health.py", str(argument)],
+        [sys.executable, "-I", REPOSITORY / "tools" / "image" / "health.py", str(argument)],
         env=environment,
         capture_output=True,
         text=True,
@@ -204,14 +204,20 @@ def test_a_host_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     source, blocked = make_hook(tmp_path / "new", "new\n"), tmp_path / "file"
     blocked.write_text("no folder")
     done = subprocess.run(
-        [sys.executable, "-I", REPOSITORY / "image/install_hook.py", source, blocked / "hook"],
+        [
+            sys.executable,
+            "-I",
+            REPOSITORY / "tools/image/install_hook.py",
+            source,
+            blocked / "hook",
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1
     assert "must run as root and mount the host's folder there" in done.stderr
-    command = [sys.executable, "-I", str(REPOSITORY / "image/install_hook.py")]
+    command = [sys.executable, "-I", str(REPOSITORY / "tools/image/install_hook.py")]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 

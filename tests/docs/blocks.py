@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.support import REPOSITORY
 
 SHELL = ("sh", "bash", "console")
-INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql")
+INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql", "mermaid")
 """Languages of blocks in which nothing is to be typed."""
 
 _FENCE = re.compile(

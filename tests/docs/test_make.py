@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from docs_build.__main__ import PAGES
 from tests.docs.blocks import commands, pages
 from tests.making import make
 from tests.support import REPOSITORY
+from tools.docs.__main__ import PAGES
 
 ROOMS = sorted({path.parent.name for path in REPOSITORY.glob("[a-z]*/*.py")} - {"tests"})
 
@@ -62,6 +62,12 @@ def test_what_make_docs_makes_is_what_is_committed(copy: Path) -> None:
     make("docs", folder=copy)
     assert [page for page in PAGES if not (copy / page).exists()] == []
     assert contents(copy / "docs", "*.*") == contents(REPOSITORY / "docs", "*.*")
+
+
+def test_make_bench_prints_the_tables_that_are_chosen() -> None:
+    """Through a Python that only tells how it was called: the benches take minutes."""
+    assert make("bench", python="echo") == "-m tools.bench\n"
+    assert make("bench", "BENCHES=plugin scan", python="echo") == "-m tools.bench plugin scan\n"
 
 
 def test_make_test_runs_some_tests() -> None:

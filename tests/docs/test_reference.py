@@ -3,38 +3,22 @@
 import ast
 import re
 from enum import StrEnum
-from pathlib import Path
 
 import pytest
 
 from accelbind import hook
-from docs_build import __main__ as build
-from docs_build import codes, metrics, reference, settings, texts
-from docs_build.__main__ import PAGES
 from plugin.event_reasons import EventReason
 from services.runtime.settings import ENVIRONMENT
 from tests.manifests.test_monitoring import scraped, unreachable
 from tests.support import REPOSITORY, Processes
 from tests.webhook.running import start_webhook
+from tools.docs import codes, metrics, reference, settings, texts
+from tools.docs.__main__ import PAGES
 
 
 @pytest.mark.parametrize("path", list(PAGES))
 def test_what_is_committed_is_what_the_code_and_the_sources_say(path: str) -> None:
     assert (REPOSITORY / path).read_text() == PAGES[path](), "make docs"
-
-
-def test_looking_only_names_what_is_not_up_to_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(build, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(build, "PAGES", {"a.md": lambda: "new", "b.md": lambda: "as it was"})
-    (tmp_path / "a.md").write_text("old")
-    (tmp_path / "b.md").write_text("as it was")
-    assert build.main(["--check"]) == 1
-    assert "a.md is not" in capsys.readouterr().out
-    assert build.main() == 0
-    assert capsys.readouterr().out == "· a.md\n"
-    assert ((tmp_path / "a.md").read_text(), build.main(["--check"])) == ("new", 0)
 
 
 def test_every_setting_of_every_process_is_there() -> None:

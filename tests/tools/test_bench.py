@@ -1,0 +1,89 @@
+"""What keeps the benches' figures true, and that each of them runs; not how fast anything is."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from services.domain.mutation import Policy
+from services.domain.review import Outcome, answer
+from tools.bench import __main__ as bench
+from tools.bench import admission, measure, plugin, scan, serving, sync
+from tools.bench.reviews import SIZES, different, index, review, strangers
+
+LITTLE: dict[Any, dict[str, Any]] = {
+    measure: {"ROUND_SECONDS": 1e-5, "ROUNDS": 3},
+    admission: {"MANY": 20},
+    scan: {"COUNTS": (1, 3)},
+    serving: {"MANY": ((20, 2),), "REQUESTS": 3, "STRANGERS": 2}
+    | dict.fromkeys(("ROUNDS", "LATE_ROUNDS", "CONNECTIONS", "DIFFERENT"), 2),
+    sync: {"NUMBER": 2000, "CHANGES": 10},
+    plugin: {"CARDS": 2, "EVENTS": 2, "STARTS": 1, "RESTARTS": 1, "CALLS": 10, "IDLE_SECONDS": 0.2},
+}
+"""So little of everything that a bench takes seconds."""
+
+
+@pytest.mark.parametrize("name", bench.BENCHES)
+def test_a_bench_runs_with_a_cell_a_heading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, numbers in LITTLE.items():
+        for number, value in numbers.items():
+            monkeypatch.setattr(module, number, value)
+    _, module = bench.BENCHES[name]
+    rows = list(module.rows())
+    assert {len(row) for row in rows} == {len(module.HEADINGS)}
+
+
+def test_all_benches_run_unless_some_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Counted:
+        HEADINGS = ("what",)
+
+        def rows(self) -> Iterator[tuple[str, ...]]:
+            yield ("a figure",)
+
+    monkeypatch.setattr(bench, "BENCHES", {name: (name, Counted()) for name in ("one", "two")})
+    bench.main()
+    assert capsys.readouterr().out.count("a figure") == 2
+    bench.main(["two"])
+    assert capsys.readouterr().out.count("a figure") == 1
+    with pytest.raises(SystemExit, match="choose of one, two"):
+        bench.main(["three"])
+
+
+def test_reviews_have_the_sizes_that_are_told() -> None:
+    assert [round(len(review(size)), -3) for size in SIZES] == [5_000, 13_000, 47_000, 57_000]
+
+
+def test_no_two_reviews_are_alike_and_all_are_patched() -> None:
+    reviews = different(review("medium"), 20)
+    assert len(set(reviews)) == 20
+    answers = [answer(body, index(3), Policy(), validating=False) for body in reviews]
+    assert {found.outcome for found in answers} == {Outcome.PATCHED}
+
+
+def test_strangers_ask_each_for_something_else_in_another_namespace() -> None:
+    bodies = strangers(review("small"), 5)
+    answers = [answer(body, index(6, 6), Policy(), validating=False) for body in bodies]
+    assert {found.outcome for found in answers} == {Outcome.PATCHED}
+    assert len({found.namespace for found in answers}) == 5
+    assert len({rewrite.logical for found in answers for rewrite in found.rewrites}) == 5
+
+
+def test_mappings_are_spread_over_namespaces() -> None:
+    made = index(100, namespaces=10)
+    assert (len(made), len(made.namespaces)) == (100, 10)
+
+
+def test_timing_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ROUND_SECONDS", 0.01)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.5)
+    assert measure.time_calls(lambda: None) == 0.5
+
+
+def test_a_figure_is_its_median_its_99th_percentile_and_its_most() -> None:
+    values = [number / 1000 for number in range(1000)]
+    shown = plugin.row("calls", values, 1e3, "ms", "3 ms")
+    assert shown == ("calls", "499.50 ms", "990.00 ms", "999.00 ms", "3 ms")

@@ -1,0 +1,53 @@
+"""`make bench`: everything the README's figures come from, in one run.
+
+`python -m tools.bench serving sync` runs some of them, by the names in `BENCHES`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from tools.bench import admission, plugin, scan, serving, sync, webhook
+from tools.bench.measure import machine
+
+BENCHES = {
+    "admission": ("Admission: bytes to bytes, without TLS and HTTP", admission),
+    "serving": ("Serving: admissions over TLS, against fixed bytes", serving),
+    "sync": ("Mappings: an API server's, in one namespace and in many", sync),
+    "webhook": ("Webhook: the process, following an API server", webhook),
+    "plugin": ("Plugin: the process, against a kubelet", plugin),
+    "scan": ("Scan: sysfs to cards; tree: cards to resources", scan),
+}
+"""By name: a title, and a module with `HEADINGS` and `rows`."""
+
+
+def main(chosen: Sequence[str] = ()) -> None:
+    """Runs benches and prints a table each.
+
+    Args:
+        chosen: names of some; all if empty.
+    """
+    if unknown := set(chosen) - set(BENCHES):
+        raise SystemExit(f"no bench is called {', '.join(unknown)}: choose of {', '.join(BENCHES)}")
+    console = Console(width=120, highlight=False)
+    console.print(f"accelbind benchmarks · {machine()}")
+    for name in chosen or BENCHES:
+        title, bench = BENCHES[name]
+        console.print(f"load {os.getloadavg()[0]:.1f} before the next")
+        console.print(_table(title, bench.HEADINGS, bench.rows()))
+
+
+def _table(title: str, headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == headings[0] else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,155 @@
+"""AdmissionReviews of several sizes, and mappings in any number, made here."""
+
+import hashlib
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from services.domain.mapping_table import MappingTable
+from services.domain.mappings import Mapping, MappingIndex, parse
+from services.domain.names import DOMAIN
+
+NAMESPACE = "default"
+FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"
+INTERFACE = "ce48969398f05f33946d560708be108a"
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+
+SIZES = {
+    "small": (1, 10, 3),
+    "medium": (3, 30, 8),
+    "large-env": (6, 120, 18),
+    "annotations": (1, 10, 54),
+}
+"""Name → containers, env variables a container, kilobytes of annotations."""
+
+
+RECORDED = Path(__file__).parents[3] / "shared" / "recorded" / "kube-apiserver-1.36"
+
+
+def recorded() -> dict[str, bytes]:
+    """Reviews that an API server sent, by size; none where the recordings aren't at hand."""
+    found = {size: RECORDED / f"admissionreview-{size}.json" for size in SIZES}
+    return {size: path.read_bytes() for size, path in found.items() if path.exists()}
+
+
+def different(body: bytes, number: int) -> list[bytes]:
+    """As many reviews like one, of which no two are alike in anything that a pod says itself."""
+    return [_varied(json.loads(body), each) for each in range(number)]
+
+
+def strangers(body: bytes, number: int) -> list[bytes]:
+    """As many reviews, each of another namespace and for another function of `index`.
+
+    Args:
+        body: what they are like.
+        number: how many; the index has more mappings, each in a namespace of its own.
+    """
+    asked = f"{DOMAIN}/{FUNCTION}".encode()
+    return [
+        each.replace(asked, f"{DOMAIN}/function-{at}".encode()).replace(
+            f'"namespace":"{NAMESPACE}"'.encode(), f'"namespace":"team-{at}"'.encode()
+        )
+        for at, each in enumerate(different(body, number), 1)
+    ]
+
+
+def _varied(whole: dict[str, Any], number: int) -> bytes:
+    """A review with names, labels, env and quantities (from 1 to 3 units) of its own."""
+    request = whole["request"]
+    pod = request["object"]
+    request["uid"] = str(uuid.UUID(int=number))
+    request["name"] = pod["metadata"]["name"] = f"pod-{number}"
+    pod["metadata"].setdefault("labels", {})["number"] = f"{number}"
+    for key in pod["metadata"].get("annotations", {}):
+        pod["metadata"]["annotations"][key] += f"{number:04}"
+    for container in pod["spec"]["containers"]:
+        container["name"] = f"{container['name']}-{number}"
+        for variable in container.get("env", []):
+            variable["name"] = f"{variable['name']}_{number}"
+        for asked in container.get("resources", {}).values():
+            asked.update({key: f"{1 + number % 3}" for key in asked if "fpga" in key})
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def review(size: str) -> bytes:
+    """An AdmissionReview as an API server sends it, whose pod asks for two units of a function.
+
+    Args:
+        size: One of `SIZES`.
+    """
+    containers, variables, kilobytes = SIZES[size]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": size,
+            "namespace": NAMESPACE,
+            "labels": {"app": size},
+            "annotations": {f"example.com/k{n}": "v" * 1000 for n in range(kilobytes)},
+            "managedFields": [{"manager": "bench", "operation": "Update", "apiVersion": "v1"}],
+        },
+        "spec": {
+            "containers": [
+                _container(f"c{number}", variables, asks=number == 0)
+                for number in range(containers)
+            ],
+            "restartPolicy": "Never",
+            "schedulerName": "default-scheduler",
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}],
+        },
+        "status": {},
+    }
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    request = {
+        "uid": "0a5cbe2c-7a4c-4c7b-8a32-9a3c8d3f3c10",
+        "kind": kind,
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "requestKind": kind,
+        "name": size,
+        "namespace": NAMESPACE,
+        "operation": "CREATE",
+        "userInfo": {"username": "bench", "groups": ["system:authenticated"]},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
+    container: dict[str, object] = {
+        "name": name,
+        "image": "registry.example/bench:1",
+        "command": ["/bin/bench"],
+        "env": [{"name": f"VAR_{n}", "value": f"value {n}"} for n in range(variables)],
+        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets", "readOnly": True}],
+    }
+    if asks:
+        asked = {f"fpga.intel.com/{FUNCTION}": "2"}
+        container["resources"] = {"limits": asked, "requests": asked}
+    return container
+
+
+def index(count: int, namespaces: int = 1) -> MappingIndex:
+    """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
+    table = MappingTable()
+    table.put(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
+    for number in range(1, count):
+        place = number % namespaces
+        namespace = NAMESPACE if place == 0 else f"team-{place}"
+        afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
+        table.put(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+    return table.snapshot()
+
+
+def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:
+    return parse(
+        {
+            "apiVersion": "fpga.intel.com/v2",
+            "kind": "AcceleratorFunction",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"interfaceId": interface, "afuId": afu, "mode": "region"},
+        }
+    )

@@ -1,0 +1,57 @@
+"""One look at a node's cards, and one at their sensors: synthetic sysfs, in memory if possible."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from services.domain.devices import PluginMode
+from services.domain.tree import build_tree
+from services.hardware.scan import Scanner
+from services.hardware.sensors import SensorReader
+from simulator.cards import CardSpec, lay_out
+from tools.bench.measure import time_calls
+
+Row = tuple[str, ...]
+HEADINGS = ("cards", "driver", "first ms", "scan ms", "a port µs", "tree ms", "sensors ms")
+COUNTS = (1, 64, 1000)
+MEMORY = "/dev/shm"  # noqa: S108 - where Linux has memory; the folder in it has a name of its own
+ROOM = 512 << 20
+
+
+def rows() -> Iterator[Row]:
+    """A row a number of cards with one port each: it should grow as they do."""
+    for driver in ("opae", "dfl"):
+        for count in COUNTS:
+            with tempfile.TemporaryDirectory(prefix="accelbind-bench-", dir=memory()) as folder:
+                root = Path(folder)
+                lay_out(root, [CardSpec(driver=driver)] * count)
+                scanner = Scanner(root)
+                inventory = scanner.scan()
+                if sum(len(card.ports) for card in inventory.cards) != count:
+                    raise AssertionError(f"{count} ports were laid out, not as many found")
+                rounds = 5 if count > 100 else 20
+                first = time_calls(lambda: Scanner(root).scan(), rounds=rounds)  # noqa: B023 - called here
+                scan = time_calls(scanner.scan, rounds=rounds)
+                build = partial(build_tree, inventory, PluginMode.AF)
+                tree = time_calls(build, rounds=rounds)
+                read = partial(SensorReader(root).read, inventory.cards)
+                sensors = time_calls(read, rounds=rounds)
+            yield (
+                f"{count}",
+                driver,
+                f"{first * 1e3:.2f}",
+                f"{scan * 1e3:.2f}",
+                f"{scan / count * 1e6:.0f}",
+                f"{tree * 1e3:.2f}",
+                f"{sensors * 1e3:.2f}",
+            )
+
+
+def memory() -> str | None:
+    """A folder in memory with room for a thousand cards; None where there is none."""
+    if not os.access(MEMORY, os.W_OK):
+        return None
+    state = os.statvfs(MEMORY)
+    return MEMORY if state.f_bavail * state.f_frsize >= ROOM else None

@@ -1,0 +1,29 @@
+"""`make docs`: writes the pages that are made from the code and from the dashboard."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from services.atomic import replace_file
+from tools.docs import dashboard, reference
+
+REPOSITORY: Final = Path(__file__).parents[2]
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    reference.PATH: reference.page,
+    dashboard.PATH: dashboard.page,
+}
+"""Path in the repository → what is to stand there."""
+
+
+def main() -> None:
+    """Writes what has changed."""
+    for path, page in PAGES.items():
+        file, text = REPOSITORY / path, page()
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            replace_file(file, text.encode(), mode=0o644)
+            print(f"· {path}")
+
+
+if __name__ == "__main__":
+    main()

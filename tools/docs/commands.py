@@ -1,0 +1,108 @@
+"""Commands and their options, from the command line itself."""
+
+import re
+from collections.abc import Iterator
+from enum import Enum, EnumType
+from typing import Any
+
+from typer.main import get_command
+
+from accelbind import doctor, hook
+from accelbind.cli import COMMANDS, app, load
+from tools.docs.settings import DEFAULT_IN_HELP, MODELS
+from tools.docs.texts import code, table
+
+_MARKUP = re.compile(r"\[/?[a-z]+\]")
+
+
+_FRONT = """\
+### `accelbind`
+
+What stands before a command:
+
+"""
+
+_HOOK = f"""\
+### `accelbind-hook`
+
+{(hook.__doc__ or "").partition("    accelbind-hook")[0].strip()}
+
+| option | default | what it does |
+| --- | --- | --- |
+| `--socket PATH` | `{hook.SOCKET}` | Where the plugin listens: `hook.sock` in its `--state-dir`. |
+"""
+
+
+def sections() -> Iterator[str]:
+    """A section a command; what processes take stands with the settings."""
+    yield _FRONT + _options(get_command(app))
+    for name in COMMANDS:
+        yield from _of(f"accelbind {name}", load(name))
+    yield _HOOK
+
+
+def checks() -> str:
+    """What the doctor looks at."""
+    given = dict.fromkeys(("mode", "root"), None)
+    found = [*doctor.node_checks(given, 1.0), *doctor.cluster_checks(None, "", None, None)]
+    return table(("check", "what it asks"), ((code(each.id), each.title) for each in found))
+
+
+def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
+    inner = getattr(command, "commands", None)
+    if inner is not None:
+        for name, each in inner.items():
+            yield from _of(f"{words} {name}", each)
+        return
+    parts = [f"### `{words}`", _summary(command.help)]
+    if words.removeprefix("accelbind ") in MODELS:
+        parts.append(
+            "Its flags are [settings](#settings); `--config FILE` and `--print-config` too."
+        )
+    elif rows := _options(command):
+        parts.append(rows.rstrip("\n"))
+    yield "\n\n".join(parts) + "\n"
+
+
+def _options(command: Any) -> str:  # noqa: ANN401 - the same
+    rows = [_row(param) for param in command.params if not param.hidden]
+    return table(("option", "default", "what it does"), rows) if rows else ""
+
+
+def _summary(text: str) -> str:
+    """The help up to its examples."""
+    words = _MARKUP.sub("", text.partition("[bold]Example")[0]).strip()
+    return words.replace("<", "&lt;")
+
+
+def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
+    flags = [*param.opts, *param.secondary_opts]
+    if not flags[0].startswith("-"):
+        shown = code(param.metavar or flags[0].upper())
+    else:
+        value = f" {param.metavar}" if param.metavar else ""
+        shown = ", ".join(map(code, flags[:-1])) + (", " if flags[1:] else "")
+        shown += code(f"{flags[-1]}{value}")
+    kind = param.type_descriptor.annotation
+    choices = [code(str(each.value)) for each in _members(kind)]
+    said = DEFAULT_IN_HELP.search(param.help or "")
+    variable = f"Variable: {code(param.envvar)}." if param.envvar else ""
+    words = f"{DEFAULT_IN_HELP.sub('', param.help or '')} {', '.join(choices)} {variable}".strip()
+    return shown, _default(param) or (said[1] if said else ""), words
+
+
+def _default(param: Any) -> str:  # noqa: ANN401 - the same
+    if param.required:
+        return "required"
+    if isinstance(param.show_default, str):
+        return param.show_default
+    if param.default in (None, False, (), "") or isinstance(param.default, list):
+        return ""
+    if param.default is True:
+        return "yes"
+    value = param.default.value if isinstance(param.default, Enum) else param.default
+    return code(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def _members(kind: object) -> list[Enum]:
+    return list(kind) if isinstance(kind, EnumType) else []

@@ -1,0 +1,145 @@
+"""Metrics of the processes, from registries as the processes fill them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+
+from certs.figures import CertsCollector
+from certs.figures import State as CertsState
+from certs.keeper import Counts
+from plugin.access import Needs
+from plugin.access_watch import AccessWatch
+from plugin.device_metrics import Known
+from plugin.metrics import PluginMetrics
+from plugin.mode import Choice
+from plugin.mode_metrics import ModeMetrics
+from plugin.worker import Worker
+from services.domain.devices import Inventory, PluginMode
+from services.domain.tree import build_tree
+from services.runtime.metrics import build_info, new_registry
+from tools.docs.texts import code, table
+from webhook.figures import Figures, State, WebhookCollector
+
+UNITS: Final = {
+    "seconds": "seconds",
+    "bytes": "bytes",
+    "celsius": "°C",
+    "watts": "W",
+}
+"""By the last word of a name, as Prometheus wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A metric.
+
+    Args:
+        name: As it is called in queries; a histogram's without its endings.
+        kind: `counter`, `gauge` or `histogram`.
+        labels: Names of its labels.
+        help: What it says of itself.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def unit(self) -> str:
+        """What it counts in; empty for things, and for 0 and 1."""
+        words = self.name.removesuffix("_total").split("_")
+        if words[-2:] == ["timestamp", "seconds"]:
+            return "seconds since 1970"
+        return UNITS.get(words[-1], "")
+
+
+def sections() -> Iterator[str]:
+    """A section a process."""
+    for process, registry in PROCESSES.items():
+        rows = (
+            (code(each.name), each.kind, ", ".join(map(code, each.labels)), each.unit, each.help)
+            for each in shown(registry())
+        )
+        headings = ("metric", "type", "labels", "unit", "what it tells")
+        yield f"### `accelbind {process}`\n\n" + table(headings, rows)
+
+
+def shown(registry: CollectorRegistry) -> list[Shown]:
+    """The metrics of a registry, by name; series that a client adds beside them are left out."""
+    wrapped = {
+        collector._name: collector._labelnames  # noqa: SLF001 - it tells its labels nowhere else
+        for collector in registry._collector_to_names  # noqa: SLF001 - the same
+        if isinstance(collector, MetricWrapperBase)
+    }
+    return sorted(
+        (_shown(each, wrapped) for each in registry.collect() if not _beside(each)),
+        key=lambda each: each.name,
+    )
+
+
+def _beside(family: Metric) -> bool:
+    """Whether the client makes it by itself: when a counter was made."""
+    return family.name.endswith("_created")
+
+
+def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
+    labels = wrapped.get(family.name, getattr(family, "_labelnames", ()))
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    return Shown(name, family.type, tuple(labels), family.documentation)
+
+
+def of_webhook() -> CollectorRegistry:
+    """What `accelbind webhook` shows."""
+    registry = _registry("webhook")
+    state = State(
+        mappings={},
+        rejected=0,
+        age=0.0,
+        outdated=False,
+        certificate_ends=0.0,
+        certificate_failing=False,
+        certificate_failures=0,
+        clients_refused={},
+        ready=True,
+    )
+    registry.register(WebhookCollector(Figures(), lambda: state))
+    return registry
+
+
+def of_plugin() -> CollectorRegistry:
+    """What `accelbind plugin` shows."""
+    registry = _registry("plugin")
+    metrics = PluginMetrics(registry)
+    ModeMetrics(registry, lambda: Choice(PluginMode.AF, "flag"))
+    here, nothing = Path(), build_tree(Inventory(), PluginMode.AF)
+    needs = Needs(mode=PluginMode.AF, root=here, kubelet_dir=here, pod_logs_dir=here)
+    metrics.show(AccessWatch(needs, worker=Worker("docs"), inventory=lambda: None))
+    metrics.watch(Known(lambda: nothing), reads=lambda: 0, sensors=lambda: 0)
+    return registry
+
+
+def of_certs() -> CollectorRegistry:
+    """What `accelbind certs run` shows."""
+    registry = _registry("certs")
+    registry.register(CertsCollector(Counts(), CertsState))
+    return registry
+
+
+def _registry(component: str) -> CollectorRegistry:
+    registry = new_registry()
+    build_info(registry, component)
+    return registry
+
+
+PROCESSES: Final[dict[str, Callable[[], CollectorRegistry]]] = {
+    "webhook": of_webhook,
+    "plugin": of_plugin,
+    "certs run": of_certs,
+}
+"""By the command that runs the process."""
