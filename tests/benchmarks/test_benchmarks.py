@@ -21,6 +21,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_make_bench_prints_a_table_of_each_and_draws_the_plot(tmp_path: Path) -> None:
     """All of it with little of everything, in a copy, so that the figures of here stay."""

@@ -64,6 +64,18 @@ def test_what_make_docs_makes_is_what_is_committed(copy: Path) -> None:
     assert contents(copy / "docs", "*.*") == contents(REPOSITORY / "docs", "*.*")
 
 
+def test_make_golden_writes_what_is_committed(copy: Path) -> None:
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "tests", copy / "tests", ignore=left)
+    (copy / "docs").mkdir()
+    shutil.copy(REPOSITORY / "docs" / "reference.md", copy / "docs")
+    files = copy / "tests" / "golden" / "files"
+    (files / "help.txt").unlink()
+    (files / "reviews.jsonl").write_text("another\n")
+    assert "· reviews.jsonl\n" in make(*typed("make golden"), folder=copy)
+    assert contents(files, "*") == contents(REPOSITORY / "tests" / "golden" / "files", "*")
+
+
 def test_make_test_runs_some_tests() -> None:
     assert " passed" in make(*typed("make test PYTEST_ARGS="))
 
