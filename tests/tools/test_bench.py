@@ -24,6 +24,7 @@ LITTLE: dict[Any, dict[str, Any]] = {
 """So little of everything that a bench takes seconds."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", bench.BENCHES)
 def test_a_bench_runs_with_a_cell_a_heading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, numbers in LITTLE.items():

@@ -77,11 +77,12 @@ def test_a_card_that_hangs_is_marked_refuses_at_once_and_delays_no_other(hang: H
 
 
 def test_calls_on_one_card_follow_each_other(hang: Hang) -> None:
-    cards, done = CardThreads(), []
-    first = threading.Thread(target=lambda: done.append(do(cards, "a", hang)))
+    cards = CardThreads()
+    done: list[object] = []
+    first = threading.Thread(target=lambda: do(cards, "a", lambda: done.append(hang())))
     first.start()
     assert hang.begun.wait(60)
-    second = threading.Thread(target=lambda: done.append(do(cards, "a", lambda: "after")))
+    second = threading.Thread(target=lambda: do(cards, "a", lambda: done.append("after")))
     second.start()
     hang.let_go()
     first.join(60)
