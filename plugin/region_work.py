@@ -16,9 +16,10 @@ import structlog
 
 from plugin.room import Part, Room
 from plugin.worker import Worker
-from services.domain.bitstreams import OPENCL_AFU, Bitstream
+from services.domain.bitstreams import Bitstream
 from services.domain.devices import Inventory
 from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
+from services.domain.names import OPENCL_AFU
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, regions_of
 from services.domain.startup import Wish

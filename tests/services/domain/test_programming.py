@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.bitstreams import OPENCL_AFU
 from services.domain.devices import Fme, Inventory, Problem
 from services.domain.errors import NotAllowed, WorldError
+from services.domain.names import OPENCL_AFU
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, carried, regions_of
 from services.domain.startup import Wish
