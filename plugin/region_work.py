@@ -131,7 +131,9 @@ class RegionWork:
         regions, recorded = await self._worker.run(
             self._look, seconds=_left(until, LOOK_SECONDS), what="reading the cards"
         )
-        planned = plan(wish, ids, regions, recorded, interface_id=interface_id)
+        planned = plan(
+            wish.functions, ids, regions, recorded, interface_id=interface_id, who=wish.who
+        )
         work = [
             *(self._keep(regions[each.region], each, until) for each in planned.kept),
             *(self._programme(regions[each.region], each, until) for each in planned.programmed),
