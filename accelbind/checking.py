@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelbind.explaining import read_pods
 from services.cluster.client import ClusterClient, load_config
 from services.cluster.folder import load_folder
+from services.cluster.preview import read_pods
 from services.cluster.survey import Survey, survey
 from services.domain.documents import BrokenDocument, read_documents
 from services.domain.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError

@@ -8,8 +8,8 @@ from typing import Final
 
 from plugin.worker import Worker
 from services.domain.errors import HardwareError, KubeletError
-from services.domain.holders import ActivePod, Holders, find_holders
-from services.domain.startup import Entry
+from services.domain.holders import Holders, find_holders
+from services.domain.kubelet_values import ActivePod, Entry
 from services.kubelet.active_pods import active_pods
 from services.kubelet.channel import checkpoint_file, pod_resources_socket
 from services.kubelet.checkpoint import pod_folders, read_checkpoint

@@ -61,7 +61,9 @@ class Insight:
         )
         self._holding = Holding(source, options.kubelet_dir)
         self._view = DeviceView(
-            options,
+            node=options.node_name,
+            root=options.root,
+            kubelet_dir=options.kubelet_dir,
             tree=lambda: discovery().tree,
             problems=lambda: tuple(self._problems()),
             ready=lambda: discovery().inventory is not None,

@@ -16,9 +16,10 @@ import structlog
 
 from plugin.room import Part, Room
 from plugin.worker import Worker
-from services.domain.bitstreams import OPENCL_AFU, Bitstream
+from services.domain.bitstreams import Bitstream
 from services.domain.devices import Inventory
 from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
+from services.domain.names import OPENCL_AFU
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, regions_of
 from services.domain.startup import Wish
@@ -130,7 +131,9 @@ class RegionWork:
         regions, recorded = await self._worker.run(
             self._look, seconds=_left(until, LOOK_SECONDS), what="reading the cards"
         )
-        planned = plan(wish, ids, regions, recorded, interface_id=interface_id)
+        planned = plan(
+            wish.functions, ids, regions, recorded, interface_id=interface_id, who=wish.who
+        )
         work = [
             *(self._keep(regions[each.region], each, until) for each in planned.kept),
             *(self._programme(regions[each.region], each, until) for each in planned.programmed),

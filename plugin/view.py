@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
 
 from plugin.holding import DENIED, Holding
-from plugin.options import PluginOptions
 from services.domain.device_table import Table, rows
 from services.domain.tree import Tree
 from services.runtime.metrics import Json
@@ -19,7 +19,9 @@ class DeviceView:
     """Answers with the devices.
 
     Args:
-        options: What the process was told.
+        node: The node's name.
+        root: Where the cards' files are.
+        kubelet_dir: The kubelet's folder.
         tree: Gives the tree as of now.
         problems: Gives what is wrong with the node.
         ready: Whether the cards have been looked at yet.
@@ -28,14 +30,18 @@ class DeviceView:
 
     def __init__(
         self,
-        options: PluginOptions,
         *,
+        node: str,
+        root: Path,
+        kubelet_dir: Path,
         tree: Callable[[], Tree],
         problems: Callable[[], Iterable[str]],
         ready: Callable[[], bool],
         holding: Holding,
     ) -> None:
-        self._options = options
+        self._node = node
+        self._root = root
+        self._kubelet_dir = kubelet_dir
         self._tree = tree
         self._problems = problems
         self._ready = ready
@@ -50,10 +56,10 @@ class DeviceView:
         look = await self._holding.fresh()
         tree = self._tree()
         table = Table(
-            node=self._options.node_name,
+            node=self._node,
             mode=tree.memory.mode.value,
-            root=str(self._options.root),
-            kubelet_dir=str(self._options.kubelet_dir),
+            root=str(self._root),
+            kubelet_dir=str(self._kubelet_dir),
             source=PLUGIN,
             devices=rows(tree, look.holders),
             problems=told(self._problems(), look.problems),

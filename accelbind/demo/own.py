@@ -16,8 +16,8 @@ from accelbind.demo.api import Json, Refused
 from accelbind.demo.cluster import NodePlan, World
 from accelbind.demo.stage import Stage
 from accelbind.demo.suite import Suite, driver_log
-from accelbind.explaining import Explained, explain_pod, read_pods
 from services.cluster.folder import load_folder
+from services.cluster.preview import Explained, explain_pod, read_pods
 from services.domain.asks import asking_places
 from services.domain.devices import PluginMode
 from services.domain.errors import InvalidQuantity

@@ -13,9 +13,6 @@ from services.domain.gunzip import unpack
 MAX_FILE = 256 * 1024 * 1024
 """Bytes of a bitstream file, and of what an AOCX unpacks to; the largest known cards need 70 MB."""
 
-OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
-"""AFU id that all OpenCL board packages share; it doesn't tell which program is in the port."""
-
 
 class Kind(StrEnum):
     """The two kinds of file, by their suffix."""

@@ -14,8 +14,7 @@ import msgspec
 
 from services.domain.bitstreams import MAX_FILE, Bitstream, Metadata
 from services.domain.errors import InvalidBitstream, InvalidName
-from services.domain.health import CRASHED
-from services.domain.names import check_id
+from services.domain.names import CRASHED, check_id
 from services.domain.text import quote
 
 MAGIC: Final = struct.pack("<QQ", 0x414750466E6F6558, 0x31303076534247B7)

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from services.domain.devices import Problem
-from services.domain.names import canonical_id
-
-ID_DIGITS = 32
-"""Hex digits of an interface id or AFU id as hardware reports them."""
-
-CRASHED = "f" * ID_DIGITS
-"""What crashed firmware shows in place of an id."""
+from services.domain.names import CRASHED, ID_DIGITS, canonical_id
 
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 _ALL_F = re.compile(r"f+")

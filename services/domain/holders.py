@@ -21,42 +21,10 @@ missed as a whole; read the other way round, one would have an entry and seem to
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.domain.startup import Entry
+from services.domain.kubelet_values import ActivePod, Entry
 
 _FOLDER_PARTS = 3
 """None of the three can hold a `_`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Devices of a container, as PodResources has it.
-
-    Args:
-        container: The container's name.
-        resource: Full resource name.
-        device_ids: The devices of that resource.
-    """
-
-    container: str
-    resource: str
-    device_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ActivePod:
-    """A pod that PodResources lists.
-
-    Args:
-        namespace: Its namespace.
-        name: Its name.
-        held: What its containers have, plain init containers left out.
-        containers: The names of these containers, those that have nothing among them.
-    """
-
-    namespace: str
-    name: str
-    held: tuple[Held, ...] = ()
-    containers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

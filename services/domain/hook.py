@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 
 from services.domain.errors import AskerError, InvalidName
+from services.domain.kubelet_values import Entry
 from services.domain.names import DOMAIN, RegionName, decode
 from services.domain.regions import Region
-from services.domain.startup import Candidate, Entry
+from services.domain.startup import Candidate
 from services.domain.text import listing, plain
 
 MAX_MESSAGE: Final = 1024 * 1024

@@ -28,6 +28,15 @@ INTERFACE_LENGTHS = range(8, 33)
 AFU_LENGTHS = range(8, 41)
 """How many hex digits an AFU id may have: 32 from hardware, 40 for an OpenCL image's hash."""
 
+ID_DIGITS = 32
+"""Hex digits of an interface id or AFU id as hardware reports them."""
+
+CRASHED = "f" * ID_DIGITS
+"""What crashed firmware shows in place of an id."""
+
+OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
+"""AFU id that all OpenCL board packages share; it doesn't tell which program is in the port."""
+
 _WHOLE_INTERFACE = 32  # digits of an interface id as hardware reports it
 _HEX = re.compile(r"[0-9a-f]*")
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")

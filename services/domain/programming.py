@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from services.domain.errors import NotAllowed, WorldError
 from services.domain.regions import Records, Region
-from services.domain.startup import Wish
 from services.domain.text import listing, plain
 
 
@@ -43,46 +42,48 @@ class Plan:
 
 
 def plan(
-    wish: Wish,
+    functions: Sequence[str],
     ids: Sequence[str],
     regions: Mapping[str, Region],
     records: Records,
     *,
     interface_id: str,
+    who: str,
 ) -> Plan:
     """Decide which region gets which function.
 
     Args:
-        wish: What the container wants, at least one function.
+        functions: What the container wants, at least one.
         ids: The regions that it was given, by name.
         regions: The node's regions as they are at this moment.
         records: Which OpenCL program is in which port.
         interface_id: Canonical interface id that the regions must have.
+        who: The container and its pod, for messages.
 
     Raises:
         NotAllowed: It wants more functions than it was given regions.
         WorldError: A region is gone, changed, or can't be programmed.
     """
     given = list(dict.fromkeys(ids))
-    if len(wish.functions) > len(given):
+    if len(functions) > len(given):
         raise NotAllowed(
-            f"{wish.who} names {len(wish.functions)} functions and was given {len(given)} regions:"
+            f"{who} names {len(functions)} functions and was given {len(given)} regions:"
             " let it ask for as many"
         )
     here = [_present(each, regions, interface_id) for each in given]
-    matched = _match(wish.functions, here, records)
+    matched = _match(functions, here, records)
     kept, programmed = [], []
-    rest = [wish.functions[n] for n in range(len(wish.functions)) if n not in matched.values()]
+    rest = [functions[n] for n in range(len(functions)) if n not in matched.values()]
     for number, region in enumerate(here):
         if number in matched:
-            kept.append(_kept(region, wish.functions[matched[number]], records))
+            kept.append(_kept(region, functions[matched[number]], records))
         elif rest:
             programmed.append(_programmed(region, rest.pop(0)))
         else:
-            spare = next((each for each in wish.functions if region.carrier(each, records)), "")
+            spare = next((each for each in functions if region.carrier(each, records)), "")
             found = _kept(region, spare, records) if spare else None
             kept.extend([found] if found else [])
-            programmed.extend([] if found else [_programmed(region, wish.functions[-1])])
+            programmed.extend([] if found else [_programmed(region, functions[-1])])
     return Plan(tuple(kept), tuple(programmed))
 
 

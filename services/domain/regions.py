@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.domain.bitstreams import OPENCL_AFU
 from services.domain.devices import Fme, Inventory, Port
+from services.domain.names import OPENCL_AFU
 
 Records: TypeAlias = Mapping[str, str]
 """The OpenCL program that was programmed into a port and verified since the boot, by its name; only

@@ -25,6 +25,7 @@ import msgspec
 
 from services.domain.devices import Device
 from services.domain.errors import NotAllowed
+from services.domain.kubelet_values import Entry
 from services.domain.names import canonical_id
 from services.domain.text import listing, plain, quote
 
@@ -33,23 +34,6 @@ _FUNCTION = re.compile(r"[0-9a-f]{8,40}")
 _NO_SOURCE = b"null"
 _FOLDER_PARTS = 3  # <namespace>_<name>_<uid>; none of the three can hold a `_`
 _SHOWN = 8  # devices and functions listed in a message before "and more"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Devices that a container holds, as the kubelet's checkpoint has it.
-
-    Args:
-        pod_uid: UID of its pod.
-        container: Its name; init containers have entries too.
-        resource: Full resource name.
-        device_ids: The devices of that resource.
-    """
-
-    pod_uid: str
-    container: str
-    resource: str
-    device_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, order=True)

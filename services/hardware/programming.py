@@ -27,11 +27,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.domain.bitstreams import OPENCL_AFU, Bitstream
+from services.domain.bitstreams import Bitstream
 from services.domain.devices import Inventory
 from services.domain.errors import DeviceGone, DeviceRefused, HardwareError, InvalidBitstream
 from services.domain.health import no_fme
-from services.domain.names import canonical_id
+from services.domain.names import OPENCL_AFU, canonical_id
 from services.domain.text import quote
 from services.domain.user_clock import UserClock, asked_clock
 from services.hardware.card_lock import card_lock

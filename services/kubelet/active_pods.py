@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc.aio
 
 from services.domain.errors import KubeletError
-from services.domain.holders import ActivePod, Held
+from services.domain.kubelet_values import ActivePod, Held
 from services.domain.text import plain
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet import podresources_pb2_grpc as rpc

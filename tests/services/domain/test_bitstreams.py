@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.domain import bitstream_files, bitstreams, gbs, gunzip
+from services.domain import bitstream_files, gbs, gunzip, names
 from services.domain.bitstream_files import (
     check_is,
     function_of,
@@ -189,7 +189,7 @@ class TestAocx:
         assert found.memory == len(data) + found.start + 10_000
         assert found.kind is Kind.AOCX
         assert (found.interface_id, found.function_id) == (INTERFACE, PROGRAM)
-        assert found.metadata.afu_id == OPENCL_AFU == bitstreams.OPENCL_AFU
+        assert found.metadata.afu_id == OPENCL_AFU == names.OPENCL_AFU
         assert found.opencl == OpenCl(PROGRAM, "pac_a10", "fpga", "19.4.0.64")
         assert bytes(found.raw()) == b"r" * 10_000
         assert found.size == 10_000

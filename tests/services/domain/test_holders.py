@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.holders import ActivePod, Held, Holder, find_holders
-from services.domain.startup import Entry
+from services.domain.holders import Holder, find_holders
+from services.domain.kubelet_values import ActivePod, Entry, Held
 
 AF = "fpga.intel.com/af-x"
 REGION = "fpga.intel.com/region-y"

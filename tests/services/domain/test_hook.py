@@ -5,8 +5,9 @@ import pytest
 
 from services.domain.devices import Fme
 from services.domain.hook import HookCall, InvalidHookCall, held_regions, parse
+from services.domain.kubelet_values import Entry
 from services.domain.regions import Region
-from services.domain.startup import Candidate, Entry
+from services.domain.startup import Candidate
 from tests.services.domain.cards import INTERFACE, NLB0, REGION, port
 
 CONTAINERD = {

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.bitstreams import OPENCL_AFU
 from services.domain.devices import Fme, Inventory, Problem
 from services.domain.errors import NotAllowed, WorldError
+from services.domain.names import OPENCL_AFU
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, carried, regions_of
-from services.domain.startup import Wish
 from tests.services.domain.cards import INTERFACE, NLB0, NLB3, card, port, virtual
 
 DMA = "0" * 31 + "1"
@@ -28,8 +27,9 @@ def region(number: int, *functions: str, numbered: bool = True) -> Region:
 
 def planned(wanted: list[str], *regions: Region, records: dict[str, str] | None = None) -> Plan:
     by_name = {each.name: each for each in regions}
-    wish = Wish("container x", tuple(wanted))
-    return plan(wish, list(by_name), by_name, records or {}, interface_id=INTERFACE)
+    return plan(
+        wanted, list(by_name), by_name, records or {}, interface_id=INTERFACE, who="container x"
+    )
 
 
 class TestRegions:
@@ -114,7 +114,7 @@ class TestPlan:
 
     def test_a_region_that_is_gone_is_named(self) -> None:
         with pytest.raises(WorldError, match=r"region dfl-fme.9 is not there any more"):
-            plan(Wish("x", (NLB0,)), ["dfl-fme.9"], {}, {}, interface_id=INTERFACE)
+            plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
 
     @pytest.mark.parametrize(("interface", "now"), [(NLB0, NLB0), ("", "none that can be read")])
     def test_a_region_with_another_interface_is_not_programmed(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from services.domain import startup
 from services.domain.devices import Device, Problem
 from services.domain.errors import NotAllowed
-from services.domain.startup import Candidate, Entry, Place, Wish
+from services.domain.kubelet_values import Entry
+from services.domain.startup import Candidate, Place, Wish
 
 INTERFACE = "ce48969398f05f33946d560708be108a"
 OTHER = "bfac4d851ee856fe8c95865ce1bbaa2d"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.bitstreams import OPENCL_AFU
 from services.domain.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
+from services.domain.names import OPENCL_AFU
 from services.domain.regions import regions_of
 from services.domain.user_clock import UserClock
 from services.hardware import programming

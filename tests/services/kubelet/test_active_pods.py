@@ -5,7 +5,7 @@ import grpc.aio
 import pytest
 
 from services.domain.errors import KubeletError
-from services.domain.holders import ActivePod, Held
+from services.domain.kubelet_values import ActivePod, Held
 from services.kubelet import channel
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet.active_pods import active_pods

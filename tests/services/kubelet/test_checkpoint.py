@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.domain.errors import KubeletError
-from services.domain.startup import Entry
+from services.domain.kubelet_values import Entry
 from services.kubelet import checkpoint
 from services.kubelet.checkpoint import parse_checkpoint, pod_folders, read_checkpoint
 
