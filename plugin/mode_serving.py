@@ -24,6 +24,7 @@ from plugin.backoff import Backoff
 from plugin.cdi import CdiPublisher
 from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
+from plugin.distrust import NodeMark
 from plugin.endpoint import Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
@@ -141,6 +142,7 @@ class ModeServing:
         )
         folder, cdi_worker = plugins_folder(options.kubelet_dir), lasting.workers.cdi
         self._recall = Recall(folder, mode, cdi_worker)
+        self._mark = NodeMark(folder, options.state_dir, cdi_worker)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
         self._gate = lasting.gates.of(mode, self.discovery)
@@ -199,6 +201,7 @@ class ModeServing:
 
     async def _discover(self) -> None:
         before = self._before
+        await self._mark.settle(self.mode)  # before the memory of the mode served last is replaced
         self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
