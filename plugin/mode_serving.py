@@ -40,6 +40,7 @@ from services.domain.cdi import Hook
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
 from services.domain.tree import Memory, Tree
+from services.hardware.card_lock import LOCKS
 from services.kubelet.channel import plugins_folder
 from services.runtime.card_events import follow_card_events
 
@@ -245,6 +246,7 @@ class ModeServing:
         )
         return ErrorClearing(
             options.root,
+            locks=options.state_dir / LOCKS,
             holders=holders.read,
             worker=workers.errors,
             counted=self._lasting.metrics.errors_cleared,

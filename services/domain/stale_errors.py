@@ -10,7 +10,7 @@ Nothing is cleared while it isn't known which devices are allocated or which reg
 of, nor on a card that doesn't answer: all ones are what a read from a dead device gives.
 
 The state is a value: `choose` gives the next one, and the caller hands it back with the next scan.
-What was chosen counts as tried, whatever comes of the write.
+What was chosen counts as tried, whatever comes of the write, unless the port was busy.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -36,12 +36,14 @@ class Clearing:
         card: Name of the card's class entry, in which the port's folder is.
         port: Name of the port.
         value: What the register read; another one must not be cleared unseen.
+        lock: What tells the card's lock from others, as `services.hardware.programming` names it.
     """
 
     driver: str
     card: str
     port: str
     value: int
+    lock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,18 @@ class Tried:
     """
 
     values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+    def without(self, port: str, value: int) -> "Tried":
+        """The same, without what could not be tried since the port was busy.
+
+        Args:
+            port: The port's name.
+            value: The value.
+        """
+        values = {
+            key: each - {value} if key[1] == port else each for key, each in self.values.items()
+        }
+        return Tried({key: each for key, each in values.items() if each})
 
 
 def choose(
@@ -85,7 +99,8 @@ def choose(
                 values.pop(key, None)
             elif owned is False and value not in {0, *before} and len(before) < MAX_VALUES:
                 values[key] = before | {value}
-                clearings.append(Clearing(card.driver, card.name, port.name, value))
+                lock = _lock(card)
+                clearings.append(Clearing(card.driver, card.name, port.name, value, lock))
     return tuple(clearings), Tried(values)
 
 
@@ -108,6 +123,12 @@ def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozense
 
 def _place(card: Card) -> str:
     return card.address or card.name
+
+
+def _lock(card: Card) -> str:
+    """A card has one lock with its virtual functions."""
+    physical = card.pci.physfn if card.pci and card.fme is None else None
+    return physical or _place(card)
 
 
 class _Owners:

@@ -35,7 +35,7 @@ from services.domain.health import no_fme
 from services.domain.names import canonical_id
 from services.domain.text import quote
 from services.domain.user_clock import UserClock, asked_clock
-from services.hardware.card_lock import card_lock
+from services.hardware.card_lock import LOCKS, card_lock
 from services.hardware.ioctls import (
     CALLS,
     MAX_PORT,
@@ -175,7 +175,7 @@ class Programmer:
     ) -> None:
         self._root = root
         self._is_real = root == Path("/")
-        self._locks = state_dir / "locks"
+        self._locks = state_dir / LOCKS
         self._records = Records(state_dir / FOLDER, lasting=lasting)
         self._clock = clock
         self._look = look or partial(scan, root)
