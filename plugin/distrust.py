@@ -11,8 +11,8 @@ date:
                                        plugin that keeps no mark
 
 No device is offered before that is done. The mark is kept in the kubelet's folder of device
-plugins, which survives reboots and is writable for every plugin that can serve. `--state-dir` gets
-a copy for `accelbind fpga`.
+plugins, which survives reboots, and in `--state-dir`, where `accelbind fpga` sees it. One of the
+two is enough. Where they differ nothing is trusted.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from plugin.recall import FILE
 from plugin.worker import Worker
 from services.domain.devices import PluginMode
 from services.domain.errors import HardwareError
-from services.hardware.distrust import Mark, closed, read_mark, write_mark
+from services.hardware.distrust import Mark, closed, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
 """For reading and writing the mark once."""
@@ -120,42 +120,35 @@ class NodeMark:
         """In the worker's thread.
 
         Raises:
-            OSError: The mark has to be changed and cannot be written.
+            OSError: The mark has to be changed, and neither folder takes it.
         """
-        mark = read_mark(self._folder)
+        mark = read_marks(self._folder, self._state_dir)
         wanted = wanted_mark(mode, mark, last_mode(self._plugins))
         if wanted is None:
             return
-        try:
-            write_mark(self._folder, wanted)
-        except OSError as error:
-            if mark != Mark():
-                raise
-            wanted = Mark()  # it stays open: every port is programmed before each start
-            log.warning(
-                "the node's mark of mode regiondevel stays open, so every port is programmed"
-                " before each start",
-                folder=str(self._folder),
-                reason=error.strerror or str(error),
-            )
+        failure = _written(self._folder, wanted)
+        if isinstance(failure, FileNotFoundError):
+            raise failure
+        copied = _written(self._state_dir, wanted, parents=True)
+        if failure and copied and mark != Mark():
+            raise failure
         if wanted != mark:
             log.info(
                 "the content of all ports is untrusted until they are programmed again",
                 mode=mode.value,
                 folder=str(self._folder),
             )
-        self._copy(wanted)
-
-    def _copy(self, mark: Mark) -> None:
-        try:
-            self._state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_mark(self._state_dir, mark)
-        except OSError as error:
-            log.warning(
-                "accelbind fpga does not know which ports are untrusted on this node",
-                folder=str(self._state_dir),
-                reason=error.strerror or str(error),
-            )
+        for folder, error, loss in (
+            (self._folder, failure, "it is lost in a reboot"),
+            (self._state_dir, copied, "accelbind fpga does not see it"),
+        ):
+            if error is not None:
+                log.warning(
+                    "the node's mark of mode regiondevel is not written everywhere",
+                    loss=loss,
+                    folder=str(folder),
+                    reason=error.strerror or str(error),
+                )
 
     def _say(self, error: Exception) -> None:
         trouble = getattr(error, "strerror", None) or str(error)
@@ -166,3 +159,12 @@ class NodeMark:
                 reason=trouble,
             )
         self._trouble = trouble
+
+
+def _written(folder: Path, mark: Mark, *, parents: bool = False) -> OSError | None:
+    """Why a mark could not be written, None if it was."""
+    try:
+        write_mark(folder, mark, parents=parents)
+    except OSError as error:
+        return error
+    return None

@@ -21,7 +21,7 @@ from typing import Final
 from services.atomic import replace_file
 
 FILE: Final = "untrusted.json"
-"""The mark, in a folder that survives reboots, and a copy in the folder of locks and records."""
+"""In a folder that survives reboots, and in the folder of locks and records."""
 
 _MOST: Final = 4096
 
@@ -54,19 +54,34 @@ def read_mark(folder: Path) -> Mark | None:
     return Mark(since if isinstance(since, str) and since else None)
 
 
-def write_mark(folder: Path, mark: Mark) -> None:
+def read_marks(*folders: Path) -> Mark | None:
+    """The mark of a node that has it in several folders; None if none of them has one.
+
+    Where they differ, writing one of them has failed: then the content of no port is known.
+
+    Args:
+        folders: The folders that hold it.
+    """
+    marks = {mark for mark in map(read_mark, folders) if mark is not None}
+    if not marks:
+        return None
+    return marks.pop() if len(marks) == 1 else Mark()
+
+
+def write_mark(folder: Path, mark: Mark, *, parents: bool = False) -> None:
     """Write a mark, unless it is there already.
 
     Args:
-        folder: The folder that holds it. It is made if only the last part of its path is missing.
+        folder: The folder that holds it, which is made if it is not there.
         mark: The mark.
+        parents: Whether the folders above it are made too.
 
     Raises:
         OSError: It cannot be written; what was there is still there.
     """
     if read_mark(folder) == mark and (folder / FILE).is_file():
         return
-    folder.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=0o755, parents=parents, exist_ok=True)
     replace_file(folder / FILE, json.dumps({"since": mark.since}).encode() + b"\n", mode=0o600)
 
 

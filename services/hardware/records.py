@@ -15,7 +15,8 @@ same folder in sysfs (reloading the driver makes another one), and while the por
 A record that cannot be read says that the content is unknown.
 
 Two folders hold this. The first one holds a record per port, for the current boot. The second one
-should survive reboots: it holds the mark, and an empty file per port whose content is unknown.
+should survive reboots: it holds an empty file per port whose content is unknown. The mark is in it,
+and in the folder above the records.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from typing import Any, Final
 
 from services.atomic import replace_file
 from services.domain.errors import HardwareError
-from services.hardware.distrust import Mark, read_mark
+from services.hardware.distrust import Mark, read_marks
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -78,7 +79,7 @@ class Records:
     def has_any(self) -> bool:
         """Whether anything is written down, true or not."""
         return (
-            read_mark(self._lasting) is not None
+            self._mark() is not None
             or _has_files(self._folder)
             or _has_files(self._lasting / UNKNOWN_FOLDER)
         )
@@ -94,7 +95,7 @@ class Records:
         Returns:
             The id of an OpenCL program, or `UNKNOWN`; None if what it shows is in it.
         """
-        mark, record = read_mark(self._lasting), self._load(port)
+        mark, record = self._mark(), self._load(port)
         if _exists(self._unknown(port)) or (record and record.get("program") == UNKNOWN):
             return UNKNOWN
         otherwise = None if mark is None else UNKNOWN
@@ -127,10 +128,10 @@ class Records:
             return
         with contextlib.suppress(OSError):
             if saved.content is None:
-                self._path(port).unlink(missing_ok=True)
+                _remove(self._path(port))
             else:
                 replace_file(self._path(port), saved.content, mode=0o600)
-            self._unknown(port).unlink(missing_ok=True)
+            _remove(self._unknown(port))
 
     def distrust(self, port: str, inode: int, shown: str) -> None:
         """Records that the content of a port is unknown.
@@ -157,17 +158,18 @@ class Records:
         Raises:
             HardwareError: It can't be written; the content of the port stays unknown.
         """
-        mark = read_mark(self._lasting)
+        mark = self._mark()
         try:
             if program is None and mark is None:
-                self._path(port).unlink(missing_ok=True)
+                _remove(self._path(port))
             else:
                 self._write(port, self._record(inode, shown, program, mark))
-            self._unknown(port).unlink(missing_ok=True)
-        except NotADirectoryError:
-            return  # there is no such folder, and so no record
+            _remove(self._unknown(port))
         except OSError as error:
             raise HardwareError(self._failed(error)) from error
+
+    def _mark(self) -> Mark | None:
+        return read_marks(self._lasting, self._folder.parent)
 
     def _record(
         self, inode: int, shown: str, program: str | None, mark: Mark | None = None
@@ -229,6 +231,11 @@ def _touch(path: Path) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(path, flags, 0o600))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
 
 
 def _exists(path: Path) -> bool:

@@ -200,13 +200,28 @@ async def test_a_half_programmed_port_stays_one_whatever_modes_are_served(
     assert len(driver.programmed) == 1
 
 
+async def test_a_kubelets_folder_that_takes_only_sockets_loses_distrust_in_a_reboot_only(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+) -> None:
+    """As where SELinux enforces."""
+    add_card(rack, NLB0)
+    lasting(short_dir).write_text("no folder")
+    with capture_logs() as logs:
+        async with running(settings(short_dir, REGIONDEVEL), Pods()):
+            await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) == 1)
+    assert "it is lost in a reboot" in [line.get("loss") for line in logs]
+    assert (await start(short_dir, kubelet, "p", NLB0))["c"].running
+    assert len(driver.programmed) == 1
+
+
 async def test_no_region_is_offered_for_programming_until_the_mark_is_written(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     add_card(rack, NLB0)
     lasting(short_dir).write_text("no folder")
     with capture_logs() as logs:
-        async with running(settings(short_dir, REGIONDEVEL), Pods()):
+        options = settings(short_dir, REGIONDEVEL, state_dir=lasting(short_dir) / "state")
+        async with running(options, Pods()):
             told = "no device is offered until the node's mark of mode regiondevel is written"
             await eventually_async(lambda: told in [line["event"] for line in logs])
             assert REGION not in kubelet.capacity
