@@ -1,10 +1,12 @@
 """`accelbind fpga clear-errors`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from services.hardware.device_errors import clear_device_errors
-from services.hardware.ports import DeviceFiles, find_device
+from services.hardware.port_session import port_session
+from services.hardware.ports import DeviceFiles, PortPlace, find_device
 from services.hardware.scan import scan
 
 
@@ -12,16 +14,22 @@ def clear(root: Path, device: str) -> tuple[str, list[dict[str, Any]]]:
     """Clears a device's errors.
 
     Args:
-        root: Folder below which `sys/` is.
+        root: Folder below which `sys/` and `dev/` are.
         device: An FME or a port.
 
     Returns:
         The device's name, and what was cleared, a register each.
 
+    A port is opened alone meanwhile, since its driver resets it to clear them.
+
     Raises:
+        DeviceBusy: Somebody has the port.
         HardwareError: There is no such device, or a register can't be cleared.
     """
     place = find_device(scan(root), device)
+    alone = port_session(root, place) if isinstance(place, PortPlace) else nullcontext()
+    with alone:
+        cleared = clear_device_errors(DeviceFiles(root, place), place)
     return place.name, [
         {
             "device": place.name,
@@ -29,5 +37,5 @@ def clear(root: Path, device: str) -> tuple[str, list[dict[str, Any]]]:
             "value": f"{each.value:#x}",
             "now": None if each.now is None else f"{each.now:#x}",
         }
-        for each in clear_device_errors(DeviceFiles(root, place), place)
+        for each in cleared
     ]

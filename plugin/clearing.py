@@ -32,7 +32,8 @@ class ErrorClearing:
     """Clears errors of ports that nobody has, each value once.
 
     Args:
-        root: Folder below which `sys/` is.
+        root: Folder below which `sys/` and `dev/` are.
+        locks: Where the locks of cards are.
         holders: Reads whose the devices are.
         worker: Where to write; not one that others wait for.
         counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
@@ -44,6 +45,7 @@ class ErrorClearing:
         self,
         root: Path,
         *,
+        locks: Path,
         holders: Callable[[], Awaitable[Holders]],
         worker: Worker,
         counted: Callable[[str], None],
@@ -51,6 +53,7 @@ class ErrorClearing:
         told: Callable[[str, str], None] = lambda _port, _trouble: None,
     ) -> None:
         self._root = root
+        self._locks = locks
         self._holders = holders
         self._worker = worker
         self._counted = counted
@@ -60,6 +63,7 @@ class ErrorClearing:
         self._due = asyncio.Event()
         self._tried = Tried()
         self._trouble = ""
+        self._busy: dict[str, int] = {}
 
     def take(self, inventory: Inventory) -> None:
         """Takes what a scan found; only errors, or a memory of some, are a reason to do anything.
@@ -97,7 +101,7 @@ class ErrorClearing:
     async def _clear(self, clearing: Clearing) -> Outcome | None:
         try:
             done: Cleared = await self._worker.run(
-                partial(clear_errors, self._root, clearing),
+                partial(clear_errors, self._root, clearing, self._locks),
                 seconds=WRITE_SECONDS,
                 what=f"clearing the errors of {clearing.port}",
             )
@@ -106,6 +110,13 @@ class ErrorClearing:
             self._told(clearing.port, str(error))
             log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
             return None
+        if done.outcome is Outcome.BUSY:
+            self._tried = self._tried.without(clearing.port, clearing.value)
+            if self._busy.get(clearing.port) == clearing.value:
+                return done.outcome  # counted and logged when it began
+            self._busy[clearing.port] = clearing.value
+        else:
+            self._busy.pop(clearing.port, None)
         self._counted(done.outcome)
         self._told(clearing.port, "" if done.outcome is Outcome.CLEARED else done.detail)
         bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")

@@ -8,12 +8,10 @@ reach an API server, since then there is nobody to ask at all.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
 from plugin.approval_file import ApprovalFile
 from plugin.claims import Claims, PodSource
 from plugin.discovery import Discovery
-from plugin.mode_memory import last_mode
+from plugin.distrust import lasting_folder
 from plugin.options import PluginOptions, Programming
 from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
 from plugin.worker import Worker
@@ -22,7 +20,6 @@ from services.domain.devices import Inventory, PluginMode
 from services.domain.enforce import Enforce, is_enforced
 from services.domain.errors import HardwareError
 from services.hardware.card_threads import CardThreads
-from services.hardware.records import FOLDER, Records
 from services.kubelet.channel import checkpoint_file, plugins_folder
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 
 HOOK_SOCKET: Final = "hook.sock"
 """Where the OCI hook asks, in `--state-dir`."""
-
-log = structlog.get_logger(room="plugin")
 
 
 class Counts(Protocol):
@@ -99,11 +94,7 @@ class Gates:
         Args:
             mode: The mode.
             discovery: What looks at the cards in it.
-
-        Raises:
-            HardwareError: What is written down of programs is untrue and can't be removed.
         """
-        self._forget_programs(mode)
         enforced = self._is_enforced(mode)
         if mode is not PluginMode.REGION:
             return MappingGate(self._claims(enforced=True), mode) if enforced else None
@@ -147,23 +138,6 @@ class Gates:
             counted=self._counts.hooked,
         )
 
-    def _forget_programs(self, mode: PluginMode) -> None:
-        """Sees that no record of an OpenCL program outlives mode regiondevel.
-
-        There containers programme by themselves, and write none. The records go when that mode
-        begins, and those that a person's programming has left meanwhile when it is over, whatever
-        mode comes then.
-        """
-        last = last_mode(plugins_folder(self._options.kubelet_dir))
-        if PluginMode.REGIONDEVEL not in {mode, last}:
-            return
-        try:
-            Records(self._options.state_dir / FOLDER).forget_all()
-        except HardwareError as error:
-            if mode is PluginMode.REGION:
-                raise
-            log.warning("records of programs stay that may be untrue", reason=str(error))
-
     def _is_enforced(self, mode: PluginMode) -> bool:
         enforce = self._options.enforce_mappings
         if enforce is Enforce.AUTO and self._pods is None:
@@ -192,7 +166,11 @@ class Gates:
         options = self._options
         return RegionWork(
             programs=Programmer(
-                options.root, options.state_dir, look=self._scan, clock=ClockPolicy.TRY
+                options.root,
+                options.state_dir,
+                lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
+                look=self._scan,
+                clock=ClockPolicy.TRY,
             ),
             storage=BitstreamStorage(options.bitstreams),
             cards=self._cards,

@@ -16,10 +16,12 @@ from plugin.holding import Holding
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions, Programming
 from plugin.sensing import Sensing
+from plugin.strays import StrayHolders
 from plugin.view import DeviceView
 from plugin.worker import Worker
 from services.domain.devices import Inventory, PluginMode
 from services.domain.limits import Limits, parse_ignored
+from services.hardware.card_lock import LOCKS
 from services.hardware.sensors import SensorReader
 from services.runtime.metrics import Route
 
@@ -60,6 +62,13 @@ class Insight:
             kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=looks
         )
         self._holding = Holding(source, options.kubelet_dir)
+        self._strays = StrayHolders(
+            options.root,
+            locks=options.state_dir / LOCKS,
+            holders=source.read,
+            worker=own_worker("strays"),
+            look_now=lambda: discovery().look_now(),
+        )
         self._view = DeviceView(
             node=options.node_name,
             root=options.root,
@@ -100,7 +109,7 @@ class Insight:
 
     def judged(self, inventory: Inventory) -> Inventory:
         """What a scan found with the limits laid over it; in discovery's thread."""
-        return self._sensing.judged(inventory)
+        return self._strays.judged(self._sensing.judged(inventory))
 
     def take(self, inventory: Inventory | None) -> None:
         """Takes what a scan found.
@@ -111,6 +120,7 @@ class Insight:
         self._holding.notice()
         if inventory is not None:
             self._sensing.take(inventory)
+            self._strays.take(inventory)
             self._access.notice(inventory)
 
     def tasks(self, mode: PluginMode) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -123,6 +133,7 @@ class Insight:
         yield "holders", self._holding.run()
         if mode is not PluginMode.UNITS:
             yield "sensors", self._sensing.run()
+            yield "strays", self._strays.run()
 
     def _problems(self) -> Iterator[str]:
         discovery = self._discovery()

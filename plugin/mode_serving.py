@@ -24,6 +24,7 @@ from plugin.backoff import Backoff
 from plugin.cdi import CdiPublisher
 from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
+from plugin.distrust import NodeMark
 from plugin.endpoint import Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
@@ -39,6 +40,7 @@ from services.domain.cdi import Hook
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
 from services.domain.tree import Memory, Tree
+from services.hardware.card_lock import LOCKS
 from services.kubelet.channel import plugins_folder
 from services.runtime.card_events import follow_card_events
 
@@ -141,6 +143,7 @@ class ModeServing:
         )
         folder, cdi_worker = plugins_folder(options.kubelet_dir), lasting.workers.cdi
         self._recall = Recall(folder, mode, cdi_worker)
+        self._mark = NodeMark(folder, options.state_dir, cdi_worker)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
         self._gate = lasting.gates.of(mode, self.discovery)
@@ -199,6 +202,7 @@ class ModeServing:
 
     async def _discover(self) -> None:
         before = self._before
+        await self._mark.settle(self.mode)  # before the memory of the mode served last is replaced
         self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
@@ -242,6 +246,7 @@ class ModeServing:
         )
         return ErrorClearing(
             options.root,
+            locks=options.state_dir / LOCKS,
             holders=holders.read,
             worker=workers.errors,
             counted=self._lasting.metrics.errors_cleared,

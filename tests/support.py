@@ -338,6 +338,19 @@ class Soak:
     seed: int
 
 
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[int]:
+    """Has another process hold a file open; gives its number."""
+    waiting = [sys.executable, "-c", "import signal; signal.pause()"]
+    with path.open("r+b") as held:
+        holder = subprocess.Popen(waiting, stdin=held)
+    try:
+        yield holder.pid
+    finally:
+        holder.kill()
+        holder.wait()
+
+
 def soaking() -> bool:
     """Whether this is `make soak`."""
     return os.environ.get("SOAK") == "1"

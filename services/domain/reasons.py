@@ -179,6 +179,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "it reads well again, not yet often enough (--healthy-after)",
             "wait: some good scans in a row make it healthy",
         ),
+        "held-outside-pod": Reason(
+            Effect.DEVICE,
+            "no pod has the port, and a process holds it open",
+            "end that process: fuser /dev/PORT names it; a pod can have passed an open port to"
+            " another pod",
+        ),
         "too-hot": Reason(
             Effect.DEVICE,
             "the card is beyond --max-temperature",

@@ -10,13 +10,14 @@ Nothing is cleared while it isn't known which devices are allocated or which reg
 of, nor on a card that doesn't answer: all ones are what a read from a dead device gives.
 
 The state is a value: `choose` gives the next one, and the caller hands it back with the next scan.
-What was chosen counts as tried, whatever comes of the write.
+What was chosen counts as tried, whatever comes of the write, unless the port was busy.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.domain.devices import Card, Inventory, PciFunction, Port
+from services.domain.devices import Card, Inventory, Port
+from services.domain.port_owners import PortOwners, lock_of
 
 MAX_VALUES = 8
 """Values cleared of one port while nobody has it: one that makes up new ones is broken."""
@@ -36,12 +37,14 @@ class Clearing:
         card: Name of the card's class entry, in which the port's folder is.
         port: Name of the port.
         value: What the register read; another one must not be cleared unseen.
+        lock: What tells the card's lock from others, as `services.hardware.programming` names it.
     """
 
     driver: str
     card: str
     port: str
     value: int
+    lock: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,18 @@ class Tried:
     """
 
     values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+
+    def without(self, port: str, value: int) -> "Tried":
+        """The same, without what could not be tried since the port was busy.
+
+        Args:
+            port: The port's name.
+            value: The value.
+        """
+        values = {
+            key: each - {value} if key[1] == port else each for key, each in self.values.items()
+        }
+        return Tried({key: each for key, each in values.items() if each})
 
 
 def choose(
@@ -71,7 +86,7 @@ def choose(
     """
     if allocated is None:
         return (), tried
-    owners = _Owners(inventory, frozenset(allocated))
+    owners = PortOwners(inventory, frozenset(allocated))
     clearings: list[Clearing] = []
     values = _kept(inventory.cards, tried)
     for card in inventory.cards:
@@ -85,7 +100,8 @@ def choose(
                 values.pop(key, None)
             elif owned is False and value not in {0, *before} and len(before) < MAX_VALUES:
                 values[key] = before | {value}
-                clearings.append(Clearing(card.driver, card.name, port.name, value))
+                lock = lock_of(card)
+                clearings.append(Clearing(card.driver, card.name, port.name, value, lock))
     return tuple(clearings), Tried(values)
 
 
@@ -108,34 +124,3 @@ def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozense
 
 def _place(card: Card) -> str:
     return card.address or card.name
-
-
-class _Owners:
-    """Which ports containers have, whatever the mode in which they got them.
-
-    A node's mode may have changed since, so every id that a device with the port may have counts:
-    the port's name, its engine's, and its PCI address.
-    """
-
-    def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:
-        self._allocated = allocated
-        self._units = {key.partition("-")[0] for key in allocated}  # `5e:00.0-1` is on `5e:00.0`
-        self._engines = {
-            card.address: card.fme.name
-            for card in inventory.cards
-            if card.fme is not None and card.address
-        }
-
-    def have(self, card: Card, port: Port) -> bool | None:
-        """Whether a container has a port; None where its region can't be told."""
-        engine = card.fme.name if card.fme else self._engine_behind(card.pci)
-        if engine is None:
-            return None
-        addresses = {each.address.removeprefix("0000:") for each in (card.pci, port.pci) if each}
-        return not self._allocated.isdisjoint({port.name, engine}) or not self._units.isdisjoint(
-            addresses
-        )
-
-    def _engine_behind(self, function: PciFunction | None) -> str | None:
-        """The engine of a virtual function's physical one."""
-        return self._engines.get(function.physfn or "") if function else None

@@ -17,6 +17,9 @@ from typing import Final
 
 from services.domain.errors import DeviceBusy, HardwareError
 
+LOCKS: Final = "locks"
+"""The folder of locks, below the one that all who program on a host share."""
+
 LOOK_EVERY: Final = 0.05
 """Seconds between two tries; flock itself knows no deadline."""
 

@@ -109,6 +109,28 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
         raise
 
 
+def held_by(root: Path, place: PortPlace) -> str:
+    """Who holds a port that nobody should have; empty if nobody does.
+
+    The port is opened alone for a moment.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        place: The port.
+
+    Raises:
+        HardwareError: It can't be opened, and not since somebody holds it.
+    """
+    node = DeviceFiles(root, place).node()
+    try:
+        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as descriptor:
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)  # below an injected root
+    except DeviceBusy as error:
+        return str(error)
+    others = who_has(node) if is_file else ()
+    return str(busy(place, others)) if others else ""
+
+
 def _has_driver(descriptor: int, place: PortPlace) -> bool:
     """Whether a node below another root is one of the kernel's all the same: a host's, say."""
     if isinstance(descriptor, SimulatedNode):

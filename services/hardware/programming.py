@@ -7,11 +7,12 @@
    meanwhile (`port_session`);
 3. the bitstream must fit the region: its interface id is the engine's;
 4. if the function is there already, the port is reset, and that is all. An OpenCL program is there
-   if it was recorded (`records`), since all show one id;
+   if it was recorded (`records`), since all show one id. What the port shows does not count while
+   the content of the port is recorded as unknown;
 5. the user clock is set (`user_clock`), and the engine reconfigures (`ioctls`). Until step 7 it is
-   recorded that what the port showed before is not in it: hardware that refuses may have begun;
+   recorded that the content of the port is unknown: hardware that refuses may have begun;
 6. the port must show the function's id within a moment, or it is not what was asked for;
-7. an OpenCL program is recorded, for another function the record goes, and the port is reset.
+7. what was programmed is recorded, and the port is reset.
 
 All of it is synchronous and may hang in the driver: it is for a thread that can be left behind
 (`card_threads`). Whatever goes wrong is an error that says what, where, and what to do; if the port
@@ -34,7 +35,7 @@ from services.domain.health import no_fme
 from services.domain.names import OPENCL_AFU, canonical_id
 from services.domain.text import quote
 from services.domain.user_clock import UserClock, asked_clock
-from services.hardware.card_lock import card_lock
+from services.hardware.card_lock import LOCKS, card_lock
 from services.hardware.ioctls import (
     CALLS,
     MAX_PORT,
@@ -69,6 +70,21 @@ LOCK_SECONDS: Final = 10.0
 waits longer than that and the work itself."""
 
 _LOOK_EVERY: Final = 0.01
+
+_NOT_BEGUN: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EBUSY,
+        errno.EFAULT,
+        errno.EINVAL,
+        errno.ENOMEM,
+        errno.ENOSYS,
+        errno.ENOTTY,
+        errno.EPERM,
+    }
+)
+"""What a driver answers before it touches the hardware; after anything else the port may be half
+programmed (`fme_pr` in `drivers/fpga/dfl-fme-pr.c`, `fpga_region_program_fpga`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,7 @@ class Programmer:
     Args:
         root: Folder below which `sys/` and `dev/` are.
         state_dir: Holds locks and records; shared by all who program on this host.
+        lasting: Holds what should survive a reboot (`records`); by default `state_dir`.
         clock: What to do where a user clock can't be had.
         look: Gives the node's cards as they are now.
         lock_seconds: How long to wait while somebody else works on a card.
@@ -150,6 +167,7 @@ class Programmer:
         root: Path,
         state_dir: Path = STATE_DIR,
         *,
+        lasting: Path | None = None,
         clock: ClockPolicy = ClockPolicy.REQUIRE,
         look: Callable[[], Inventory] | None = None,
         lock_seconds: float = LOCK_SECONDS,
@@ -157,8 +175,8 @@ class Programmer:
     ) -> None:
         self._root = root
         self._is_real = root == Path("/")
-        self._locks = state_dir / "locks"
-        self._records = Records(state_dir / FOLDER)
+        self._locks = state_dir / LOCKS
+        self._records = Records(state_dir / FOLDER, lasting=lasting)
         self._clock = clock
         self._look = look or partial(scan, root)
         self._lock_seconds = lock_seconds
@@ -166,6 +184,8 @@ class Programmer:
 
     def recorded(self, inventory: Inventory) -> dict[str, str]:
         """The OpenCL program in each port that has one, by the port's name.
+
+        It is `UNKNOWN` for a port whose content is unknown.
 
         Args:
             inventory: The node's cards, as they are now.
@@ -197,7 +217,10 @@ class Programmer:
         files = DeviceFiles(self._root, place)
         if holders := who_has(files.node()):
             raise busy(place, holders)
-        return _outcome(place, image, programmed=force or not self._is_there(place, files, image))
+        programmed = force or not self._is_there(place, files, image)
+        if programmed:
+            _check_not_released(place)
+        return _outcome(place, image, programmed=programmed)
 
     def ensure(
         self, port: str, image: Image, *, force: bool = False, say: Say = _quiet
@@ -235,6 +258,7 @@ class Programmer:
     def _program(
         self, session: PortSession, engine: EnginePlace, image: Image, say: Say
     ) -> tuple[str, ...]:
+        _check_not_released(session.place)
         remarks = [*filter(None, [session.check_version()])]
         if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
             say("setting the user clock")
@@ -250,24 +274,9 @@ class Programmer:
     def _record(self, session: PortSession, image: Image) -> Iterator[str]:
         key = _record_key(session.place)
         try:
-            if image.record is None:
-                self._records.forget(key)
-            else:
-                self._records.write(key, session.files.inode, image.afu_id, image.record)
+            self._records.write(key, session.files.inode, image.afu_id, image.record)
         except HardwareError as error:
             yield f"{error}; it will be programmed again although it is there"
-
-    def _distrust(self, session: PortSession) -> None:
-        """Sees that what a port shows is not taken for what is in it, should this be interrupted.
-
-        Raises:
-            HardwareError: It can't be seen to.
-        """
-        key, before = _record_key(session.place), session.place.port.afu_id
-        try:
-            self._records.write(key, session.files.inode, before, UNKNOWN)
-        except HardwareError:  # a full disk takes nothing, and lets go
-            self._records.forget(key)
 
     def _set_clock(self, session: PortSession, clock: UserClock) -> Iterator[str]:
         try:
@@ -286,12 +295,14 @@ class Programmer:
         with opened_node(
             files.node(), f"{what}: {engine.name}", is_real=self._is_real
         ) as descriptor:
-            self._distrust(session)
+            key, saved = _record_key(place), self._records.save(_record_key(place))
+            self._records.distrust(key, session.files.inode, place.port.afu_id)
             try:
                 program_port(descriptor, session.calls, _number(place), data)
             except ProgrammingFailed as error:
+                if error.errno in _NOT_BEGUN:
+                    self._records.restore(key, saved)
                 if error.errno not in (errno.EIO, errno.ETIMEDOUT):
-                    self._records.forget(_record_key(place))  # the hardware wasn't asked
                     raise translated(error, what) from error
                 said = why_refused(files, error.status) or "it doesn't say why"
                 raise DeviceRefused(
@@ -323,6 +334,8 @@ class Programmer:
         return recorded == image.record
 
     def _recorded(self, place: PortPlace, files: DeviceFiles) -> str | None:
+        if place.port.number is None:  # so its record cannot be found
+            return UNKNOWN if self._records.has_any() else None
         return self._records.read(_record_key(place), files.inode, place.port.afu_id)
 
     def reset(self, port: str) -> None:
@@ -393,6 +406,29 @@ def _number(place: PortPlace) -> int:
     if place.port.number is None:
         raise HardwareError(f"{place.name} doesn't tell its number, which programming needs")
     return place.port.number
+
+
+def _check_not_released(place: PortPlace) -> None:
+    """Refuse a port that the physical function has released, under the in-tree driver.
+
+    That driver programs through the port's device on the physical function. It deletes that device
+    when the port is released, and does not check for it when it programs
+    (`dfl_fpga_cdev_release_port` in `drivers/fpga/dfl.c`, `fme_bridge_enable_set` in
+    `drivers/fpga/dfl-fme-br.c`). A port on a virtual function is always a released one.
+
+    Raises:
+        DeviceRefused: It is released.
+    """
+    physical = place.card.pci.physfn if place.card.pci else None
+    if place.card.driver == "dfl" and physical:
+        number = "N" if place.port.number is None else place.port.number
+        engine = place.engine.name if place.engine else "FME"
+        raise DeviceRefused(
+            f"{place.name} can't be programmed: it is released to virtual function"
+            f" {place.card.address}, and the in-tree driver programs only ports of the physical"
+            f" function; set sriov_numvfs of {physical} to 0, then give the port back:"
+            f" accelbind fpga assign {engine} --port {number}"
+        )
 
 
 def _check_fits(place: PortPlace, image: Image) -> None:

@@ -14,7 +14,7 @@ from services.domain.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRef
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from tests.support import Processes
+from tests.support import Processes, holding
 
 DRIVERS = ("opae", "dfl")
 
@@ -184,6 +184,19 @@ def test_a_file_that_stands_for_a_port_is_somebodys_as_a_port_is(
         assert (code, f"in use by process {holder.pid} (python" in err) == (3, True)
     else:
         assert (code, err) == (0, "")
+
+
+def test_the_errors_of_a_port_that_somebody_has_are_not_cleared(
+    capsys: pytest.CaptureFixture[str], rack: Rack
+) -> None:
+    """Its driver would reset it."""
+    rack.add_card(CardSpec(driver="dfl", faults=(Fault.PORT_ERRORS,)))
+    with holding(rack.root / "dev/dfl-port.0") as pid:
+        code, out, err = run(capsys, rack, "clear-errors", "dfl-port.0")
+    assert (code, out) == (3, "")
+    assert f"in use by process {pid} (python" in err
+    code, out, _ = run(capsys, rack, "clear-errors", "dfl-port.0")
+    assert (code, "cleared" in out) == (0, True)
 
 
 def test_a_file_that_is_no_bitstream_is_the_askers_fault(

@@ -20,7 +20,7 @@ from services.hardware.scan import scan
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.plugin.support import AF
-from tests.support import eventually_async
+from tests.support import eventually_async, holding
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +39,7 @@ class Setting:
         self.looks = 0
         self.clearing = ErrorClearing(
             rack.root,
+            locks=rack.root.parent / "locks",
             holders=self.holders,
             worker=Worker("errors"),
             counted=self.outcomes.append,
@@ -136,7 +137,7 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
 async def test_what_can_not_be_written_is_said(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path, clearing: Clearing) -> Cleared:
+    def refuse(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
         return Cleared(clearing, Outcome.FORBIDDEN, "user 7 may not")
 
     monkeypatch.setattr(module, "clear_errors", refuse)
@@ -154,7 +155,7 @@ async def test_a_write_that_hangs_is_left_behind(
 ) -> None:
     release = Event()
 
-    def hang(_: Path, clearing: Clearing) -> Cleared:
+    def hang(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
         release.wait(30)
         return Cleared(clearing, Outcome.CLEARED)
 
@@ -167,3 +168,21 @@ async def test_a_write_that_hangs_is_left_behind(
     release.set()
     assert setting.outcomes == ["hung"]
     assert "clearing the errors of intel-fpga-port.0 hangs" in logs[0]["reason"]
+
+
+async def test_a_port_that_a_process_has_is_said_once_and_cleared_once_it_is_free(
+    setting: Setting,
+) -> None:
+    """No pod has it by the kubelet's word, but somebody holds it open."""
+    setting.rack.add_card(ERRORS)
+    with capture_logs() as logs:
+        with holding(setting.rack.root / "dev/intel-fpga-port.0"):
+            for _ in range(3):
+                setting.scan()
+                await setting.clearing.run_once()
+        assert setting.outcomes == ["busy"]
+        setting.scan()
+        await setting.clearing.run_once()
+    assert setting.outcomes == ["busy", "cleared"]
+    assert len(logs) == 2
+    assert "is in use by process" in logs[0]["reason"]

@@ -333,11 +333,17 @@ def test_an_opencl_program_is_known_by_its_record(host: Host, driver: str) -> No
     assert host.done("program", port, second)["outcome"] == "programmed"  # who knows what is there
 
 
-def test_a_port_on_a_virtual_function_is_programmed_by_the_physical_ones_engine(
+def test_a_port_on_a_virtual_function_is_programmed_out_of_tree_only(
     host: Host, driver: str
 ) -> None:
+    """The in-tree driver would go through the device that it deleted when the port was released."""
     card = host.bed.add(driver=driver, ports=2)
     host.bed.ask("split", address=card["address"], port=1)
+    if driver == "dfl":
+        code, _, err = host.fpga("program", card["ports"][1], host.gbs(NLB3))
+        assert (code, "is released to virtual function" in err) == (1, True)
+        assert host.bed.calls(BASE[driver] + PROGRAM) == []
+        return
     assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE[driver] + PROGRAM)
     assert (call["node"], call["fields"][2]) == (card["fme"], 1)

@@ -39,7 +39,7 @@ class Node:
 
 def test_the_errors_of_a_port_that_nobody_has_are_cleared() -> None:
     clearings, _ = choose(Inventory((faulty(), card(1))), (), NOTHING)
-    assert clearings == (Clearing("dfl", "region0", "dfl-port.0", 0x40),)
+    assert clearings == (Clearing("dfl", "region0", "dfl-port.0", 0x40, "0000:5e:00.0"),)
 
 
 def test_each_value_is_cleared_once() -> None:
@@ -200,3 +200,23 @@ def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_
                 assert set(mine) == expected
                 done[n] |= expected
     assert len(node.tried.values) <= 3
+
+
+def test_what_could_not_be_tried_is_chosen_again() -> None:
+    """Its port was busy."""
+    node = Node()
+    cards = faulty(), faulty(index=1)
+    assert node.look(*cards) == ["dfl-port.0=0x40", "dfl-port.1=0x40"]
+    node.tried = node.tried.without("dfl-port.0", 0x40)
+    assert node.look(*cards) == ["dfl-port.0=0x40"]
+    assert node.look(faulty(0x80), faulty(index=1)) == ["dfl-port.0=0x80"]
+    node.tried = node.tried.without("dfl-port.0", 0x80)
+    assert node.look(*cards) == []
+    assert NOTHING.without("dfl-port.0", 0x40) == NOTHING
+
+
+def test_a_virtual_function_has_the_lock_of_its_physical_one() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, broken("dfl-port.1"))
+    (clearing,), _ = choose(Inventory((physical, split)), (), NOTHING)
+    assert (clearing.port, clearing.lock) == ("dfl-port.1", physical.address)

@@ -127,6 +127,71 @@ def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_ther
     assert programmer.recorded(inventory) == {}
 
 
+@pytest.mark.parametrize("error", [errno.EBUSY, errno.EINVAL, errno.ENOMEM, errno.ENODEV])
+def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed_port_known(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str, error: int
+) -> None:
+    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
+    port = PORTS[driver]
+    stand_in.refuse = True
+    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+        programmer.ensure(port, image(NLB3))
+    stand_in.refuse, stand_in.fail_with = False, error
+    for _ in range(2):
+        with pytest.raises(HardwareError):
+            programmer.ensure(port, image(NLB3))
+    assert programmer.check(port, image(NLB0)).programmed
+    stand_in.fail_with = 0
+    assert programmer.ensure(port, image(NLB0)).programmed
+    assert not programmer.ensure(port, image(NLB0)).programmed
+
+
+def test_a_program_stays_recorded_if_the_hardware_was_not_asked_to_replace_it(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver))
+    port = PORTS[driver]
+    programmer.ensure(port, image(OPENCL_AFU, PROGRAM))
+    stand_in.fail_with = errno.EBUSY
+    with pytest.raises(HardwareError, match="somebody else uses it"):
+        programmer.ensure(port, image(NLB3))
+    assert not programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
+
+
+def test_a_half_programmed_port_is_not_trusted_once_its_driver_was_reloaded(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    address = rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
+    stand_in.refuse = True
+    with pytest.raises(DeviceRefused):
+        programmer.ensure(PORTS[driver], image(NLB3))
+    rack.remove_card(address)
+    rack.add_card(CardSpec(driver, afu_ids=(NLB0,), address=address))
+    stand_in.refuse = False
+    assert programmer.ensure(PORTS[driver], image(NLB0)).programmed
+
+
+def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programmed_in_tree(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    """The in-tree driver would go through a device that it has deleted."""
+    address = rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
+    virtual = rack.move_to_vf(address)
+    (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
+    assert not programmer.ensure(port, image(NLB0)).programmed
+    if driver == "opae":  # that driver is asked
+        with pytest.raises(DeviceRefused, match="its driver doesn't take that"):
+            programmer.ensure(port, image(NLB3))
+        return
+    for attempt in (programmer.check, programmer.ensure):
+        with pytest.raises(DeviceRefused, match=f"released to virtual function {virtual}.*assign"):
+            attempt(port, image(NLB3))
+    assert stand_in.programmed == []
+    rack.move_back(virtual)
+    (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
+    assert programmer.ensure(port, image(NLB3)).programmed
+
+
 def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
     rack: Rack,
     stand_in: DriverStandIn,
