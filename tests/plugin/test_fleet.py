@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.backoff import Backoff
+from services.backoff import Backoff
 from plugin.endpoint import Endpoint, State, first_of
 from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
