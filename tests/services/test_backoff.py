@@ -39,7 +39,9 @@ def test_pauses_grow_to_between_30_and_45_seconds_and_never_more() -> None:
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(0, 0.5), (1, 2), (20, 40), (3600, 45)])
-def test_a_server_that_asks_for_longer_is_given_it_within_reason(asked: float, pause: float) -> None:
+def test_a_server_that_asks_for_longer_is_given_it_within_reason(
+    asked: float, pause: float
+) -> None:
     assert Backoff(jitter=lambda: 1.0).pause(asked) == pause
 
 
