@@ -119,8 +119,8 @@ class WebhookCollector(Collector):
         yield mappings
         failures = CounterMetricFamily(
             "accelbind_watch_failures",
-            "Lists and watches of mappings at the API server that failed, by kind; each failed watch"
-            " is followed by a list or another watch after a pause.",
+            "Lists and watches of mappings at the API server that failed, by kind; after a pause"
+            " each is followed by another list or watch.",
             labels=("kind",),
         )
         for kind, number in state.watch_failures.items():

@@ -289,10 +289,8 @@ class Reflector:
             self._excused = False
         growth = GROWTH if resumes else _WATCH_GROWTH
         if not self._excused and (steady or error is None or isinstance(error, Expired)):
-            # This happens to watches of servers that are well: only when it happens again, it is a
-            # problem. What was paused for before is over.
+            # This happens to watches of servers that are well: it is a problem once it repeats.
             self._excused = True
-            self._backoff.reset()
             log.debug("mappings are listed anew", kind=self._kind, because=str(error or _EARLY))
             return self._backoff.pause(growth=growth)
         return self._paused(client, error or ClusterError(_EARLY), growth=growth)

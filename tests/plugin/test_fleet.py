@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from services.backoff import Backoff
 from plugin.endpoint import Endpoint, State, first_of
 from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
+from services.backoff import Backoff
 from services.domain.devices import Device, PluginMode
 from services.domain.tree import Memory, Tree
 from tests.support import eventually_async

@@ -191,17 +191,19 @@ async def test_watches_that_work_again_are_said_once_and_clear_the_problem(tmp_p
 
 async def test_a_quiet_watch_of_full_length_is_recovery_too(tmp_path: Path) -> None:
     time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
-            with server.saying(event("ERROR", status(500, "etcd"))):
-                await until(lambda: "500" in source.problem)
-            await until_watching(server, source)
-            before = len(watched(server))
-            time.now += 60
-            server.end_watches()
-            await until_watching_again(server, source, before)
-            await until(lambda: not source.problem)
-            assert source.age < 1
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, tmp_path, pace=Pace(), timing=time.timing()) as source,
+    ):
+        with server.saying(event("ERROR", status(500, "etcd"))):
+            await until(lambda: "500" in source.problem)
+        await until_watching(server, source)
+        before = len(watched(server))
+        time.now += 60
+        server.end_watches()
+        await until_watching_again(server, source, before)
+        await until(lambda: not source.problem)
+        assert source.age < 1
 
 
 async def test_an_open_watch_that_says_nothing_does_not_make_mappings_younger(

@@ -12,7 +12,6 @@ from tests.faults.apiserver import FUNCTIONS, FaultyApiServer, lists, watches
 from tests.services.cluster.following import (
     FakeTime,
     following,
-    listed,
     names,
     put_function,
     until,
@@ -55,6 +54,8 @@ async def test_a_server_that_comes_back_is_followed_again(tmp_path: Path) -> Non
             await until(lambda: source.problem)
             put_function(server, "x")
         await until(lambda: names(source) == {"x"})
+        await until_watching(server, source)
+        server.bookmark()
         await until(lambda: source.problem == "")
 
 
@@ -224,22 +225,3 @@ async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(
     assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]
     assert sorted(entry["kind"] for entry in ended) == ["acceleratorfunctions", "fpgaregions"]
     assert all(entry["after"] >= 0 for entry in ended)
-
-
-async def test_after_an_outage_a_new_list_is_not_waited_for_as_long_as_the_server_was(
-    tmp_path: Path,
-) -> None:
-    time = FakeTime()
-    async with FaultyApiServer().running() as server:
-        put_function(server, "x")
-        async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
-            await until_watching(server, source)
-            async with server.away():
-                await until(lambda: max(time.slept, default=0) > 5)
-                server.compact()
-                time.slept.clear()
-            lists_before = listed(server)
-            await until(lambda: listed(server) > lists_before)
-            await until_watching(server, source)
-    short = [pause for pause in time.slept if pause <= Pace().first]
-    assert len(short) >= 2, "the pauses before the new lists of both kinds"
