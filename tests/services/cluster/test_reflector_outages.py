@@ -97,11 +97,12 @@ async def test_a_burst_of_errors_is_weathered(tmp_path: Path) -> None:
         await until_watching(server, source)
         with server.answering(500, "etcdserver: request timed out", times=10):
             server.cut_watches()
-            put_function(server, "x")
             await until(lambda: "request timed out" in source.problem)
-            await until(lambda: names(source) == {"x"})
+            await until_watching(server, source)
+        put_function(server, "x")
+        server.bookmark()
+        await until(lambda: names(source) == {"x"})
         await until(lambda: source.problem == "")
-        assert sum(request.is_watch for request in server.requests) > 4
 
 
 async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) -> None:
