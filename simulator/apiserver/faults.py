@@ -52,8 +52,8 @@ class Faults:
     watches_cut_at_once: bool = False
     """Each watch is cut in the middle of its first line."""
     bookmarks_need_version: bool = False
-    """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server turns
-    it into a list and a watch, which fails where the storage can't serve progress requests."""
+    """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server
+    makes a list and a watch of it, which fails where storage can't serve progress requests."""
     gone_as_status: bool = False
     """A watch that is too old is answered with HTTP 410 instead of an event in a 200."""
     _bursts: list[_Burst] = field(default_factory=list)
