@@ -50,7 +50,7 @@ from services.domain.errors import ClusterError
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is taken in before others get their turn on the event loop."""
 
-_PAGE_TRIES: Final = 8
+_PAGE_TRIES: Final = 5
 """How often a page is asked for in a row, once there are pages before it."""
 _WATCH_GROWTH: Final = 10.0
 """How fast pauses grow while watches fail: each try costs a list and a watch of two kinds."""
