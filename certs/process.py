@@ -1,7 +1,7 @@
 """The certificates' process: a round now and then, metrics and probes on a plain port.
 
 Every replica does the same, and none is the leader: `certs.keeper` says why that is fine. What goes
-wrong is logged when it changes and once a minute while it lasts. SIGTERM ends at once, in the
+wrong is logged when it begins, changes and ends. SIGTERM ends at once, in the
 middle of a round too: each write is whole or isn't, and the next round of anybody goes on.
 """
 
@@ -17,7 +17,7 @@ from certs.clock import ClusterClock
 from certs.figures import CertsCollector, State
 from certs.keeper import Keeper, Outcome, nobody
 from certs.settings import CertsSettings, described
-from services.cluster.backoff import Backoff, Pace
+from services.backoff import Backoff
 from services.cluster.client import ClusterClient
 from services.cluster.connection import Connection, connector
 from services.cluster.remedies import asked_to_wait, may_be_ours
@@ -60,7 +60,7 @@ class Process:
         self._connection = Connection(connector(settings.kubeconfig))
         asked = settings.replicas.behind if settings.replicas else nobody
         self._keeper = Keeper(settings.places, settings.rules, self._clock, behind=asked)
-        self._backoff = Backoff(Pace(first=0.5, longest=settings.interval.total_seconds()))
+        self._backoff = Backoff()
         self._state = State()
         self._problems = Problems()
         self._missing: tuple[str, ...] = ()
@@ -176,27 +176,20 @@ class Process:
 
 
 class Problems:
-    """Tells what is wrong when that changes, and now and then while it lasts.
+    """Logs what is wrong when it begins, when it changes and when it ends."""
 
-    Args:
-        remind: Seconds between two reminders.
-    """
-
-    def __init__(self, remind: float = 60.0) -> None:
-        self._remind = remind
+    def __init__(self) -> None:
         self._problem = ""
         self._since = 0.0
-        self._told = 0.0
 
     def tell(self, problem: str) -> None:
         """Takes in what is wrong now; empty if nothing is."""
         now = time.monotonic()
         if problem and not self._problem:
             self._since = now
-        if problem and (problem != self._problem or now - self._told >= self._remind):
+        if problem and problem != self._problem:
             seconds = round(now - self._since)
             log.error("certificates can't be seen to", problem=problem, seconds=seconds)
-            self._told = now
         elif self._problem and not problem:
             log.info("certificates are seen to again", seconds=round(now - self._since))
         self._problem = problem

@@ -337,6 +337,7 @@ class Plugin:
             self._options.node_name,
             annotations=self._mode.take,
             counted=metrics.event,
+            watch_failed=metrics.watch_failed,
         )
 
     def _own_worker(self, name: str) -> Worker:

@@ -22,10 +22,10 @@ from typing import Final
 
 import structlog
 
-from plugin.backoff import Backoff
 from plugin.mode_memory import last_mode
 from plugin.recall import FILE
 from plugin.worker import Worker
+from services.backoff import Backoff
 from services.domain.devices import PluginMode
 from services.domain.errors import HardwareError
 from services.hardware.distrust import Mark, closed, read_marks, write_mark
@@ -113,7 +113,7 @@ class NodeMark:
             return FOLDER_SECONDS
         except (OSError, HardwareError) as error:
             self._say(error)
-            return self._backoff.next()
+            return self._backoff.pause()
         return None
 
     def _update(self, mode: PluginMode) -> None:

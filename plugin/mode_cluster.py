@@ -22,9 +22,7 @@ T = TypeVar("T")
 COMPONENT: Final = "accelbind-plugin"
 """Who tells, in Events."""
 
-PACE: Final = Pace(longest=2.0)
-"""Back within two seconds: sooner than the kubelet offers what it has to an API server that was
-away, and so before pods come for resources of a mode that doesn't count."""
+PACE: Final = Pace()
 
 
 class ConnectedPods:
@@ -71,6 +69,7 @@ class ClusterSide:
         node: This node's name.
         annotations: Told the node's, as `NodeFollower` tells them.
         counted: Told the outcome of each Event.
+        watch_failed: Called for each read or watch of the node that fails.
     """
 
     def __init__(
@@ -80,9 +79,10 @@ class ClusterSide:
         *,
         annotations: Callable[[Mapping[str, str] | None], None],
         counted: Callable[[str], None],
+        watch_failed: Callable[[], None],
     ) -> None:
         self.pods = ConnectedPods(connection)
-        self._follower = NodeFollower(node, connection, annotations, pace=PACE)
+        self._follower = NodeFollower(node, connection, annotations, pace=PACE, failed=watch_failed)
         reporter = Reporter(COMPONENT, host=node)
         self._writer = EventWriter(connection, reporter, counted=counted, pace=PACE)
 

@@ -20,12 +20,11 @@ from typing import Any, Final
 
 import structlog
 
-from plugin.backoff import Backoff
 from plugin.cdi import CdiPublisher
 from plugin.clearing import ErrorClearing
 from plugin.discovery import Discovery
 from plugin.distrust import NodeMark
-from plugin.endpoint import Endpoint, first_of
+from plugin.endpoint import REGISTER_FIRST_SECONDS, Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
 from plugin.gates import HOOK_SOCKET, Gates, is_hooked
@@ -36,6 +35,7 @@ from plugin.options import PluginOptions
 from plugin.recall import Recall
 from plugin.server import ResourceServer
 from plugin.worker import Worker
+from services.backoff import Backoff
 from services.domain.cdi import Hook
 from services.domain.damping import Damping
 from services.domain.devices import Device, Inventory, PluginMode
@@ -278,7 +278,7 @@ class ModeServing:
             next_path=self._lasting.next_path,
             kubelet=self._lasting.kubelet,
             registered=registered,
-            backoff=Backoff(),
+            backoff=Backoff(REGISTER_FIRST_SECONDS),
         )
         return endpoint
 

@@ -68,6 +68,7 @@ class State:
     rejected: int
     age: float
     outdated: bool
+    watch_failures: Mapping[str, int]
     certificate_ends: float
     certificate_failing: bool
     certificate_failures: int
@@ -116,6 +117,15 @@ class WebhookCollector(Collector):
         for kind, number in state.mappings.items():
             mappings.add_metric((kind,), number)
         yield mappings
+        failures = CounterMetricFamily(
+            "accelbind_watch_failures",
+            "Lists and watches of mappings at the API server that failed, by kind; after a pause"
+            " each is followed by another list or watch.",
+            labels=("kind",),
+        )
+        for kind, number in state.watch_failures.items():
+            failures.add_metric((kind,), number)
+        yield failures
         yield CounterMetricFamily(
             "accelbind_certificate_reload_failures",
             "How often new files held something that can't be used.",

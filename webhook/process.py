@@ -157,6 +157,7 @@ class Webhook:
             rejected=self.mappings.rejected,
             age=self.mappings.age,
             outdated=bool(self.mappings.problem),
+            watch_failures=self.mappings.watch_failures,
             certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.problem),
             certificate_failures=self.certificates.failures,

@@ -44,6 +44,10 @@ class MappingSource(Protocol):
     def rejected(self) -> int:
         """How many can't."""
 
+    @property
+    def watch_failures(self) -> Mapping[str, int]:
+        """How many lists and watches of each kind have failed; empty for a folder."""
+
     def load(self) -> None:
         """Does what the start needs; raises an `AccelbindError` if that can't be done."""
 

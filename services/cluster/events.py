@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import structlog
 
-from services.cluster.backoff import Backoff, Pace
+from services.cluster.backoff import Pace
 from services.cluster.client import Answer, BadStatus, ClusterClient
 from services.cluster.connection import Connection
 from services.cluster.event_queue import EventQueue, Happening, Series
@@ -114,7 +114,7 @@ class EventWriter:
         self._clock = clock
         self._queue = EventQueue(counted)
         self._bucket = _Bucket(rate)
-        self._backoff = Backoff(pace)
+        self._backoff = pace.backoff()
         self._due = asyncio.Event()
         self._problem = ""
         self._patch_from = 0.0
@@ -213,8 +213,8 @@ class EventWriter:
             self._queue.put_back(series)
         else:
             self._counted(REFUSED)
-        if str(error) != self._problem:
-            log.warning("Events can't be written now", problem=str(error), waiting=len(self._queue))
+        say = log.debug if self._problem else log.warning
+        say("Events can't be written now", problem=str(error), waiting=len(self._queue))
         self._problem = str(error)
         return pause
 

@@ -251,6 +251,11 @@ class FolderSource:
         return self._clock() - self._confirmed
 
     @property
+    def watch_failures(self) -> Mapping[str, int]:
+        """Nothing: a folder is read, not watched through an API server."""
+        return {}
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """How many mappings of each kind can be used."""
         return self.snapshot.counts

@@ -113,7 +113,7 @@ class ApiServerSource:
 
     @property
     def age(self) -> float:
-        """Seconds since the API server last told something of the kind it has been silent on."""
+        """Seconds since the mappings were last known to be the newest, of the older kind."""
         contacts = [reflector.contact for reflector in self._reflectors]
         return self._timing.clock() - min(contacts, default=self._begun)
 
@@ -121,6 +121,14 @@ class ApiServerSource:
     def problem(self) -> str:
         """Why the mappings aren't kept up to date now; empty if they are."""
         return next((each.problem for each in self._reflectors if each.problem), "")
+
+    @property
+    def watch_failures(self) -> Mapping[str, int]:
+        """How many lists and watches of each kind have failed."""
+        if not self._reflectors:
+            return dict.fromkeys(PATHS, 0)
+        failures = (each.failures for each in self._reflectors)
+        return dict(zip(PATHS, failures, strict=True))
 
     @property
     def watching(self) -> bool:

@@ -1,10 +1,17 @@
 """Follows the annotations of one node, whatever the API server and the network do.
 
-The node is read with `get`, then watched until the server ends the watch, and so on. A watch is
-opened without a version, so that it begins with the node as it is: the version that stands in a
-node may be older than anything that the server can still watch from. `get` and `watch` of nodes are
-all the rights that it takes. `watch` can be missing: then the node is read every now and then, and
-from time to time a watch is tried again.
+The node is read with `get`, then watched until the server ends the watch, and so on. `get` and
+`watch` of nodes are all the rights that it takes. `watch` can be missing: then the node is read
+every now and then, and from time to time a watch is tried again.
+
+The watch is opened with `resourceVersion=0` and without bookmarks: it begins with the node as the
+API server's cache has it. The version that stands in a node may be older than anything that the
+server can still watch from. Bookmarks without a version would make a 1.36 API server turn the watch
+into a list and a watch, which fails where the storage can't serve progress requests.
+
+A cache may lag behind what `get` has returned, so nothing that a watch says of the annotations is
+believed, and no versions are compared: an event with other annotations than those known only makes
+the node be read again.
 
 The field selector `metadata.name` makes the API server send this one node only; it is also what a
 role with `resourceNames` allows.
@@ -13,15 +20,16 @@ role with `resourceNames` allows.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
 import structlog
 
-from services.cluster.backoff import Backoff, Pace
-from services.cluster.client import BadStatus, ClusterClient
+from services.backoff import GROWTH
+from services.cluster.backoff import Pace
+from services.cluster.client import Answer, BadStatus, ClusterClient
 from services.cluster.connection import Connection
 from services.cluster.remedies import FORBIDDEN, asked_to_wait, may_be_ours
 from services.domain.errors import ClusterError
@@ -35,6 +43,10 @@ POLL_SECONDS: Final = 10.0
 FORBIDDEN_SECONDS: Final = 600.0
 """How long a watch isn't tried again after it was forbidden."""
 
+_WATCH_GROWTH: Final = 10.0
+"""How fast pauses grow while watches fail: each try costs a read and a watch, of every node."""
+_FULL: Final = 0.9
+"""How much of its time a watch lasts that ends in time."""
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 
 log = structlog.get_logger(room="node")
@@ -48,11 +60,15 @@ class NodeFollower:
         connection: Whom to ask.
         told: Told the node's annotations; None where the API server answers but doesn't say.
         pace: How often to ask.
+        failed: Called for each read or watch that fails.
         poll_seconds: Time between two reads where there is no watching.
         clock: Seconds, from any beginning.
+        sleep: Waits for some seconds.
+        jitter: Gives numbers from 0 to 1.
 
     Attributes:
-        problem: Why the node isn't followed now; empty if it is.
+        problem: Why the node can't be read now; empty if it can.
+        watch_problem: Why it can't be watched, although it can be read; empty if it can.
     """
 
     def __init__(
@@ -62,10 +78,14 @@ class NodeFollower:
         told: Callable[[Mapping[str, str] | None], None],
         *,
         pace: Pace,
+        failed: Callable[[], None] = lambda: None,
         poll_seconds: float = POLL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self.problem = ""
+        self.watch_problem = ""
         self._name = name
         self._path = f"{NODES}/{quote(name, safe='')}"
         self._connection = connection
@@ -73,90 +93,116 @@ class NodeFollower:
         self._pace = pace
         self._poll_seconds = poll_seconds
         self._clock = clock
-        self._backoff = Backoff(pace)
+        self._sleep = sleep
+        self._jitter = jitter
+        self._count_failure = failed
+        self._backoff = pace.backoff(jitter)
+        self._known: Mapping[str, str] | None = None
+        self._excused = False
+        """Whether a watch has ended in a way that is a problem only when it happens again."""
         self._no_watch_before = clock()
         self._polls = False
 
     async def run(self) -> NoReturn:
         """Follows the node until cancelled."""
         while True:
-            pause = await self._attempt()
-            await asyncio.sleep(pause)
+            await self._sleep(await self._attempt())
 
     async def _attempt(self) -> float:
         """Reads the node and watches it once; returns how long to wait then."""
         try:
             async with self._connection.client() as client:
                 try:
-                    return await self._follow(client)
+                    if not await self._read(client) or self._clock() < self._no_watch_before:
+                        return self._poll()
                 except ClusterError as error:
-                    if may_be_ours(error):
-                        await self._connection.renew(client)
-                    return self._failed(error)
+                    return await self._failed(client, error)
+                return await self._follow(client)
         except Exception:
             log.exception("the node is read anew after a mistake of ours", node=self._name)
+            self._count_failure()
             return self._backoff.pause()
 
     async def _follow(self, client: ClusterClient) -> float:
+        """Watches the node once; returns how long to wait then."""
+        seconds = max(1, round(self._pace.watch * (3 + self._jitter()) / 4))
         began = self._clock()
-        if not await self._read(client) or began < self._no_watch_before:
-            return self._poll()
+        error: ClusterError | None = None
         try:
-            await self._watch(client)
-        except BadStatus as error:
-            if error.status != FORBIDDEN:
-                raise
-            self._forbidden(error)
-            return self._poll()
-        if self._clock() - began >= self._pace.steady:
-            self._backoff.reset()
-            return 0.0
-        return self._backoff.pause()
+            await self._watch(client, seconds)
+        except BadStatus as refused:
+            if refused.status == FORBIDDEN:
+                self._forbidden(refused)
+                return self._poll()
+            error = refused
+        except ClusterError as raised:
+            error = raised
+        held = self._clock() - began
+        if held >= min(self._pace.steady, _FULL * seconds):
+            self._watch_works()
+            if error is None:
+                return 0.0
+        return await self._watch_failed(client, error or _Ended("the watch ended before its time"))
 
     async def _read(self, client: ClusterClient) -> bool:
+        """Reads the node and tells its annotations; whether there is one."""
         body = await client.get(self._path)
         if body is None:
             self._tell(
                 f'the API server knows no node "{self._name}": set --node-name to what kubectl get'
                 " nodes calls this one"
             )
+            self._known = None
             self._told(None)
             return False
-        self._take(_decoded(_NODE, body))
+        self._known = annotations = self._annotations(_decoded(_NODE, body))
         self._recovered()
+        self._told(annotations)
         return True
 
-    async def _watch(self, client: ClusterClient) -> None:
-        """Tells changes until the server ends the watch in its time."""
-        seconds = max(1, round(self._pace.watch * random.uniform(0.75, 1)))  # noqa: S311 - jitter
+    async def _watch(self, client: ClusterClient, seconds: int) -> None:
+        """Reads the node after each change until the server ends the watch.
+
+        Raises:
+            ClusterError: The watch or a read failed, or the node is gone.
+        """
         params: dict[str, str | int] = {
             "watch": 1,
             "fieldSelector": f"metadata.name={self._name}",
-            "allowWatchBookmarks": "true",
+            "resourceVersion": 0,
             "timeoutSeconds": seconds,
         }
         idle = seconds + self._pace.grace
         async with client.lines(NODES, params, idle_seconds=idle) as lines:
             async for line in lines:
-                if line:
-                    self._changed(_decoded(_LINE, line))
+                if line and self._differs(_decoded(_LINE, line)):
+                    await self._read(client)
 
-    def _changed(self, line: "_Line") -> None:
+    def _differs(self, line: "_Line") -> bool:
+        """Whether a line of the watch says something else than the last read.
+
+        Raises:
+            ClusterError: It is an error, or can't be read.
+        """
         if line.type in _CHANGES:
-            self._take(_decoded(_NODE, line.object))
-        elif (
-            line.type != "BOOKMARK"
-        ):  # gone, or an error such as 410: what is there now has to be read
-            raise _Ended(f"the watch of node {self._name} ended with {plain(line.type, 40)}")
+            return self._annotations(_decoded(_NODE, line.object)) != self._known
+        if line.type == "ERROR":
+            status = _decoded(_STATUS, line.object)
+            raise BadStatus(
+                f"the watch of node {self._name} ended with {status.code}:"
+                f" {plain(status.message, 200)}",
+                Answer(status.code, b""),
+            )
+        raise _Ended(f"the watch of node {self._name} ended with {plain(line.type, 40)}")
 
-    def _take(self, node: "_Node") -> None:
+    def _annotations(self, node: "_Node") -> Mapping[str, str]:
         if node.metadata.name != self._name:
-            raise _Ended(f"asked for node {self._name}, got {plain(node.metadata.name, 80)}")
-        self._told(node.metadata.annotations or {})
+            raise ClusterError(f"asked for node {self._name}, got {plain(node.metadata.name, 80)}")
+        return node.metadata.annotations or {}
 
     def _poll(self) -> float:
         self._backoff.reset()
-        return self._poll_seconds * random.uniform(0.75, 1)  # noqa: S311 - jitter
+        return self._poll_seconds * (3 + self._jitter()) / 4
 
     def _forbidden(self, error: BadStatus) -> None:
         self._no_watch_before = self._clock() + FORBIDDEN_SECONDS
@@ -170,23 +216,49 @@ class NodeFollower:
         )
         self._polls = True
 
-    def _failed(self, error: ClusterError) -> float:
-        pause = self._backoff.pause(asked_to_wait(error))
-        if not isinstance(error, _Ended):
-            self._tell(str(error))
+    async def _failed(self, client: ClusterClient, error: ClusterError) -> float:
+        """Notes a read that failed; returns how long to wait."""
+        self._count_failure()
+        self._tell(str(error))
         if isinstance(error, BadStatus):
             self._told(None)
-        return pause
+        return await self._paused(client, error, GROWTH)
+
+    async def _watch_failed(self, client: ClusterClient, error: ClusterError) -> float:
+        """Notes a watch that failed; returns how long to wait."""
+        self._count_failure()
+        if isinstance(error, BadStatus) or self._excused:
+            say = log.debug if self.watch_problem else log.warning
+            say(
+                "the node can't be watched, so it is read now and then",
+                node=self._name,
+                problem=str(error),
+            )
+            self.watch_problem = str(error)
+        self._excused = True  # watches of servers that are well are cut or end early, but seldom
+        return await self._paused(client, error, _WATCH_GROWTH)
+
+    async def _paused(self, client: ClusterClient, error: ClusterError, growth: float) -> float:
+        if may_be_ours(error):
+            await self._connection.renew(client)
+        return self._backoff.pause(asked_to_wait(error), growth=growth)
 
     def _tell(self, problem: str) -> None:
-        if problem != self.problem:
-            log.warning("the node's annotations can't be read", node=self._name, problem=problem)
+        say = log.debug if self.problem else log.warning
+        say("the node's annotations can't be read", node=self._name, problem=problem)
         self.problem = problem
 
     def _recovered(self) -> None:
         if self.problem:
             log.info("the node's annotations can be read again", node=self._name)
         self.problem = ""
+
+    def _watch_works(self) -> None:
+        if self.watch_problem:
+            log.info("the node can be watched again", node=self._name)
+        self.watch_problem = ""
+        self._excused = False
+        self._backoff.reset()
 
 
 class _Ended(ClusterError):
@@ -207,10 +279,16 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
+class _Status(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+
+
 T = TypeVar("T")
 
 _NODE: Final = msgspec.json.Decoder(_Node)
 _LINE: Final = msgspec.json.Decoder(_Line)
+_STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:

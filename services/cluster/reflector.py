@@ -2,15 +2,26 @@
 
 A reflector is in one of two states:
 
-- *listing*, when it knows no version to go on from: at the start, and whenever what it knows turns
-  out to be too old (410, as a status or as an event) or can't be understood. Pages are read one
-  after the other, the next one while one is taken in, and what they hold takes the place of
-  everything known, all at once.
-- *watching*, from the version of the list or of the last event. However a watch ends, the next one
-  goes on from there: after a proper end that took its time at once, otherwise after a pause that
-  grows (`backoff`). That holds for proper ends that come too soon, too.
+- *listing*, when it has no version to go on from: at the start, and after a watch that failed.
+  Pages are read one after the other, the next one while one is taken in, and what they hold takes
+  the place of everything known, all at once.
+- *watching*, from the version of the list or of the last event.
 
-What is known stays known while neither works; how old it is, `contact` tells. Nothing ends `run`
+How a watch ends decides what comes next:
+
+    end                                     next                    pause
+    in its time                             watch from its version  none
+    early or cut, after events or bookmarks watch from its version  grows
+    early or cut, after nothing             list                    grows fast
+    ERROR event, error status, bad line     list                    grows fast
+
+So while watches are broken, what is known is replaced as often as a list is made: at least once a
+minute, and at most four times in a minute. Pauses start over after a watch that was open for
+`Pace.steady`, or for its full time.
+
+`contact` is the time of the last event, bookmark, complete list or watch of full length: a watch
+that merely opens proves nothing. A problem is logged when it begins and when it ends, and ends with
+the step that failed: a watch that works again, or a list where it was the list. Nothing ends `run`
 but its cancellation: even a mistake of ours is logged and followed by a new list.
 """
 
@@ -23,14 +34,13 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from services.cluster.backoff import Backoff, Pace
+from services.backoff import GROWTH
+from services.cluster.backoff import Pace
 from services.cluster.client import PAGE, BadStatus, ClusterClient, Expired, TooLong
 from services.cluster.connection import Connection
 from services.cluster.list_watch import Event, Item, ListWatch, Page, read_item
 from services.cluster.remedies import (
-    FORBIDDEN,
     NOT_FOUND,
-    UNAUTHORIZED,
     asked_to_wait,
     may_be_elsewhere,
     will_pass,
@@ -40,11 +50,13 @@ from services.domain.errors import ClusterError
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is taken in before others get their turn on the event loop."""
 
-_TOO_LARGE_VERSION: Final = 504
-_PAGE_TRIES: Final = 8
+_PAGE_TRIES: Final = 5
 """How often a page is asked for in a row, once there are pages before it."""
-_OFTEN: Final = 3
-"""New lists in a row from which on having to list is a problem."""
+_WATCH_GROWTH: Final = 10.0
+"""How fast pauses grow while watches fail: each try costs a list and a watch of two kinds."""
+_EARLY: Final = "the API server ends watches before their time"
+_FULL: Final = 0.9
+"""How much of its time a watch lasts that ends in time."""
 
 log = structlog.get_logger(room="mappings")
 
@@ -86,8 +98,10 @@ class Reflector:
         jitter: gives numbers from 0 to 1.
 
     Attributes:
-        contact: when the server last told something, by the clock; at the start, the start.
+        contact: when what is known was last known to be the newest, by the clock; at the start,
+            the start.
         problem: why the store isn't kept up to date now; empty if it is.
+        failures: how many lists and watches have failed.
     """
 
     def __init__(
@@ -104,6 +118,7 @@ class Reflector:
     ) -> None:
         self.contact = clock()
         self.problem = ""
+        self.failures = 0
         self._kind = path.rpartition("/")[2]
         self._path = path
         self._connection = connection
@@ -113,12 +128,18 @@ class Reflector:
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
-        self._backoff = Backoff(pace, jitter)
+        self._backoff = pace.backoff(jitter)
         self._version = ""
         self._opened: float | None = None
-        self._told = self._since = 0.0
-        self._told_of = ""
-        self._expired = 0
+        self._proven = False
+        """Whether the watch has told anything."""
+        self._failed_watches = 0
+        """How many failed in a row; while there are any, a list that works is no recovery."""
+        self._flapping = False
+        """Whether the last watch failed although it had told something."""
+        self._excused = False
+        """Whether a watch has ended in a way that is a problem only when it happens again."""
+        self._since = 0.0
         self._whole = False
         self._doubted: ClusterClient | None = None
 
@@ -143,20 +164,42 @@ class Reflector:
                 try:
                     if not self._version:
                         self._version = await self._list(wire)
-                    await self._watch(wire)
                 except ClusterError as error:
-                    return self._failed(client, error)
+                    self.failures += 1
+                    if self._failed_watches == 1:  # it was the server that failed, not watching
+                        self._failed_watches = 0
+                    return self._paused(client, error)
+                return await self._follow(client, wire)
         except Exception:
-            self._held()
             log.exception("mappings are listed anew after a mistake of ours", kind=self._kind)
             self._version = ""
+            self.failures += 1
             return self._backoff.pause()
-        if self._held():
-            return 0.0
-        return self._backoff.pause()
+
+    async def _follow(self, client: ClusterClient, wire: ListWatch) -> float:
+        """Watches once; returns how long to wait before the next time."""
+        seconds = max(1, round(self._pace.watch * (3 + self._jitter()) / 4))
+        error: ClusterError | None = None
+        try:
+            await self._watch(wire, seconds)
+        except ClusterError as raised:
+            error = raised
+        finally:
+            held, self._opened = self._open_seconds, None
+        if error is not None or held < _FULL * seconds:
+            return self._ended(client, error, steady=held >= self._pace.steady)
+        self._flapping = self._excused = False
+        self._watch_works()
+        self._backoff.reset()
+        return 0.0
+
+    @property
+    def _open_seconds(self) -> float:
+        return 0.0 if self._opened is None else self._clock() - self._opened
 
     async def _list(self, wire: ListWatch) -> str:
         """Replaces what is in the store; returns the version to watch from."""
+        began = self._clock()
         listing = self._store.listing()
         version, unreadable = "", 0
         async with _one_ahead(self._pages(wire)) as pages:
@@ -164,6 +207,9 @@ class Reflector:
                 version = version or page.resource_version
                 unreadable += await _take(listing, page)
         await listing.finish(unreadable)
+        self.contact = max(self.contact, began)
+        if not self._failed_watches:
+            self._recovered()
         return version
 
     async def _pages(self, wire: ListWatch) -> AsyncGenerator[Page, None]:
@@ -172,7 +218,7 @@ class Reflector:
         Where a page of one object is too long, `limit` counts for nothing: a server may give all
         that it has instead (the API's reference, `limit` of a list).
         """
-        backoff = Backoff(self._pace, self._jitter)
+        backoff = self._pace.backoff(self._jitter)
         token, limit = "", self._limit
         while True:
             try:
@@ -184,29 +230,30 @@ class Reflector:
                     self._whole = True
                 elif token and will_pass(error) and backoff.failures < _PAGE_TRIES:
                     # The pages that are here already are worth more tries for the next one.
-                    await self._sleep(self._paused(error, backoff))
+                    pause = backoff.pause(asked_to_wait(error))
+                    self.failures += 1
+                    self._tell(_advice(error, self._kind), pause)
+                    await self._sleep(pause)
                 else:
                     raise
                 continue
             backoff.reset()
-            self._heard()
             yield page
             limit = min(self._limit, limit * 2)
             token = page.next
             if not token:
                 return
 
-    async def _watch(self, wire: ListWatch) -> None:
+    async def _watch(self, wire: ListWatch, seconds: int) -> None:
         """Follows what happens until the server ends the watch."""
-        seconds = max(1, round(self._pace.watch * (3 + self._jitter()) / 4))
         idle = seconds + self._pace.grace
+        self._proven = False
         async with wire.events(self._version, seconds=seconds, idle_seconds=idle) as events:
             self._opened = self._clock()
-            self._heard()
-            self._recovered()
             async for event in events:
-                self._heard()
+                self._proven = True
                 self._apply(event)
+                self._watch_works()
 
     def _apply(self, event: Event) -> None:
         if event.item is None:
@@ -217,37 +264,44 @@ class Reflector:
             self._store.put(event.item)
         self._version = event.resource_version or self._version
 
-    def _heard(self) -> None:
+    def _watch_works(self) -> None:
         self.contact = self._clock()
+        if not self._flapping or self._open_seconds >= self._pace.steady:
+            self._failed_watches = 0
+            self._recovered()
 
-    def _held(self) -> bool:
-        """Whether the watch that has ended was a good one."""
-        opened, self._opened = self._opened, None
-        held = opened is not None and self._clock() - opened >= self._pace.steady
-        if held:
-            self._backoff.reset()
-            self._expired = 0
-        return held
+    def _ended(self, client: ClusterClient, error: ClusterError | None, *, steady: bool) -> float:
+        """Decides how to go on after a watch that failed; returns how long to wait.
 
-    def _failed(self, client: ClusterClient, error: ClusterError) -> float:
-        """Decides how to go on after an error; returns how long to wait."""
-        self._held()
-        if self._version and not _may_go_on(error):
+        Args:
+            client: whom it was asked of.
+            error: how it ended; None if the server ended it properly, but early.
+            steady: whether it was open for long.
+        """
+        self.failures += 1
+        resumes = self._proven and not isinstance(error, (BadStatus, Expired, TooLong))
+        if not resumes:
             self._version = ""
-            if isinstance(error, Expired):
-                self._expired += 1
-                if self._expired == 1:
-                    self._backoff.reset()  # the server is there: what failed before is over
-                if self._expired < _OFTEN:
-                    log.info("mappings are listed anew", kind=self._kind, because=str(error))
-                    return self._backoff.pause()
+            self._failed_watches = 0 if steady else self._failed_watches + 1
+        self._flapping = self._proven and not steady
+        if steady:
+            self._backoff.reset()
+            self._excused = False
+        growth = GROWTH if resumes else _WATCH_GROWTH
+        if not self._excused and (steady or error is None or isinstance(error, Expired)):
+            # This happens to watches of servers that are well: it is a problem once it repeats.
+            self._excused = True
+            log.debug("mappings are listed anew", kind=self._kind, because=str(error or _EARLY))
+            return self._backoff.pause(growth=growth)
+        return self._paused(client, error or ClusterError(_EARLY), growth=growth)
+
+    def _paused(
+        self, client: ClusterClient, error: ClusterError, *, growth: float = GROWTH
+    ) -> float:
+        """Notes why it doesn't work; returns how long to wait."""
         if may_be_elsewhere(error):
             self._doubted = client
-        return self._paused(error, self._backoff)
-
-    def _paused(self, error: ClusterError, backoff: Backoff) -> float:
-        """Tells of an error; returns how long to wait."""
-        pause = backoff.pause(asked_to_wait(error))
+        pause = self._backoff.pause(asked_to_wait(error), growth=growth)
         self._tell(_advice(error, self._kind), pause)
         return pause
 
@@ -256,16 +310,14 @@ class Reflector:
         if not self.problem:
             self._since = now
         # One outage has many faces (cut, refused, too old), and nobody wants to read of each.
-        wait = self._pace.remind if problem == self._told_of else self._pace.news
-        if not self.problem or now - self._told >= wait:
-            log.warning(
-                "mappings are not kept up to date, those known serve on",
-                kind=self._kind,
-                problem=problem,
-                age=round(now - self.contact, 1),
-                next_try=round(pause, 1),
-            )
-            self._told, self._told_of = now, problem
+        say = log.debug if self.problem else log.warning
+        say(
+            "mappings are not kept up to date, those known serve on",
+            kind=self._kind,
+            problem=problem,
+            age=round(now - self.contact, 1),
+            next_try=round(pause, 1),
+        )
         self.problem = problem
 
     def _recovered(self) -> None:
@@ -307,20 +359,6 @@ async def _take(listing: Listing, page: Page) -> int:
             taken = 0
             await asyncio.sleep(0)
     return unreadable
-
-
-def _may_go_on(error: ClusterError) -> bool:
-    """Whether a watch may be taken up where it ended.
-
-    Not after "too large resource version" (504): that is a server which lags behind another, or
-    one that was restored from a backup and will never again reach the version we know. But after
-    403: whoever may list and not watch would do nothing but list.
-    """
-    if isinstance(error, BadStatus) and error.status in {UNAUTHORIZED, FORBIDDEN}:
-        return True
-    if isinstance(error, BadStatus) and error.status == _TOO_LARGE_VERSION:
-        return False
-    return will_pass(error)
 
 
 def _advice(error: ClusterError, kind: str) -> str:

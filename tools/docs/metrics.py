@@ -102,6 +102,7 @@ def of_webhook() -> CollectorRegistry:
         rejected=0,
         age=0.0,
         outdated=False,
+        watch_failures={},
         certificate_ends=0.0,
         certificate_failing=False,
         certificate_failures=0,

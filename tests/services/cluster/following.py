@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import heapq
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -48,6 +49,47 @@ class FakeTime:
 
     def timing(self, jitter: float = 0.5) -> Timing:
         return Timing(self.clock, self.sleep, lambda: jitter)
+
+
+class SimulatedTime:
+    """Time of several who take turns to sleep: it passes once all of them do.
+
+    Args:
+        sleepers: how many there are.
+        until: sleeps that would last longer than until then last for ever.
+        jitter: of each pause, from 0 to 1.
+
+    Attributes:
+        now: seconds since the beginning.
+        over: set when `until` has come.
+    """
+
+    def __init__(self, sleepers: int, until: float, jitter: float) -> None:
+        self.now = 0.0
+        self.over = asyncio.Event()
+        self.until = until
+        self._sleepers = sleepers
+        self._jitter = jitter
+        self._asleep: list[tuple[float, int, asyncio.Event]] = []
+        self._number = 0
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        awake = asyncio.Event()
+        self._number += 1
+        heapq.heappush(self._asleep, (self.now + seconds, self._number, awake))
+        if len(self._asleep) == self._sleepers:
+            if self._asleep[0][0] >= self.until:
+                self.over.set()
+            else:
+                self.now, _, first = heapq.heappop(self._asleep)
+                first.set()
+        await awake.wait()
+
+    def timing(self) -> Timing:
+        return Timing(self.clock, self.sleep, lambda: self._jitter)
 
 
 def write_kubeconfig(folder: Path, server: str, **user: str) -> Path:

@@ -224,14 +224,15 @@ async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
     async with writing(api) as made:
         with api.faults.failing(403):
             made.tell("a")
-            made.tell("b")
+            made.tell("b", about=Involved("Pod", "p", namespace="elsewhere"))
             await made.until(refused=2)
         made.tell("c")
         await made.until(created=1)
-    out = capsys.readouterr().out
-    assert out.count("Events can't be written now") == 1
-    assert "RBAC" in out
-    assert out.count("Events can be written again") == 1
+    lines = capsys.readouterr().out.splitlines()
+    [said] = [line for line in lines if "[warning" in line]
+    assert "Events can't be written now" in said
+    assert "RBAC" in said
+    assert sum("Events can be written again" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("code", [429, 500, 503, 409])

@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from services.cluster.backoff import Pace
 from services.cluster.connection import Connection, connector
+from services.cluster.mapping_source import Timing
 from services.cluster.nodes import NodeFollower
 from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.services.cluster.following import FakeTime, SimulatedTime
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -40,12 +42,26 @@ def put(api: ApiServerStandIn, name: str = "n1", **annotations: str) -> None:
 class Follower:
     """A follower that notes what it is told."""
 
-    def __init__(self, api: ApiServerStandIn, pace: Pace, poll_seconds: float) -> None:
+    def __init__(
+        self, api: ApiServerStandIn, pace: Pace, poll_seconds: float, timing: Timing
+    ) -> None:
         self.told: list[Mapping[str, str] | None] = []
+        self.failures = 0
         self.connection = Connection(connector(api.kubeconfig_path))
         self.follower = NodeFollower(
-            "n1", self.connection, self.told.append, pace=pace, poll_seconds=poll_seconds
+            "n1",
+            self.connection,
+            self.told.append,
+            pace=pace,
+            failed=self._failed,
+            poll_seconds=poll_seconds,
+            clock=timing.clock,
+            sleep=timing.sleep,
+            jitter=timing.jitter,
         )
+
+    def _failed(self) -> None:
+        self.failures += 1
 
     async def until_told(self, annotations: Mapping[str, str] | None) -> None:
         await eventually_async(
@@ -55,9 +71,13 @@ class Follower:
 
 @asynccontextmanager
 async def following(
-    api: ApiServerStandIn, *, pace: Pace = QUICK, poll_seconds: float = 60.0
+    api: ApiServerStandIn,
+    *,
+    pace: Pace = QUICK,
+    poll_seconds: float = 60.0,
+    timing: Timing | None = None,
 ) -> AsyncIterator[Follower]:
-    made = Follower(api, pace, poll_seconds)
+    made = Follower(api, pace, poll_seconds, timing or Timing())
     task = asyncio.create_task(made.follower.run())
     try:
         yield made
@@ -97,9 +117,11 @@ async def test_only_this_node_is_asked_for_with_get_and_watch(api: ApiServerStan
         put(api, mode="region")
         await made.until_told({"mode": "region"})
         assert {"mode": "changed"} not in made.told
-    [read, watch] = asked(api)
-    assert read == "GET /api/v1/nodes/n1"
+    [read, watch, after_the_change] = asked(api)
+    assert read == after_the_change == "GET /api/v1/nodes/n1"
     assert watch.startswith("GET /api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dn1&")
+    assert "resourceVersion=0&" in watch
+    assert "Bookmarks" not in watch
 
 
 async def test_where_watching_is_forbidden_the_node_is_read_every_now_and_then(
@@ -125,7 +147,8 @@ async def test_a_node_that_is_not_there_yet_is_waited_for_and_said_once(
         put(api, mode="af")
         await made.until_told({"mode": "af"})
         assert made.follower.problem == ""
-    assert capsys.readouterr().out.count("knows no node") == 1
+    [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
+    assert "knows no node" in said
 
 
 async def test_a_refusal_is_an_answer_too(api: ApiServerStandIn) -> None:
@@ -213,3 +236,108 @@ async def test_what_is_no_node_is_said_and_read_again(api: ApiServerStandIn, bod
     with api.faults.replaying(body, count=3, matches=lambda request: "/n1" in request.path):
         async with following(api) as made:
             await made.until_told({"mode": "af"})
+
+
+MINUTE = 60.0
+
+
+def refused(api: ApiServerStandIn, code: int) -> AbstractContextManager[None]:
+    return api.faults.failing(code, matches=watches)
+
+
+def told_error(api: ApiServerStandIn, code: int) -> AbstractContextManager[None]:
+    return api.faults.watches_failing(code)
+
+
+def told_node_then_error(api: ApiServerStandIn, code: int) -> AbstractContextManager[None]:
+    """With annotations of an older cache, too."""
+    node = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
+    error = b'{"type":"ERROR","object":{"code":%d,"message":"no progress"}}\n' % code
+    return api.faults.replaying(node + error, stream=True, matches=watches)
+
+
+@contextlib.contextmanager
+def ended(api: ApiServerStandIn, _code: int) -> Iterator[None]:
+    api.faults.watches_end_at_once = True
+    yield
+    api.faults.watches_end_at_once = False
+
+
+@contextlib.contextmanager
+def cut(api: ApiServerStandIn, _code: int) -> Iterator[None]:
+    api.faults.watches_cut_at_once = True
+    yield
+    api.faults.watches_cut_at_once = False
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        (refused, 429),
+        (refused, 500),
+        (told_error, 410),
+        (told_error, 500),
+        (told_node_then_error, 500),
+        (ended, 0),
+        (cut, 0),
+    ],
+)
+async def test_a_minute_of_broken_watches_is_cheap_said_once_counted_and_changes_are_seen(
+    api: ApiServerStandIn,
+    capsys: pytest.CaptureFixture[str],
+    broken: Callable[[ApiServerStandIn, int], AbstractContextManager[None]],
+    code: int,
+    jitter: float,
+) -> None:
+    put(api, mode="af")
+    time = SimulatedTime(1, MINUTE, jitter)
+    with broken(api, code):
+        async with following(api, pace=Pace(), timing=time.timing()) as made:
+            await asyncio.wait_for(time.over.wait(), MINUTE)
+            assert 4 <= len(list(asked(api))) <= 16
+            assert made.told[-1] == {"mode": "af"}
+            assert {"mode": "old"} not in made.told
+            assert made.failures == 4
+            assert made.follower.watch_problem
+    [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
+    assert "the node can't be watched" in said
+
+
+async def test_a_server_that_can_not_serve_bookmarks_without_a_version_is_watched(
+    api: ApiServerStandIn,
+) -> None:
+    put(api, mode="af")
+    api.faults.bookmarks_need_version = True
+    async with following(api) as made:
+        await watching(api)
+        put(api, mode="region")
+        await made.until_told({"mode": "region"})
+        assert made.failures == 0
+    assert sum("watch=1" in each for each in asked(api)) == 1
+
+
+async def test_a_watch_that_works_again_is_said_once(
+    api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(api, mode="af")
+    time = FakeTime()
+    async with following(api, pace=Pace(), timing=time.timing()) as made:
+        with api.faults.watches_failing(500, count=3):
+            await watching(api)
+        assert "500" in made.follower.watch_problem
+        time.now += 60
+        api.end_watches()
+        await eventually_async(lambda: not made.follower.watch_problem)
+        assert time.slept[-1] == 0
+    assert capsys.readouterr().out.count("the node can be watched again") == 1
+
+
+async def test_a_cache_that_lags_does_not_undo_what_was_read(api: ApiServerStandIn) -> None:
+    put(api, mode="new")
+    stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
+    with api.faults.replaying(stale, stream=True, count=2, matches=watches):
+        async with following(api) as made:
+            await watching(api)
+    assert made.told
+    assert {"mode": "old"} not in made.told

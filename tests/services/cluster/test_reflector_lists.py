@@ -226,7 +226,7 @@ async def test_without_the_definitions_it_says_so_and_waits_for_them(tmp_path: P
                 await until(lambda: source.loaded)
                 assert names(source) == {"x"}
                 await until(lambda: source.problem == "")
-    told = [entry for entry in logs if "not kept up to date" in entry["event"]]
+    told = [entry for entry in logs if entry["log_level"] == "warning"]
     assert sorted(entry["kind"] for entry in told) == [FUNCTIONS, REGIONS], "once each"
 
 
