@@ -90,6 +90,23 @@ async def test_a_container_that_wants_another_function_waits_until_it_is_there(
         await kubelet.until(lambda: admitted["c"].running)
 
 
+async def test_a_region_whose_other_port_carries_another_function_waits_until_it_does_not(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    """The container would get both ports, and its namespace may not map the other function."""
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
+    pods = Pods()
+    async with running(verifying(short_dir), pods):
+        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
+        assert not admitted["c"].started
+        assert (
+            f"on node n1 region dfl-fme.0 has port dfl-port.1 with AFU {NLB3}, and the container"
+            f' would get every port of it, but container "c" of pod ns/p wants AFU {NLB0}'
+        ) in said(kubelet)
+        rack.set_afu(card, NLB0, port=1)
+        await kubelet.until(lambda: admitted["c"].running)
+
+
 async def test_a_restarted_container_is_verified_again(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
