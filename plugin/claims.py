@@ -139,6 +139,23 @@ class Claims:
             )
         return wish
 
+    async def containers(self, resource: str, ids: Sequence[str]) -> tuple[Candidate, ...]:
+        """The containers that may be starting with devices.
+
+        Args:
+            resource: Full resource name.
+            ids: The devices of it.
+
+        Raises:
+            NotAllowed: There is none.
+            HardwareError: The kubelet's checkpoint can't be read.
+        """
+        return await self._worker.run(
+            lambda: startup.candidates(read_checkpoint(self._checkpoint), resource, ids),
+            seconds=FILES_SECONDS,
+            what=f"reading {self._checkpoint}",
+        )
+
     async def permit(self, resource: str, ids: Sequence[str], mode: PluginMode) -> str:
         """Return who is starting, if its namespace maps what it was given.
 
