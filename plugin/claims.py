@@ -168,8 +168,13 @@ class Claims:
             NotAllowed: Its namespace doesn't, or nobody can tell who it is.
             ClusterError: The API server is away, and it was not allowed before.
         """
+        confirmed: set[Place] = set()  # a log folder's name alone is no proof of a namespace
 
         async def ask(pods: PodSource, candidate: Candidate, place: Place) -> Wish:
+            if place not in confirmed:
+                body = await pods.get_pod(place.namespace, place.name)
+                startup.check_place(body, place, node=self._node)
+                confirmed.add(place)
             who = startup.called(candidate.container, place)
             check_resource(who, resource, await pods.mappings(place.namespace), mode)
             return Wish(who, ())
@@ -186,6 +191,7 @@ class Claims:
                 " the API server: run it with a service account that may get pods and list"
                 " mappings, or set --kubeconfig or KUBECONFIG"
             )
+        approved = await self._approvals.pods()  # before the checkpoint is read, see `add`
         who = await self._who(resource, ids, only)
         try:
             wishes = await _in_time([partial(ask, self._pods, *each) for each in who.found])
@@ -196,7 +202,7 @@ class Claims:
             Approval(each.pod_uid, each.container, resource, devices, wish.who, wish.functions)
             for (each, _), wish in zip(who.found, wishes, strict=True)
         ]
-        await self._approvals.add(approvals, living=who.living)
+        await self._approvals.add(approvals, gone=approved - who.living)
         return wishes
 
     async def _approved(

@@ -1,16 +1,22 @@
 """A thread for what may hang, and an event loop that never waits for it.
 
 Reading sysfs can block in the kernel for ever. A `Worker` runs such calls one after the other in a
-daemon thread: the caller gives up at a deadline, calls that nobody waits for any more are skipped,
-and the process can end while a call still hangs (threads of an ordinary executor are joined at
-exit).
+daemon thread, and is in one of these states:
+
+- **free**: calls are queued and made in their order. A caller that gives up, at its deadline or
+  since it is cancelled, takes its call out of the queue.
+- **stuck**: the call in hand was given up and has not returned. All other calls are refused at once,
+  so that nothing piles up behind it, until it returns.
+
+The process can end while a call still hangs (threads of an ordinary executor are joined at exit).
 """
 
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
 from services.domain.errors import HardwareError
@@ -31,7 +37,13 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: deque[_Job | None] = deque()
+        self._changed = threading.Condition()
+        """Guards all of this, and is notified of new jobs."""
+        self._current: Future[Any] | None = None
+        self._abandoned = False
+        """Whether the caller of the current call has gone."""
+        self._stuck_since: float | None = None
         self._thread: threading.Thread | None = None
 
     async def run(self, call: Callable[[], T], *, seconds: float, what: str) -> T:
@@ -43,12 +55,12 @@ class Worker:
             what: What the call does, for the message.
 
         Raises:
-            HardwareError: It took too long, or the system gives no thread.
+            HardwareError: It took too long, an earlier call hangs, or the system gives no thread.
         """
         if self._thread is None:
             self._thread = self._start()
         future: Future[T] = Future()
-        self._jobs.put((call, future))
+        self._submit(call, future, what)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -57,6 +69,35 @@ class Worker:
             if not limit.expired():
                 raise  # the call's own
             raise HardwareError(f"{what} hangs: no answer within {seconds:g} s") from error
+        finally:
+            self._leave(future, late=limit.expired())
+
+    @property
+    def waiting(self) -> int:
+        """How many calls are queued, without the one in hand."""
+        with self._changed:
+            return len(self._jobs)
+
+    def _submit(self, call: Callable[[], T], future: "Future[T]", what: str) -> None:
+        with self._changed:
+            if self._stuck_since is not None:
+                gone = time.monotonic() - self._stuck_since
+                raise HardwareError(
+                    f"{what} was not tried: the {self._name} thread still hangs in a call that was"
+                    f" given up {gone:.0f} s ago"
+                )
+            self._jobs.append((call, future))
+            self._changed.notify()
+
+    def _leave(self, future: "Future[Any]", *, late: bool) -> None:
+        """Nobody waits for a call any more: takes it out of the queue, or sees if it hangs."""
+        with self._changed:
+            self._jobs = deque(job for job in self._jobs if job is None or job[1] is not future)
+            if self._current is None:
+                return
+            self._abandoned |= self._current is future
+            if late and self._abandoned and self._stuck_since is None:
+                self._stuck_since = time.monotonic()
 
     def _start(self) -> threading.Thread:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -68,7 +109,9 @@ class Worker:
 
     def close(self) -> None:
         """Lets the thread end after the calls it has."""
-        self._jobs.put(_END)
+        with self._changed:
+            self._jobs.append(_END)
+            self._changed.notify()
 
     def _work(self) -> None:
         while self._next():
@@ -76,10 +119,15 @@ class Worker:
 
     def _next(self) -> bool:
         """Does a call, and holds nothing of it after that: a result may be a whole bitstream."""
-        job = self._jobs.get()
-        if job is _END:
-            return False
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs)
+            job = self._jobs.popleft()
+            if job is _END:
+                return False
+            self._current = job[1]
         _do(*job)
+        with self._changed:
+            self._current, self._abandoned, self._stuck_since = None, False, None
         return True
 
 
