@@ -68,9 +68,9 @@ class ApprovalFile:
 
         Args:
             approvals: The new ones.
-            gone: UIDs of pods that have ended; their approvals go. That takes two looks: the pod had
-                an approval first, and was not in the kubelet's checkpoint afterwards. A pod that
-                only isn't in the checkpoint may have come meanwhile.
+            gone: UIDs of pods that have ended; their approvals are dropped. Such a pod had an
+                approval first, and was not in the kubelet's checkpoint afterwards. A pod that was
+                only missing from an earlier checkpoint may have come meanwhile.
         """
         before = await self._known()
         now = self._approvals = before.without_pods(gone).with_(approvals)

@@ -3,8 +3,8 @@
 What is offered doesn't wait for the file: `Allocate` names a device by CDI only once the file has
 it, and gives its nodes in any case. Where the file brings the hook, `Allocate` names devices by CDI
 alone, at once, since a container without the hook would run whatever function is there. Then
-`PreStartContainer` refuses until the file has the devices (`require`). Whatever keeps the file from being written (a full disk, a missing
-permission) is said once and tried again with each scan.
+`PreStartContainer` refuses until the file has the devices (`require`). Whatever keeps the file from
+being written (a full disk, a missing permission) is said once and tried again with each scan.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class CdiPublisher:
             await self.run_once()
 
     async def require(self, ids: Collection[str]) -> None:
-        """Make sure that the file describes devices as it is on the disk now, or write it.
+        """Make sure that the file on the disk describes devices; write it if it doesn't.
 
         Args:
             ids: The devices' ids.
@@ -81,8 +81,8 @@ class CdiPublisher:
         if missing:
             why = "; ".join(sorted(self._troubles)) or "the plugin doesn't offer it any more"
             raise HookMissing(
-                f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])}, so"
-                " the container runtime would find neither the device nor the OCI hook that"
+                f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
+                " so the container runtime would find neither the device nor the OCI hook that"
                 f" programs it: {why}"
             )
 

@@ -39,7 +39,7 @@ class EventReason(StrEnum):
     PROGRAMMING_FAILED = "ProgrammingFailed"
     """It couldn't be: the container doesn't start, and the kubelet tries again."""
     HOOK_MISSING = "HookMissing"
-    """The container runtime did not call the OCI hook, or would not find it: the start is refused."""
+    """The runtime did not call the OCI hook for a pod, or would not find it: no start."""
 
     @property
     def warning(self) -> bool:

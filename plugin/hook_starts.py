@@ -9,8 +9,8 @@ and confirmed afterwards. A start is in one of these states:
 
 A start can fail before its hook for other reasons, such as a missing ConfigMap. So a pending start
 is no obstacle any more once the hook was called for a later start on this node, or once
-`FORGET_SECONDS` are over. Nothing of this is kept across restarts of the plugin: then each container
-may try once more, and a container gets its device nodes only together with the hook anyway.
+`FORGET_SECONDS` are over. Nothing of this outlives the plugin's process: after a restart each
+container may try once more, and it gets its device nodes only together with the hook anyway.
 """
 
 from collections.abc import Callable, Collection

@@ -144,7 +144,7 @@ class FunctionGate:
 
 
 class ClaimGate:
-    """Lets a container start if it may have the functions that it wants and its hook will be called.
+    """Lets a container start if it may have its functions and its hook will be called.
 
     Whether the functions are ready is checked when the OCI hook is called, after this. So the CDI
     file that brings the hook must be there, and the hook must have been called for the container's

@@ -197,9 +197,7 @@ class RegionWork:
         """
         return {port: self._programs.ensure(port, image) for port, image in images.items()}
 
-    async def _ensure(
-        self, task: "_RegionTask", images: Mapping[str, Image], until: float
-    ) -> None:
+    async def _ensure(self, task: "_RegionTask", images: Mapping[str, Image], until: float) -> None:
         try:
             found = await self._work_on(task.region, images, until)
         except AccelbindError:

@@ -5,8 +5,8 @@ daemon thread, and is in one of these states:
 
 - **free**: calls are queued and made in their order. A caller that gives up, at its deadline or
   since it is cancelled, takes its call out of the queue.
-- **stuck**: the call in hand was given up and has not returned. All other calls are refused at once,
-  so that nothing piles up behind it, until it returns.
+- **stuck**: the call in hand was given up and has not returned. Until it returns, all other calls
+  are refused at once, so that nothing piles up behind it.
 
 The process can end while a call still hangs (threads of an ordinary executor are joined at exit).
 """

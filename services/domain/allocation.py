@@ -97,7 +97,9 @@ def allocate(
             for name, permissions in names.items()
         ),
         annotations=HOOK_ANNOTATION if hooked else {},
-        cdi_devices=tuple(qualified_name(device.id) for device in chosen if hooked or device.id in cdi),
+        cdi_devices=tuple(
+            qualified_name(device.id) for device in chosen if hooked or device.id in cdi
+        ),
     )
 
 

@@ -299,7 +299,7 @@ def verify(
 
     Each function wanted needs a region of its own that carries it. A region beyond those must carry
     one of them too. The container gets every port of its regions, so every port must carry a
-    function that it wants: a port that carries another one, or nothing that can be told, is refused.
+    function that it wants. A port that carries another one, or nothing that can be told, doesn't.
 
     Args:
         wish: What the container wants.

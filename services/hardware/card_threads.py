@@ -1,9 +1,10 @@
 """A thread for each card: what hangs on one holds up nothing on the others.
 
 An ioctl that reconfigures can't be interrupted: a driver that waits for a dead card waits. So what
-is done with a card is done in a thread of the card's own, one call after the other; whoever waits
-gives up at a deadline, and takes a call that was not begun out of the queue. A card whose call is given up while it runs is **stuck** until that call
-returns: its thread stays behind, and whatever else is asked of the card is refused at once.
+is done with a card is done in a thread of the card's own, one call after the other. Whoever waits
+gives up at a deadline, and then takes the call out of the queue if it was not begun. A card whose
+call is given up while it runs is **stuck** until that call returns: its thread stays behind, and
+whatever else is asked of the card is refused at once.
 
 The threads are daemons that end when there is nothing to do, so a process can end, and is not held
 by idle ones.

@@ -70,26 +70,25 @@ def another_node(spec: dict[str, Any]) -> None:
     spec["spec"]["nodeName"] = "n2"
 
 
+UNCONFIRMED = [
+    (None, "the API server has no pod ns/p"),
+    (another_uid, "pod ns/p has been replaced"),
+    (another_node, 'has pod ns/p on node "n2", and this is "n1"'),
+]
+
+
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGIONDEVEL])
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (None, "the API server has no pod ns/p"),
-        (another_uid, "pod ns/p has been replaced"),
-        (another_node, 'has pod ns/p on node "n2", and this is "n1"'),
-    ],
-)
+@pytest.mark.parametrize("case", UNCONFIRMED)
 async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(
     short_dir: Path,
     rack: Rack,
     kubelet: KubeletStandIn,
     mode: PluginMode,
-    change: Callable[[dict[str, Any]], None] | None,
-    text: str,
+    case: tuple[Callable[[dict[str, Any]], None] | None, str],
 ) -> None:
     """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    resource = AF if mode is PluginMode.AF else REGION
+    resource, (change, text) = AF if mode is PluginMode.AF else REGION, case
     pods = Pods()
     pods.mapped = mapping_both_functions("af" if mode is PluginMode.AF else "region")
     spec = pod("p", container("c", resource))

@@ -130,6 +130,10 @@ def state_of(kubelet: KubeletStandIn, uid: str) -> PodState:
     return found
 
 
+def runs(state: PodState, name: str = "c") -> bool:
+    return state[name].running
+
+
 async def admitted(
     kubelet: KubeletStandIn, pods: Pods, *afus: str, name: str = "p", count: int = 1
 ) -> str:
@@ -184,11 +188,11 @@ async def test_the_allocation_names_the_device_by_cdi_alone_and_has_the_old_anno
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
         spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         state = await kubelet.settled(await kubelet.admit(spec))
-        assert state["c"].running is written
+        assert runs(state) is written
         if not written:  # neither the nodes nor the hook could be found
             assert "accelbind-fpga.json doesn't describe dfl-fme.0, so" in said(kubelet)
             (short_dir / "cdi").unlink()
-            await kubelet.until(lambda: state["c"].running)
+            await kubelet.until(lambda: runs(state))
         granted = state["c"].granted
         assert list(granted.devices) == []
         assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
@@ -225,9 +229,9 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
     pods, runtime = Pods(), Runtime(short_dir)
     async with running(hooked(short_dir), pods) as plugin:
         unhooked = state_of(kubelet, await admitted(kubelet, pods, NLB0))
-        assert unhooked["c"].running
+        assert runs(unhooked)
         await kubelet.restart_container(unhooked, "c")
-        assert not unhooked["c"].running
+        assert not runs(unhooked)
         assert "has not called accelbind's OCI hook for the last start with" in said(kubelet)
         assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
         assert plugin._metrics._hooks.labels("missing")._value.get() >= 1
@@ -241,7 +245,7 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         assert started.running
         (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
         assert await runtime.start(other, nodes=(device.replace("fme", "port"),)) == (0, "")
-        await kubelet.until(lambda: unhooked["c"].running)
+        await kubelet.until(lambda: runs(unhooked))
 
 
 async def test_a_refusal_is_on_stderr(

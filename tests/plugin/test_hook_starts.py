@@ -8,7 +8,9 @@ from services.domain.errors import HookMissing
 from services.domain.startup import Candidate
 
 
-def start(container: str = "c", resource: str = "r", *, others: tuple[str, ...] = ()) -> HookedStart:
+def start(
+    container: str = "c", resource: str = "r", *, others: tuple[str, ...] = ()
+) -> HookedStart:
     names = (container, *others)
     return HookedStart(
         frozenset(Candidate("uid", name) for name in names), resource, frozenset({"dfl-fme.0"})

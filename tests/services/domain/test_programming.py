@@ -205,7 +205,10 @@ class TestPlan:
         )
         found = planned(wanted, *regions)
         least = min(
-            sum(_work(function, here, wanted) for function, here in zip(order, contents, strict=True))
+            sum(
+                _work(function, here, wanted)
+                for function, here in zip(order, contents, strict=True)
+            )
             for order in permutations(wanted)
         )
         assert len(found.programmed) == least
