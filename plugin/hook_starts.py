@@ -68,18 +68,17 @@ class HookStarts:
         allowed_at = self._pending.get(start)
         if allowed_at is None:
             return
-        waited = self._clock() - allowed_at
         confirmed = self._confirmed_at is not None and self._confirmed_at > allowed_at
-        if confirmed or waited >= FORGET_SECONDS:
+        if confirmed or self._clock() - allowed_at >= FORGET_SECONDS:
             return
         devices = listing([plain(each) for each in sorted(start.devices)[:8]])
         raise HookMissing(
             f"the container runtime has not called accelbind's OCI hook for the last start with"
-            f" {devices}, {waited:.0f} s ago. Check that the runtime uses CDI files (containerd 1.7"
-            " or newer with enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet"
-            " passes CDI device names (Kubernetes 1.29 or newer), and that the hook is installed at"
-            " --hook-path. If the start failed for another reason, an earlier Event of the pod says"
-            f" so. The plugin allows another try in {FORGET_SECONDS - waited:.0f} s, or once the"
+            f" {devices}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
+            " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI device"
+            " names (Kubernetes 1.29 or newer), and that the hook is installed at --hook-path. If"
+            " the start failed for another reason, an earlier Event of the pod says so. The plugin"
+            f" allows another try {FORGET_SECONDS / 60:.0f} minutes after that start, or once the"
             " hook is called for another container"
         )
 

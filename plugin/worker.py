@@ -13,7 +13,6 @@ The process can end while a call still hangs (threads of an ordinary executor ar
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +23,8 @@ from services.domain.errors import HardwareError
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_Job = tuple[Callable[[], Any], "Future[Any]"]
+_Job = tuple[Callable[[], Any], "Future[Any]", str]
+"""What to call, what comes of it, and what is said if it hangs."""
 _END: Final = None
 
 
@@ -40,10 +40,10 @@ class Worker:
         self._jobs: deque[_Job | None] = deque()
         self._changed = threading.Condition()
         """Guards all of this, and is notified of new jobs."""
-        self._current: Future[Any] | None = None
+        self._current: _Job | None = None
         self._abandoned = False
         """Whether the caller of the current call has gone."""
-        self._stuck_since: float | None = None
+        self._stuck = False
         self._thread: threading.Thread | None = None
 
     async def run(self, call: Callable[[], T], *, seconds: float, what: str) -> T:
@@ -60,7 +60,8 @@ class Worker:
         if self._thread is None:
             self._thread = self._start()
         future: Future[T] = Future()
-        self._submit(call, future, what)
+        hangs = f"{what} hangs: no answer within {seconds:g} s"
+        self._submit((call, future, hangs), what)
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
@@ -68,7 +69,7 @@ class Worker:
         except TimeoutError as error:
             if not limit.expired():
                 raise  # the call's own
-            raise HardwareError(f"{what} hangs: no answer within {seconds:g} s") from error
+            raise HardwareError(hangs) from error
         finally:
             self._leave(future, late=limit.expired())
 
@@ -78,15 +79,15 @@ class Worker:
         with self._changed:
             return len(self._jobs)
 
-    def _submit(self, call: Callable[[], T], future: "Future[T]", what: str) -> None:
+    def _submit(self, job: _Job, what: str) -> None:
         with self._changed:
-            if self._stuck_since is not None:
-                gone = time.monotonic() - self._stuck_since
+            if self._stuck and self._current is not None:
+                hangs = self._current[2]
+                # The same sentence as before, where the same is tried again: it is logged once.
                 raise HardwareError(
-                    f"{what} was not tried: the {self._name} thread still hangs in a call that was"
-                    f" given up {gone:.0f} s ago"
+                    hangs if hangs == job[2] else f"{what} was not tried, since {hangs}"
                 )
-            self._jobs.append((call, future))
+            self._jobs.append(job)
             self._changed.notify()
 
     def _leave(self, future: "Future[Any]", *, late: bool) -> None:
@@ -95,9 +96,8 @@ class Worker:
             self._jobs = deque(job for job in self._jobs if job is None or job[1] is not future)
             if self._current is None:
                 return
-            self._abandoned |= self._current is future
-            if late and self._abandoned and self._stuck_since is None:
-                self._stuck_since = time.monotonic()
+            self._abandoned |= self._current[1] is future
+            self._stuck |= late and self._abandoned
 
     def _start(self) -> threading.Thread:
         thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -124,10 +124,10 @@ class Worker:
             job = self._jobs.popleft()
             if job is _END:
                 return False
-            self._current = job[1]
-        _do(*job)
+            self._current = job
+        _do(job[0], job[1])
         with self._changed:
-            self._current, self._abandoned, self._stuck_since = None, False, None
+            self._current, self._abandoned, self._stuck = None, False, False
         return True
 
 
