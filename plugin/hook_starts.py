@@ -73,7 +73,7 @@ class HookStarts:
             return
         devices = listing([plain(each) for each in sorted(start.devices)[:8]])
         raise HookMissing(
-            f"the container runtime has not called accelbind's OCI hook for the last start with"
+            "the container runtime has not called accelbind's OCI hook for the last start with"
             f" {devices}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
             " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI device"
             " names (Kubernetes 1.29 or newer), and that the hook is installed at --hook-path. If"
