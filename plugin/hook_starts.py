@@ -75,8 +75,8 @@ class HookStarts:
         raise HookMissing(
             "the container runtime has not called accelbind's OCI hook for the last start with"
             f" {devices}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
-            " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI device"
-            " names (Kubernetes 1.29 or newer), and that the hook is installed at --hook-path. If"
+            " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI"
+            " device names (Kubernetes 1.29 or newer), and that the hook is at --hook-path. If"
             " the start failed for another reason, an earlier Event of the pod says so. The plugin"
             f" allows another try {FORGET_SECONDS / 60:.0f} minutes after that start, or once the"
             " hook is called for another container"
