@@ -187,7 +187,8 @@ def plugin(
         typer.Option(
             metavar="HOW",
             help="How functions get into regions: prestart (before a container starts), oci-hook"
-            " (from the runtime's hook; needs --cdi-dir), none (they are only verified).",
+            " (from the runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are"
+            " only verified).",
             show_default="prestart",
             rich_help_panel=PROGRAMMING,
         ),

@@ -1,13 +1,14 @@
 """Keeping the CDI file of this node's devices current, beside discovery.
 
 What is offered doesn't wait for the file: `Allocate` names a device by CDI only once the file has
-it, and gives its nodes in any case; only where the file brings the hook, without which a container
-would run whatever function is there, it is named at once, and the runtime refuses the container
-until the file has it. Whatever keeps the file from being written (a full disk, a missing
-permission) is said once and tried again with each scan.
+it, and gives its nodes in any case. Where the file brings the hook, `Allocate` names devices by CDI
+alone, at once, since a container without the hook would run whatever function is there. Then
+`PreStartContainer` refuses until the file has the devices (`require`). Whatever keeps the file from
+being written (a full disk, a missing permission) is said once and tried again with each scan.
 """
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ import structlog
 from plugin.worker import Worker
 from services.domain.cdi import FILE_NAME, CdiFile, Hook, describe
 from services.domain.devices import Device, DeviceNode
-from services.domain.errors import HardwareError
+from services.domain.errors import HardwareError, HookMissing
+from services.domain.text import listing
 from services.domain.tree import Tree
 from services.runtime.cdi_files import CdiFolder, Put
 
@@ -58,11 +60,6 @@ class CdiPublisher:
         self.published &= {device.id for device in self._devices}
         self._due.set()
 
-    @property
-    def wanted(self) -> frozenset[str]:
-        """Ids of the devices that the file should name, whether it does already or not."""
-        return frozenset(device.id for device in self._devices if device.nodes)
-
     async def run(self) -> None:
         """Writes whenever something is due, until cancelled."""
         while True:
@@ -70,8 +67,27 @@ class CdiPublisher:
             self._due.clear()
             await self.run_once()
 
-    async def run_once(self) -> None:
-        """Makes the folder hold what it should."""
+    async def require(self, ids: Collection[str]) -> None:
+        """Make sure that the file on the disk describes devices; write it if it doesn't.
+
+        Args:
+            ids: The devices' ids.
+
+        Raises:
+            HookMissing: It doesn't, and can't be written.
+        """
+        done = await self.run_once()
+        missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
+        if missing:
+            why = "; ".join(sorted(self._troubles)) or "the plugin doesn't offer it any more"
+            raise HookMissing(
+                f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
+                " so the container runtime would find neither the device nor the OCI hook that"
+                f" programs it: {why}"
+            )
+
+    async def run_once(self) -> bool:
+        """Makes the folder hold what it should, and returns whether its content is known."""
         file = self._describe()
         try:
             put: Put = await self._worker.run(
@@ -81,7 +97,7 @@ class CdiPublisher:
             )
         except HardwareError as error:
             self._say(frozenset({str(error)}))
-            return
+            return False
         if not any(FILE_NAME in problem for problem in put.problems):
             self.published = frozenset(file.devices)
         elif FILE_NAME in put.lost:  # a runtime fails a container for a name that it can't find
@@ -95,6 +111,7 @@ class CdiPublisher:
                 devices=len(file.devices),
             )
         self._say(frozenset(put.problems) | {problem.message for problem in file.problems})
+        return True
 
     def _describe(self) -> CdiFile:
         """The file for the devices as they are now; made anew only if they differ."""

@@ -139,6 +139,23 @@ class Claims:
             )
         return wish
 
+    async def containers(self, resource: str, ids: Sequence[str]) -> tuple[Candidate, ...]:
+        """The containers that may be starting with devices.
+
+        Args:
+            resource: Full resource name.
+            ids: The devices of it.
+
+        Raises:
+            NotAllowed: There is none.
+            HardwareError: The kubelet's checkpoint can't be read.
+        """
+        return await self._worker.run(
+            lambda: startup.candidates(read_checkpoint(self._checkpoint), resource, ids),
+            seconds=FILES_SECONDS,
+            what=f"reading {self._checkpoint}",
+        )
+
     async def permit(self, resource: str, ids: Sequence[str], mode: PluginMode) -> str:
         """Return who is starting, if its namespace maps what it was given.
 
@@ -151,8 +168,13 @@ class Claims:
             NotAllowed: Its namespace doesn't, or nobody can tell who it is.
             ClusterError: The API server is away, and it was not allowed before.
         """
+        confirmed: set[Place] = set()  # a log folder's name alone is no proof of a namespace
 
         async def ask(pods: PodSource, candidate: Candidate, place: Place) -> Wish:
+            if place not in confirmed:
+                body = await pods.get_pod(place.namespace, place.name)
+                startup.check_place(body, place, node=self._node)
+                confirmed.add(place)
             who = startup.called(candidate.container, place)
             check_resource(who, resource, await pods.mappings(place.namespace), mode)
             return Wish(who, ())
@@ -169,6 +191,7 @@ class Claims:
                 " the API server: run it with a service account that may get pods and list"
                 " mappings, or set --kubeconfig or KUBECONFIG"
             )
+        approved = await self._approvals.pods()  # before the checkpoint is read, see `add`
         who = await self._who(resource, ids, only)
         try:
             wishes = await _in_time([partial(ask, self._pods, *each) for each in who.found])
@@ -179,7 +202,7 @@ class Claims:
             Approval(each.pod_uid, each.container, resource, devices, wish.who, wish.functions)
             for (each, _), wish in zip(who.found, wishes, strict=True)
         ]
-        await self._approvals.add(approvals, living=who.living)
+        await self._approvals.add(approvals, gone=approved - who.living)
         return wishes
 
     async def _approved(

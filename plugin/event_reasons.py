@@ -38,6 +38,8 @@ class EventReason(StrEnum):
     """A function was programmed for the pod."""
     PROGRAMMING_FAILED = "ProgrammingFailed"
     """It couldn't be: the container doesn't start, and the kubelet tries again."""
+    HOOK_MISSING = "HookMissing"
+    """The runtime did not call the OCI hook for a pod, or would not find it: no start."""
 
     @property
     def warning(self) -> bool:
@@ -50,7 +52,9 @@ class EventReason(StrEnum):
         return "Pod" if self in _ON_PODS else "Node"
 
 
-_ON_PODS = frozenset({EventReason.PROGRAMMED, EventReason.PROGRAMMING_FAILED})
+_ON_PODS = frozenset(
+    {EventReason.PROGRAMMED, EventReason.PROGRAMMING_FAILED, EventReason.HOOK_MISSING}
+)
 _WARNINGS = frozenset(
     {
         EventReason.DEVICE_UNHEALTHY,
@@ -60,6 +64,7 @@ _WARNINGS = frozenset(
         EventReason.REGISTRATION_FAILED,
         EventReason.SECOND_PLUGIN,
         EventReason.PROGRAMMING_FAILED,
+        EventReason.HOOK_MISSING,
     }
 )
 

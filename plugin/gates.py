@@ -5,20 +5,23 @@ modes regiondevel and af where mappings are enforced; `auto` leaves that where n
 reach an API server, since then there is nobody to ask at all.
 """
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.approval_file import ApprovalFile
+from plugin.cdi import CdiPublisher
 from plugin.claims import Claims, PodSource
 from plugin.discovery import Discovery
 from plugin.distrust import lasting_folder
+from plugin.hook_starts import HookStarts
 from plugin.options import PluginOptions, Programming
 from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
 from plugin.worker import Worker
 from services.cluster.event_queue import Happening
 from services.domain.devices import Inventory, PluginMode
 from services.domain.enforce import Enforce, is_enforced
-from services.domain.errors import HardwareError
+from services.domain.errors import HardwareError, InvalidSettings
 from services.hardware.card_threads import CardThreads
 from services.kubelet.channel import checkpoint_file, plugins_folder
 
@@ -41,7 +44,7 @@ class Counts(Protocol):
         """A region was made ready for a container, or couldn't be."""
 
     def hooked(self, outcome: str) -> None:
-        """A call of the OCI hook was answered."""
+        """A call of the OCI hook was answered, or was found missing."""
 
 
 def is_hooked(options: PluginOptions, mode: PluginMode) -> bool:
@@ -86,14 +89,18 @@ class Gates:
         self._bitstreams = bitstreams
         self._cards = cards
         self._tell = tell
+        self._starts = HookStarts(time.monotonic)
         self._approvals = ApprovalFile(options.state_dir / "approvals.json", files)
 
-    def of(self, mode: PluginMode, discovery: Discovery) -> StartGate | None:
+    def of(
+        self, mode: PluginMode, discovery: Discovery, cdi: CdiPublisher | None = None
+    ) -> StartGate | None:
         """What the kubelet has to ask in a mode; None if it need not.
 
         Args:
             mode: The mode.
             discovery: What looks at the cards in it.
+            cdi: What keeps the CDI file, which announces the OCI hook.
         """
         enforced = self._is_enforced(mode)
         if mode is not PluginMode.REGION:
@@ -102,7 +109,15 @@ class Gates:
         if self._options.programming is Programming.PRESTART:
             return RegionGate(claims, self._work(discovery), tell=self._tell)
         if self._options.programming is Programming.OCI_HOOK:
-            return ClaimGate(claims)
+            if cdi is None:
+                raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
+            return ClaimGate(
+                claims,
+                described=cdi.require,
+                starts=self._starts,
+                missing=lambda: self._counts.hooked("missing"),
+                tell=self._tell,
+            )
         return FunctionGate(
             claims,
             node=self._options.node_name,
@@ -136,6 +151,7 @@ class Gates:
             gate=RegionGate(claims, self._work(discovery), tell=self._tell),
             worker=self._files,
             counted=self._counts.hooked,
+            called=self._starts.confirm,
         )
 
     def _is_enforced(self, mode: PluginMode) -> bool:

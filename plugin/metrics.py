@@ -93,7 +93,8 @@ class PluginMetrics:
         )
         self._hooks = Counter(
             "accelbind_hook_calls",
-            "Calls of the OCI hook, by outcome (allowed, refused, failed).",
+            "Calls of the OCI hook, by outcome (allowed, refused, failed; missing: a start was"
+            " refused, since the runtime did not call the hook, or would not find it).",
             ("outcome",),
             registry=registry,
         )

@@ -146,7 +146,7 @@ class ModeServing:
         self._mark = NodeMark(folder, options.state_dir, cdi_worker)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
-        self._gate = lasting.gates.of(mode, self.discovery)
+        self._gate = lasting.gates.of(mode, self.discovery, self.cdi)
         self._hook_server = lasting.gates.hook_server(mode, self.discovery)
 
     @property
@@ -288,8 +288,4 @@ class ModeServing:
 
     def _named_by_cdi(self) -> frozenset[str]:
         options = self._lasting.options
-        if self.cdi is None:
-            return frozenset()
-        if is_hooked(options, self.mode):
-            return self.cdi.wanted
-        return self.cdi.published if options.cdi else frozenset()
+        return self.cdi.published if self.cdi is not None and options.cdi else frozenset()

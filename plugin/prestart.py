@@ -4,7 +4,8 @@
 
 - `RegionGate`, mode region: its functions are seen to be in its regions, programmed if need be;
 - `FunctionGate`, mode region where nothing is programmed: they are compared with what is there;
-- `ClaimGate`, mode region where an OCI hook has the functions programmed: they are only allowed;
+- `ClaimGate`, mode region where an OCI hook has the functions programmed: they are only allowed,
+  and refused where the hook would not be called, or was not called for the last start;
 - `MappingGate`, modes regiondevel and af: its namespace has to map what it was given.
 
 All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the pod's events.
@@ -18,10 +19,11 @@ import structlog
 
 from plugin.claims import Claims
 from plugin.event_reasons import EventReason
+from plugin.hook_starts import HookedStart, HookStarts
 from services.cluster.event_queue import Happening, Involved
 from services.domain import startup
 from services.domain.devices import PluginMode
-from services.domain.errors import AccelbindError, InvalidName, TooSlow
+from services.domain.errors import AccelbindError, HookMissing, InvalidName, TooSlow
 from services.domain.names import RegionName, decode
 from services.domain.startup import Candidate, Wish
 from services.domain.text import plain
@@ -91,11 +93,11 @@ class RegionGate:
         try:
             done = await self._work.fulfil(wish, ids, interface_id, until=until)
         except AccelbindError as error:
-            self._say(wish, EventReason.PROGRAMMING_FAILED, f"{wish.who}: {error}")
+            _tell_pod(self._tell, wish, EventReason.PROGRAMMING_FAILED, str(error))
             raise
         for each in done.programmed:
-            text = f"{wish.who}: AFU {each.function} programmed into {each.region} ({each.port})"
-            self._say(wish, EventReason.PROGRAMMED, text)
+            text = f"AFU {each.function} programmed into {each.region} ({each.port})"
+            _tell_pod(self._tell, wish, EventReason.PROGRAMMED, text)
         log.info(
             "container may start",
             resource=resource,
@@ -104,12 +106,6 @@ class RegionGate:
             functions=list(wish.functions),
             programmed=len(done.programmed),
         )
-
-    def _say(self, wish: Wish, reason: EventReason, message: str) -> None:
-        if wish.pod is not None:
-            about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
-            text = plain(message, MAX_MESSAGE)
-            self._tell(Happening(about, message, str(reason), text, reason.warning))
 
 
 class FunctionGate:
@@ -148,21 +144,59 @@ class FunctionGate:
 
 
 class ClaimGate:
-    """Lets a container start if it may have the functions that it wants, whatever is there.
+    """Lets a container start if it may have its functions and its hook will be called.
 
-    Whether they are ready is seen to when its OCI hook is started, after this.
+    Whether the functions are ready is checked when the OCI hook is called, after this. So the CDI
+    file that brings the hook must be there, and the hook must have been called for the container's
+    last start.
 
     Args:
         claims: What containers may have.
+        described: Raises `HookMissing` unless the CDI file has devices.
+        starts: The starts that the hook has yet to confirm.
+        missing: Called when a start is refused since the hook was not called, or would not be.
+        tell: Takes what people who look at a pod should know.
     """
 
-    def __init__(self, claims: Claims) -> None:
+    def __init__(
+        self,
+        claims: Claims,
+        *,
+        described: Callable[[Sequence[str]], Awaitable[None]],
+        starts: HookStarts,
+        missing: Callable[[], None],
+        tell: Callable[[Happening], None],
+    ) -> None:
         self._claims = claims
+        self._described = described
+        self._starts = starts
+        self._missing = missing
+        self._tell = tell
 
     async def check(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartGate` says."""
-        asked = self._claims.wish(resource, ids, _interface_of(resource))
-        await _within(asked, "finding out who may have", ids)
+        await _within(self._check(resource, ids), "finding out who may have", ids)
+
+    async def _check(self, resource: str, ids: Sequence[str]) -> None:
+        interface_id = _interface_of(resource)
+        containers = await self._claims.containers(resource, ids)
+        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        try:
+            wish = await self._claims.wish(resource, ids, interface_id)
+            await self._check_hook(wish, start, ids)
+        except AccelbindError:
+            self._starts.withdraw(start)
+            raise
+        self._starts.allow(start)
+
+    async def _check_hook(self, wish: Wish, start: HookedStart, ids: Sequence[str]) -> None:
+        try:
+            await self._described(ids)
+            self._starts.check(start)
+        except HookMissing as error:
+            self._missing()
+            _tell_pod(self._tell, wish, EventReason.HOOK_MISSING, str(error))
+            raise
 
 
 class MappingGate:
@@ -183,6 +217,16 @@ class MappingGate:
             self._claims.permit(resource, ids, self._mode), "finding out who may have", ids
         )
         log.info("mapped", resource=resource, devices=list(ids), container=who)
+
+
+def _tell_pod(
+    tell: Callable[[Happening], None], wish: Wish, reason: EventReason, message: str
+) -> None:
+    """Report something about a container as an Event of its pod, if that is known."""
+    if wish.pod is not None:
+        about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
+        text = f"{wish.who}: {message}"
+        tell(Happening(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
 
 
 async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:

@@ -1,4 +1,4 @@
-"""Regions made ready for a container: what isn't there is programmed, and every port is reset.
+"""Regions made ready for a container: every port carries what the container wants, and is reset.
 
 What to do in which region is decided as a whole (`services.domain.programming`), from the cards as
 they are at this moment; then all cards work at once, each in a thread of its own. A region that is
@@ -9,6 +9,7 @@ again.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NoReturn, Protocol, TypeVar
 
@@ -16,13 +17,13 @@ import structlog
 
 from plugin.room import Part, Room
 from plugin.worker import Worker
-from services.domain.bitstreams import Bitstream
+from services.domain.bitstreams import OPENCL_AFU, Bitstream
 from services.domain.devices import Inventory
 from services.domain.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
-from services.domain.names import OPENCL_AFU
 from services.domain.programming import Assignment, Plan, plan
 from services.domain.regions import Region, regions_of
 from services.domain.startup import Wish
+from services.domain.text import listing
 from services.hardware.bitstreams import BitstreamStorage
 from services.hardware.card_threads import CardThreads
 from services.hardware.programming import Image, Programmed
@@ -54,9 +55,6 @@ class Programs(Protocol):
 
     def ensure(self, port: str, image: Image) -> Programmed:
         """Sees that a function is in a port, freshly reset; may take long, or hang."""
-
-    def reset(self, port: str) -> None:
-        """Resets a port and the function in it, if nobody has it."""
 
     def recorded(self, inventory: Inventory) -> Mapping[str, str]:
         """The OpenCL program in each port that has one, by the port's name."""
@@ -131,15 +129,10 @@ class RegionWork:
         regions, recorded = await self._worker.run(
             self._look, seconds=_left(until, LOOK_SECONDS), what="reading the cards"
         )
-        planned = plan(
-            wish.functions, ids, regions, recorded, interface_id=interface_id, who=wish.who
-        )
-        work = [
-            *(self._keep(regions[each.region], each, until) for each in planned.kept),
-            *(self._programme(regions[each.region], each, until) for each in planned.programmed),
-        ]
+        planned = plan(wish, ids, regions, recorded, interface_id=interface_id)
+        tasks = _tasks(planned, regions)
         try:
-            await _all(work)
+            await _all([self._prepare(each, until) for each in tasks])
         finally:
             self._done()
         return planned
@@ -148,37 +141,37 @@ class RegionWork:
         inventory = self._scan()
         return regions_of(inventory), self._programs.recorded(inventory)
 
-    async def _keep(self, region: Region, what: Assignment, until: float) -> None:
-        """Resets the ports of a region whose function is there."""
-        await self._ensure(region, what, _image_there(region, what), until)
-
-    async def _programme(self, region: Region, what: Assignment, until: float) -> None:
+    async def _prepare(self, task: "_RegionTask", until: float) -> None:
+        """Makes every port of a region carry what it should, freshly reset."""
+        images = {each.port: _image_there(task.region, each) for each in task.kept}
         with ExitStack() as held:
-            try:
-                bitstream = await self._load(held, region, what, until)
-            except AccelbindError:
-                self._counts.programming_ended("failed")
-                raise
-            await self._ensure(region, what, Image.of(bitstream), until)
+            if task.programmed:
+                try:
+                    bitstream = await self._load(held, task, until)
+                except AccelbindError:
+                    self._counts.programming_ended("failed")
+                    raise
+                image = Image.of(bitstream)
+                images |= {each.port: image for each in task.programmed}
+            await self._ensure(task, images, until)
 
-    async def _load(
-        self, held: ExitStack, region: Region, what: Assignment, until: float
-    ) -> Bitstream:
-        """A bitstream, and room for it until the stack ends.
+    async def _load(self, held: ExitStack, task: "_RegionTask", until: float) -> Bitstream:
+        """The bitstream that a region needs, and room for it until the stack ends.
 
         Raises:
             BitstreamMissing: There is none.
             TooSlow: There has been no room for it.
             AccelbindError: It can't be read, or used.
         """
-        ids = (region.interface_id, what.function)
+        ids = (task.region.interface_id, task.programmed[0].function)
         part = await self._take(await self._read(partial(self._storage.weigh, *ids), until), until)
         held.callback(part.give_back)
         try:
             bitstream = await self._read(partial(self._storage.load, *ids), until)
         except BitstreamMissing as error:
             raise BitstreamMissing(
-                f"{error} on node {self._node}; install it with: accelbind bitstream install FILE"
+                f"{error} on node {self._node}{_needed_for(task)}; install it with: accelbind"
+                " bitstream install FILE"
             ) from error
         part.keep(bitstream.memory)
         return bitstream
@@ -197,57 +190,106 @@ class RegionWork:
                 f" that there is for them ({ROOM >> 20} MiB); the kubelet will try again"
             ) from error
 
-    def _do(self, region: Region, port: str, image: Image) -> Programmed:
-        """In the card's thread: the container gets all ports of its region, so all are reset."""
-        done = self._programs.ensure(port, image)
-        for other in region.ports:
-            if other.name != port:
-                self._programs.reset(other.name)
-        return done
+    def _do(self, images: Mapping[str, Image]) -> dict[str, Programmed]:
+        """In the card's thread: the container gets all ports of its region, so each is seen to.
 
-    async def _ensure(self, region: Region, what: Assignment, image: Image, until: float) -> None:
+        The ports that only need a reset come first: one that is in use stops this early.
+        """
+        return {port: self._programs.ensure(port, image) for port, image in images.items()}
+
+    async def _ensure(self, task: "_RegionTask", images: Mapping[str, Image], until: float) -> None:
         try:
-            found = await self._work_on(region, what.port, image, until)
+            found = await self._work_on(task.region, images, until)
         except AccelbindError:
             self._counts.programming_ended("failed")
             raise
-        if found.programmed:
-            self._counts.programmed(region.interface_id, what.function, found.seconds)
-        self._counts.programming_ended("programmed" if found.programmed else "kept")
-        say = log.warning if found.remarks else log.info
-        say(
-            "region programmed" if found.programmed else "region has its function",
-            region=region.name,
-            port=what.port,
-            interface=region.interface_id,
-            function=what.function,
-            seconds=round(found.seconds, 3),
-            remarks=list(found.remarks),
-        )
+        changed = any(each.programmed for each in found.values())
+        self._counts.programming_ended("programmed" if changed else "kept")
+        interface_id = task.region.interface_id
+        for each in (*task.kept, *task.programmed):
+            done = found[each.port]
+            if done.programmed:
+                self._counts.programmed(interface_id, each.function, done.seconds)
+            say = log.warning if done.remarks else log.info
+            say(
+                "region programmed" if done.programmed else "region has its function",
+                region=task.region.name,
+                port=each.port,
+                interface=interface_id,
+                function=each.function,
+                seconds=round(done.seconds, 3),
+                remarks=list(done.remarks),
+            )
 
-    async def _work_on(self, region: Region, port: str, image: Image, until: float) -> Programmed:
+    async def _work_on(
+        self, region: Region, images: Mapping[str, Image], until: float
+    ) -> dict[str, Programmed]:
         """What comes of the card's work; without the time for it, that goes on, and isn't a hang.
 
         Raises:
             TooSlow: The start's time is up.
         """
+        ports = listing(list(images))
         limit = asyncio.timeout_at(until)
         began = asyncio.get_running_loop().time()
         try:
             async with limit:
                 return await self._cards.run_async(
                     region.address or region.card,
-                    lambda: self._do(region, port, image),
+                    lambda: self._do(images),
                     seconds=WORK_SECONDS,
-                    what=f"programming {port}",
+                    what=f"programming {ports}",
                 )
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise TooSlow(
                 f"the time for this start is up, with {max(0.0, until - began):.0f} s left when"
-                f" {port} was begun with, which goes on; the kubelet will try again"
+                f" {ports} was begun with, which goes on; the kubelet will try again"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionTask:
+    """A region and what its ports need.
+
+    Args:
+        region: The region.
+        kept: Its ports that carry a wanted function, and are only reset.
+        programmed: Its ports to program, all with one function.
+    """
+
+    region: Region
+    kept: tuple[Assignment, ...]
+    programmed: tuple[Assignment, ...]
+
+
+def _tasks(planned: Plan, regions: Mapping[str, Region]) -> list[_RegionTask]:
+    """What each region of a plan needs, those first that only need a reset."""
+    kept, programmed = _by_region(planned.kept), _by_region(planned.programmed)
+    names = [*(each for each in kept if each not in programmed), *programmed]
+    return [
+        _RegionTask(regions[each], tuple(kept.get(each, ())), tuple(programmed.get(each, ())))
+        for each in names
+    ]
+
+
+def _by_region(assignments: Sequence[Assignment]) -> dict[str, list[Assignment]]:
+    found: dict[str, list[Assignment]] = {}
+    for each in assignments:
+        found.setdefault(each.region, []).append(each)
+    return found
+
+
+def _needed_for(task: _RegionTask) -> str:
+    """Why a bitstream is needed for a region of which other ports carry what is wanted."""
+    if not task.kept:
+        return ""
+    ports = listing([each.port for each in task.programmed])
+    return (
+        f" for {ports} of region {task.region.name}, since the container gets every port of the"
+        " region"
+    )
 
 
 def _left(until: float, seconds: float) -> float:

@@ -75,7 +75,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         gate: Asked before a container starts; without one, the kubelet doesn't ask.
         counters: What to count with.
         cdi: Ids of the devices to name by CDI, as of now.
-        hooked: Whether an OCI hook programs them.
+        hooked: Whether an OCI hook programs them; then they are given by CDI alone.
     """
 
     def __init__(
@@ -280,6 +280,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 resource=self.resource,
                 devices=ids,
                 nodes=[each.host_path for each in one.devices],
+                cdi=list(one.cdi_devices),
             )
         return pb.AllocateResponse(container_responses=[message(one) for one in given])
 

@@ -73,18 +73,22 @@ def allocate(
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
             the same: a runtime that is told both makes them once, and one without CDI makes them.
-        hooked: Whether an OCI hook programs what the devices need; CRI-O's configuration of old
-            starts that for containers with `HOOK_ANNOTATION`.
+        hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
+            their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
+            doesn't call the hook makes no nodes either. CRI-O's configuration of old starts a
+            hook for containers with `HOOK_ANNOTATION`.
 
     Raises:
         NotAllowed: An id is not one of the resource's.
+        InvalidName: A device has an id that CDI doesn't allow.
     """
     wanted = list(dict.fromkeys(ids))
     unknown = [each for each in wanted if each not in devices]
     if unknown:
         raise NotAllowed(_no_such_device(unknown, devices))
     chosen = [devices[each] for each in wanted]
-    names = {node.name: node.permissions for device in chosen for node in device.nodes}
+    plain = () if hooked else chosen
+    names = {node.name: node.permissions for device in plain for node in device.nodes}
     before = host_root.rstrip("/")
     return ContainerAllocation(
         envs=_variables(chosen, mode),
@@ -93,7 +97,9 @@ def allocate(
             for name, permissions in names.items()
         ),
         annotations=HOOK_ANNOTATION if hooked else {},
-        cdi_devices=tuple(qualified_name(device.id) for device in chosen if device.id in cdi),
+        cdi_devices=tuple(
+            qualified_name(device.id) for device in chosen if hooked or device.id in cdi
+        ),
     )
 
 

@@ -7,7 +7,7 @@ else is concluded from an approval, and while the API server answers, its word c
 Approvals are a value; `encode` and `decode` are for the file that outlives the plugin's process.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -52,13 +52,16 @@ _Key: TypeAlias = tuple[str, str, str]
 
 
 class Approvals:
-    """The approvals of one moment; `with_` and `of_pods` give others."""
+    """The approvals of one moment; `with_` and `without_pods` give others."""
 
     __slots__ = ("_by_key",)
 
     def __init__(self, by_key: Mapping[_Key, Approval] = MappingProxyType({})) -> None:
         """Take approvals by pod, container and resource; the caller keeps no hand on them."""
         self._by_key = dict(by_key)
+
+    def __iter__(self) -> Iterator[Approval]:
+        return iter(self._by_key.values())
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -86,9 +89,14 @@ class Approvals:
             del every[key]
         return Approvals(every)
 
-    def of_pods(self, uids: Collection[str]) -> "Approvals":
-        """Give those of pods that still live."""
-        return Approvals({key: each for key, each in self._by_key.items() if key[0] in uids})
+    @property
+    def pods(self) -> frozenset[str]:
+        """UIDs of the pods that they are about."""
+        return frozenset(key[0] for key in self._by_key)
+
+    def without_pods(self, uids: Collection[str]) -> "Approvals":
+        """Give those of other pods than these."""
+        return Approvals({key: each for key, each in self._by_key.items() if key[0] not in uids})
 
     def encode(self) -> bytes:
         """Give all of them as JSON."""

@@ -168,7 +168,7 @@ class Device:
         card: Name of the card that it is (a part of).
         interface_id: Interface id of its region, empty if unknown.
         afu_ids: The function in each of its ports, in the order of their nodes; empty strings
-            where unusable.
+            where unusable, and at the end one for each virtual function that can't be read.
     """
 
     id: str

@@ -20,6 +20,7 @@ AccelbindError
     │   ├── DeviceHung     it doesn't answer in time
     │   └── DeviceRefused  it does answer: no, or not what it should
     ├── KubeletError       the kubelet, its sockets, its checkpoint
+    ├── HookMissing        the container runtime doesn't call our OCI hook, or can't find it
     ├── ClusterError       the API server
     ├── CertificateError   keys and certificates
     └── TooSlow            everything that had to be done until then took too long
@@ -107,6 +108,10 @@ class DeviceRefused(HardwareError):
 
 class KubeletError(WorldError):
     """The kubelet, its sockets or its checkpoint."""
+
+
+class HookMissing(WorldError):
+    """The container runtime doesn't call the OCI hook, or can't find it."""
 
 
 class ClusterError(WorldError):

@@ -6,12 +6,12 @@ id, so a record of what was programmed last counts (`Records`), for as long as t
 id that was shown then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.domain.devices import Fme, Inventory, Port
-from services.domain.names import OPENCL_AFU
+from services.domain.bitstreams import OPENCL_AFU
+from services.domain.devices import Fme, Inventory, Port, Problem
 
 Records: TypeAlias = Mapping[str, str]
 """The OpenCL program that was programmed into a port and verified since the boot, by its name; only
@@ -30,6 +30,7 @@ class Region:
         address: The card's PCI address, empty where there is none.
         engine: What programs it.
         ports: Its ports, by number.
+        unread: Why virtual functions of its card can't be read, and with them some of its ports.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Region:
     address: str
     engine: Fme
     ports: tuple[Port, ...]
+    unread: tuple[Problem, ...] = ()
 
     @property
     def interface_id(self) -> str:
@@ -50,6 +52,14 @@ class Region:
             if function and carried(port, records) == function:
                 return port
         return None
+
+    def foreign(self, functions: Collection[str], records: Records) -> tuple[Port, ...]:
+        """The ports that carry none of some functions, or nothing that is known."""
+        return tuple(
+            port
+            for port in self.ports
+            if not (found := carried(port, records)) or found not in functions
+        )
 
     @property
     def programmable(self) -> Port | None:
@@ -69,9 +79,11 @@ def carried(port: Port, records: Records) -> str:
 def regions_of(inventory: Inventory) -> dict[str, Region]:
     """The regions that a scan found, by name."""
     virtual: dict[str, list[Port]] = {}
+    unread: dict[str, list[Problem]] = {}
     for card in inventory.cards:
         if card.fme is None and card.pci is not None and card.pci.physfn:
             virtual.setdefault(card.pci.physfn, []).extend(card.ports)
+            unread.setdefault(card.pci.physfn, []).extend([card.failure] if card.failure else [])
     return {
         card.fme.name: Region(
             name=card.fme.name,
@@ -80,6 +92,7 @@ def regions_of(inventory: Inventory) -> dict[str, Region]:
             address=card.address,
             engine=card.fme,
             ports=(*card.ports, *virtual.get(card.address, ())),
+            unread=tuple(unread.get(card.address, ())),
         )
         for card in inventory.cards
         if card.fme is not None and card.failure is None

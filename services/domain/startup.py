@@ -10,7 +10,7 @@ The kubelet names only device ids when a container starts. From them to a decisi
    which functions the container wants of the region: `FPGA_REGION_<n>` with `FPGA_AFU_<n>`. The
    pod's spec alone counts, not the image's env nor a ConfigMap's: only the spec was admitted.
 4. `agree`: candidates that want the same are as good as one.
-5. `verify`: the functions wanted against those that the devices carry.
+5. `verify`: the functions wanted against those that every port of the devices carries.
 
 Whatever can't be told is refused: a wrong function never starts. Every refusal is a `NotAllowed`
 whose text goes into the pod's events, so it names the pod, the device and what to do.
@@ -18,7 +18,7 @@ whose text goes into the pod's events, so it names the pod, the device and what 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -167,17 +167,7 @@ def read_wish(
     Raises:
         NotAllowed: It is another pod, or elsewhere, or its spec doesn't plainly say.
     """
-    pod = _decode(body, place)
-    if pod.metadata.uid != place.uid:
-        raise NotAllowed(
-            f"pod {place} has been replaced: the API server has it with UID"
-            f" {quote(pod.metadata.uid)}, and {quote(place.uid)} is starting"
-        )
-    if pod.spec.node_name != node:
-        raise NotAllowed(
-            f"the API server has pod {place} on node {quote(pod.spec.node_name)}, and this is"
-            f" {quote(node)}; if that is one node, set --node-name to the name in the cluster"
-        )
+    pod = _confirmed(body, place, node)
     who = called(container, place)
     every = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
     found = [each for each in every if each.name == container]
@@ -191,6 +181,35 @@ def read_wish(
             " FPGA_AFU_1"
         )
     return Wish(who, functions, place)
+
+
+def check_place(body: bytes | None, place: Place, *, node: str) -> None:
+    """Check that the API server has a pod as its log folder says.
+
+    Args:
+        body: The pod as the API server sent it; None where it has no such pod.
+        place: The pod that is meant.
+        node: This node's name.
+
+    Raises:
+        NotAllowed: It has no such pod, or another one, or has it on another node.
+    """
+    _confirmed(body, place, node)
+
+
+def _confirmed(body: bytes | None, place: Place, node: str) -> _Pod:
+    pod = _decode(body, place)
+    if pod.metadata.uid != place.uid:
+        raise NotAllowed(
+            f"pod {place} has been replaced: the API server has it with UID"
+            f" {quote(pod.metadata.uid)}, and {quote(place.uid)} is starting"
+        )
+    if pod.spec.node_name != node:
+        raise NotAllowed(
+            f"the API server has pod {place} on node {quote(pod.spec.node_name)}, and this is"
+            f" {quote(node)}; if that is one node, set --node-name to the name in the cluster"
+        )
+    return pod
 
 
 def _decode(body: bytes | None, place: Place) -> _Pod:
@@ -262,8 +281,9 @@ def verify(
 ) -> None:
     """Lets a container start only on the functions it wants.
 
-    Each function wanted needs a region of its own that carries it; a region beyond those must
-    carry one of them too. A region with several ports carries what any of them has.
+    Each function wanted needs a region of its own that carries it. A region beyond those must carry
+    one of them too. The container gets every port of its regions, so every port must carry a
+    function that it wants. A port that carries another one, or nothing that can be told, doesn't.
 
     Args:
         wish: What the container wants.
@@ -278,10 +298,10 @@ def verify(
     given = list(dict.fromkeys(ids))
     carried = {each: _carried(devices.get(each), interface_id) for each in given}
     wanted = set(wish.functions)
-    fits = all(functions & wanted for functions in carried.values())
-    if fits and _placeable(wish.functions, list(carried.values())):
+    fits = all(functions and wanted.issuperset(functions) for functions in carried.values())
+    if fits and "" not in wanted and _placeable(wish.functions, list(carried.values())):
         return
-    now = [_state(each, devices.get(each), carried[each]) for each in given]
+    now = [_state(each, devices.get(each), carried[each], wanted) for each in given]
     raise NotAllowed(
         f"on node {plain(node, 120)} {_list(now)}, but {wish.who} wants {_wanted(wish)}; this"
         " plugin verifies functions and doesn't program them: program the region with its"
@@ -289,13 +309,14 @@ def verify(
     )
 
 
-def _carried(device: Device | None, interface_id: str) -> frozenset[str]:
+def _carried(device: Device | None, interface_id: str) -> tuple[str, ...]:
+    """The function in each port of a region; empty strings for those that can't be told."""
     if device is None or device.interface_id != interface_id:
-        return frozenset()
-    return frozenset(filter(None, device.afu_ids))
+        return ()
+    return device.afu_ids
 
 
-def _placeable(wanted: Sequence[str], carried: Sequence[frozenset[str]]) -> bool:
+def _placeable(wanted: Sequence[str], carried: Sequence[Collection[str]]) -> bool:
     """Whether each function wanted can have a region of its own: a bipartite matching."""
     if len(wanted) > len(carried):
         return False
@@ -313,15 +334,30 @@ def _placeable(wanted: Sequence[str], carried: Sequence[frozenset[str]]) -> bool
     return all(place(function, set()) for function in range(len(wanted)))
 
 
-def _state(key: str, device: Device | None, carried: frozenset[str]) -> str:
+def _state(key: str, device: Device | None, carried: Sequence[str], wanted: Collection[str]) -> str:
+    """What a region carries; of several ports, what each one does that carries nothing wanted."""
     name = f"region {plain(key)}"
-    if carried:
-        return f"{name} carries {listing([f'AFU {afu}' for afu in sorted(carried)])}"
     if device is None:
         return f"{name} is not there any more"
     reasons = [plain(problem.message, 160) for problem in device.reasons]
     why = f" ({'; '.join(reasons)})" if reasons else ""
-    return f"{name} carries nothing that can be told{why}"
+    if not any(carried):
+        return f"{name} carries nothing that can be told{why}"
+    strange = [number for number, afu in enumerate(carried) if not afu or afu not in wanted]
+    if len(carried) == 1 or not strange:
+        return f"{name} carries {listing([f'AFU {afu}' for afu in sorted({*carried})])}"
+    ports = [_port_state(device, number, carried[number]) for number in strange[:_SHOWN]]
+    untold = why if any(not carried[number] for number in strange) else ""
+    shown = listing(ports, more=max(0, len(strange) - _SHOWN))
+    return f"{name} has {shown}{untold}, and the container would get every port of it"
+
+
+def _port_state(device: Device, number: int, afu: str) -> str:
+    """What a port carries, by the name of its node."""
+    if number >= len(device.nodes):
+        return "a port that can't be read"
+    content = f"AFU {afu}" if afu else "nothing that can be told"
+    return f"port {plain(device.nodes[number].name)} with {content}"
 
 
 def _wanted(wish: Wish) -> str:

@@ -281,7 +281,7 @@ def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
         pci_addresses=addresses,
         card=card.name,
         interface_id=interface,
-        afu_ids=tuple(port.afu_id for port in ports),
+        afu_ids=(*(port.afu_id for port in ports), *("" for _ in failures)),
     )
 
 

@@ -1,9 +1,10 @@
 """A thread for each card: what hangs on one holds up nothing on the others.
 
 An ioctl that reconfigures can't be interrupted: a driver that waits for a dead card waits. So what
-is done with a card is done in a thread of the card's own, one call after the other; whoever waits
-gives up at a deadline. A card whose call is given up while it runs is **stuck** until that call
-returns: its thread stays behind, and whatever else is asked of the card is refused at once.
+is done with a card is done in a thread of the card's own, one call after the other. Whoever waits
+gives up at a deadline, and then takes the call out of the queue if it was not begun. A card whose
+call is given up while it runs is **stuck** until that call returns: its thread stays behind, and
+whatever else is asked of the card is refused at once.
 
 The threads are daemons that end when there is nothing to do, so a process can end, and is not held
 by idle ones.
@@ -92,6 +93,7 @@ class CardThreads:
             raise self._give_up(card, future, seconds, what) from error
         except asyncio.CancelledError:
             future.cancel()
+            self._drop(card, future)
             raise
 
     def _submit(self, card: str, call: Callable[[], T], seconds: float, what: str) -> "Future[T]":
@@ -125,13 +127,21 @@ class CardThreads:
 
     def _give_up(self, card: str, future: "Future[Any]", seconds: float, what: str) -> DeviceHung:
         now = time.monotonic()
+        waited = future.cancel()  # for a call before it, which others may have given up
+        self._drop(card, future)
         with self._lock:
             lane = self._lanes.get(card)
-            waited = future.cancel()  # for a call before it, which others may have given up
             if lane is not None and lane.current is not None:
                 hangs = lane.current is future or (waited and now - lane.began >= seconds)
                 lane.stuck_since = lane.stuck_since or (now if hangs else None)
         return DeviceHung(f"{what} hangs: card {card} gave no answer within {seconds:g} s")
+
+    def _drop(self, card: str, future: "Future[Any]") -> None:
+        """Takes a call that nobody waits for out of the queue; it may hold a whole bitstream."""
+        with self._lock:
+            lane = self._lanes.get(card)
+            if lane is not None:
+                lane.jobs = deque(job for job in lane.jobs if job[1] is not future)
 
     def _work(self, card: str, lane: _Lane) -> None:
         while True:

@@ -90,6 +90,23 @@ async def test_a_container_that_wants_another_function_waits_until_it_is_there(
         await kubelet.until(lambda: admitted["c"].running)
 
 
+async def test_a_region_whose_other_port_carries_another_function_waits_until_it_does_not(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    """The container would get both ports, and its namespace may not map the other function."""
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
+    pods = Pods()
+    async with running(verifying(short_dir), pods):
+        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
+        assert not admitted["c"].started
+        assert (
+            f"on node n1 region dfl-fme.0 has port dfl-port.1 with AFU {NLB3}, and the container"
+            f' would get every port of it, but container "c" of pod ns/p wants AFU {NLB0}'
+        ) in said(kubelet)
+        rack.set_afu(card, NLB0, port=1)
+        await kubelet.until(lambda: admitted["c"].running)
+
+
 async def test_a_restarted_container_is_verified_again(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
@@ -220,6 +237,7 @@ class Setting:
 
     def __init__(self, folder: Path) -> None:
         self.checkpoint = folder / "checkpoint"
+        self.entries: list[dict[str, Any]] = []
         self.logs = folder / "logs"
         self.rack = Rack(folder / "root")
         self.pods = Pods()
@@ -231,16 +249,21 @@ class Setting:
         self.hold("dfl-fme.0")
 
     def hold(self, *ids: str, names: tuple[str, ...] = ("c",)) -> None:
-        entries = [
+        self.entries = []
+        self.write(UID, *ids, names=names)
+
+    def write(self, uid: str, *ids: str, names: tuple[str, ...] = ("c",)) -> None:
+        """Adds a pod's containers to the checkpoint."""
+        self.entries += [
             {
-                "PodUID": UID,
+                "PodUID": uid,
                 "ContainerName": name,
                 "ResourceName": REGION,
                 "DeviceIDs": {"0": ids},
             }
             for name in names
         ]
-        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
+        self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
     def gate(self) -> FunctionGate:
         async def fresh(_seconds: float) -> Tree:
@@ -293,6 +316,34 @@ async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_sta
     monkeypatch.setattr(setting.pods, "get_pod", counted)
     await setting.check()
     assert asked == ["p"]
+
+
+async def test_an_approval_given_while_another_start_asks_the_api_server_is_kept(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other start has read the checkpoint before this pod was there."""
+    gate, asked = setting.gate(), asyncio.Event()
+    setting.pods.delay = asyncio.Event()
+    get_pod = setting.pods.get_pod
+
+    async def noted(namespace: str, name: str) -> bytes | None:
+        asked.set()
+        return await get_pod(namespace, name)
+
+    monkeypatch.setattr(setting.pods, "get_pod", noted)
+    slow = asyncio.create_task(gate.check(REGION, ["dfl-fme.0"]))
+    await asked.wait()
+    setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    later = setting.pods.add(pod("later", container("c", REGION, 1, functions(NLB0))))
+    (setting.logs / f"ns_later_{later['metadata']['uid']}").mkdir()
+    setting.write(later["metadata"]["uid"], "dfl-fme.1")
+    delay, setting.pods.delay = setting.pods.delay, None
+    await gate.check(REGION, ["dfl-fme.1"])
+    delay.set()
+    await slow
+    setting.pods.error = ClusterError("the API server https://k can't be reached")
+    await setting.gate().check(REGION, ["dfl-fme.1"])  # as a plugin that was restarted would
+    await setting.gate().check(REGION, ["dfl-fme.0"])
 
 
 async def test_devices_that_the_checkpoint_does_not_have_are_refused(setting: Setting) -> None:

@@ -2,6 +2,7 @@ import asyncio
 import socket
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -69,17 +70,84 @@ async def test_a_time_out_inside_a_call_is_the_calls_own() -> None:
     worker.close()
 
 
-async def test_a_call_that_hangs_is_given_up_and_the_next_ones_too_until_it_returns() -> None:
+async def test_a_call_that_hangs_is_given_up_and_others_are_refused_until_it_returns() -> None:
     release = threading.Event()
     made: list[int] = []
     worker = Worker("w")
     with pytest.raises(HardwareError, match=r"^it hangs: no answer within 0.05 s$"):
-        await worker.run(lambda: release.wait(30), seconds=0.05, what="it")
-    with pytest.raises(HardwareError, match="that hangs"):
-        await worker.run(lambda: made.append(1), seconds=0.05, what="that")
+        await worker.run(lambda: release.wait(60), seconds=0.05, what="it")
+    for _ in range(100):
+        with pytest.raises(HardwareError, match=r"^that was not tried, since it hangs: no answer"):
+            await worker.run(lambda: made.append(1), seconds=60, what="that")
+    with pytest.raises(HardwareError, match=r"^it hangs: no answer within 0.05 s$"):
+        await worker.run(lambda: made.append(1), seconds=0.05, what="it")  # to be logged once
+    assert worker.waiting == 0
     release.set()
-    await worker.run(lambda: made.append(2), seconds=5, what="it")
+    await made_again(worker, lambda: made.append(2))
     assert made == [2], "a call that nobody waited for any more was made"
+    worker.close()
+
+
+async def made_again(worker: Worker, call: Callable[[], None]) -> None:
+    """Until the thread is back, calls are refused."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await worker.run(call, seconds=60, what="it")
+            except HardwareError:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue() -> None:
+    release, began = threading.Event(), threading.Event()
+    made: list[int] = []
+    worker = Worker("w")
+
+    def slow() -> None:
+        began.set()
+        release.wait(60)
+
+    first = asyncio.create_task(worker.run(slow, seconds=60, what="it"))
+    await asyncio.to_thread(began.wait, 60)
+    with pytest.raises(HardwareError, match="that hangs: no answer"):
+        await worker.run(lambda: made.append(1), seconds=0.01, what="that")
+    assert worker.waiting == 0
+    waiting = [
+        asyncio.create_task(worker.run(lambda: made.append(2), seconds=60, what="it"))
+        for _ in range(50)
+    ]
+    await eventually_async(lambda: worker.waiting == 50, what="calls that are queued")
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert worker.waiting == 0
+    # The call in hand is slow, and its caller waits for it: that is no hang.
+    second = asyncio.create_task(worker.run(lambda: made.append(3), seconds=60, what="it"))
+    await eventually_async(lambda: worker.waiting == 1, what="a call that is queued")
+    release.set()
+    await asyncio.gather(first, second)
+    assert made == [3]
+    worker.close()
+
+
+async def test_a_hang_whose_caller_was_cancelled_is_one_once_another_waits_in_vain() -> None:
+    release, began = threading.Event(), threading.Event()
+    worker = Worker("w")
+
+    def hang() -> None:
+        began.set()
+        release.wait(60)
+
+    task = asyncio.create_task(worker.run(hang, seconds=60, what="it"))
+    await asyncio.to_thread(began.wait, 60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    with pytest.raises(HardwareError, match="that hangs: no answer"):
+        await worker.run(lambda: None, seconds=0.01, what="that")
+    with pytest.raises(HardwareError, match="that was not tried"):
+        await worker.run(lambda: None, seconds=60, what="that")
+    release.set()
+    await made_again(worker, lambda: None)
     worker.close()
 
 

@@ -112,6 +112,19 @@ def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
     assert answer.devices == allocate(devices, ids, mode=PluginMode.AF).devices
 
 
+@pytest.mark.parametrize("described", [[], ["dfl-fme.0", "dfl-fme.2"]])
+def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
+    described: list[str],
+) -> None:
+    """What brings the nodes brings the hook too, so that neither comes without the other."""
+    devices = tree(PluginMode.REGION).resources[REGION]
+    ids = ["dfl-fme.2", "dfl-fme.0"]
+    answer = allocate(devices, ids, mode=PluginMode.REGION, cdi=described, hooked=True)
+    assert answer.devices == ()
+    assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
+    assert answer.envs == allocate(devices, ids, mode=PluginMode.REGION).envs
+
+
 def test_an_id_that_is_asked_for_twice_counts_once() -> None:
     devices = tree(PluginMode.UNITS).resources[UNIT]
     answer = allocate(devices, ["1", "0", "1"], mode=PluginMode.UNITS)

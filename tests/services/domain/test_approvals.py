@@ -40,7 +40,8 @@ def test_a_newer_approval_replaces_the_one_of_the_same_container() -> None:
 
 def test_those_of_pods_that_are_gone_can_be_dropped() -> None:
     known = Approvals().with_([approval("u"), approval("v")])
-    assert known.of_pods({"v"}) == Approvals().with_([approval("v")])
+    assert known.pods == {"u", "v"}
+    assert known.without_pods({"u", "w"}) == Approvals().with_([approval("v")])
 
 
 def test_of_too_many_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:

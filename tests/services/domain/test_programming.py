@@ -82,7 +82,51 @@ class TestPlan:
     def test_a_region_with_two_functions_leaves_the_other_one_to_who_has_only_that(self) -> None:
         found = planned([NLB0, NLB3], region(0, NLB0, NLB3), region(1, NLB0))
         assert found.programmed == ()
-        assert [each.port for each in found.kept] == ["dfl-port.01", "dfl-port.10"]
+        assert [each.port for each in found.kept] == ["dfl-port.00", "dfl-port.01", "dfl-port.10"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "regions", "programmed"),
+        [
+            ([NLB0], [(NLB0, NLB0)], {}),
+            ([NLB0], [(NLB0, NLB3)], {"dfl-port.01": NLB0}),
+            ([NLB0], [(NLB3, NLB0)], {"dfl-port.00": NLB0}),
+            ([NLB0], [(NLB3, DMA)], {"dfl-port.00": NLB0, "dfl-port.01": NLB0}),
+            ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),  # nobody knows what is in it
+            ([NLB0], [(NLB0, OPENCL_AFU)], {"dfl-port.01": NLB0}),  # nor here
+            # A port of another region's function stays: the container wants it too.
+            ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
+            # The port that must be programmed anyway gets the function that is missing.
+            ([NLB0, NLB3], [(NLB0, DMA), (NLB0, NLB0)], {"dfl-port.01": NLB3}),
+            ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB3}),
+            ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, NLB0)], {"dfl-port.10": NLB3}),
+            # A region beyond the functions gives nothing away either.
+            ([NLB0], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB0}),
+        ],
+    )
+    def test_every_port_of_a_region_carries_a_function_that_its_container_wants(
+        self, wanted: list[str], regions: list[tuple[str, ...]], programmed: dict[str, str]
+    ) -> None:
+        here = [region(number, *functions) for number, functions in enumerate(regions)]
+        found = planned(wanted, *here)
+        assert {each.port: each.function for each in found.programmed} == programmed
+        shown = {port.name: port.afu_id for each in here for port in each.ports}
+        kept = {name: afu for name, afu in shown.items() if name not in programmed}
+        assert {each.port: each.function for each in found.kept} == kept
+
+    def test_a_port_that_hardware_refused_to_program_is_programmed_again(self) -> None:
+        found = planned([NLB0], region(0, NLB0, NLB0), records={"dfl-port.01": ""})
+        assert [each.port for each in found.programmed] == ["dfl-port.01"]
+
+    def test_a_port_that_must_be_programmed_and_has_no_number_is_named(self) -> None:
+        there = region(0, NLB0, NLB3)
+        ports = (there.ports[0], replace(there.ports[1], number=None))
+        with pytest.raises(WorldError, match=r"port dfl-port\.01 of region dfl-fme\.0 must be"):
+            planned([NLB0], replace(there, ports=ports))
+
+    def test_a_region_with_a_virtual_function_that_can_not_be_read_is_refused(self) -> None:
+        unread = (Problem("card-hung", "0000:5e:00.1 hangs"),)
+        with pytest.raises(WorldError, match=r"every port of region dfl-fme\.0 .*5e:00\.1 hangs"):
+            planned([NLB0], replace(region(0, NLB0), unread=unread))
 
     def test_only_one_of_two_regions_with_the_same_function_is_programmed(self) -> None:
         found = planned([NLB0, NLB3], region(0, NLB0), region(1, NLB0))
@@ -126,11 +170,21 @@ class TestPlan:
             planned([NLB3], other)
 
     @pytest.mark.parametrize(
-        ("there", "has"), [(region(0), "no port"), (region(0, NLB0, numbered=False), "dfl-port.00")]
+        ("wanted", "there", "has"),
+        [
+            ([NLB3], [region(0)], "no port"),
+            (
+                [NLB3, NLB0],
+                [region(0, NLB0, numbered=False), region(1, NLB0, NLB0, numbered=False)],
+                "dfl-port.10 and dfl-port.11, and none",
+            ),
+        ],
     )
-    def test_a_region_without_a_port_to_programme_is_named(self, there: Region, has: str) -> None:
+    def test_a_region_without_a_port_to_programme_is_named(
+        self, wanted: list[str], there: list[Region], has: str
+    ) -> None:
         with pytest.raises(WorldError, match=f"no port that could be programmed: it has {has}"):
-            planned([NLB3], there)
+            planned(wanted, *there)
 
     @given(
         st.lists(
@@ -151,10 +205,26 @@ class TestPlan:
         )
         found = planned(wanted, *regions)
         least = min(
-            sum(function not in here for function, here in zip(order, contents, strict=True))
+            sum(
+                _work(function, here, wanted)
+                for function, here in zip(order, contents, strict=True)
+            )
             for order in permutations(wanted)
         )
         assert len(found.programmed) == least
-        everything = [*found.kept, *found.programmed]
-        assert sorted(each.function for each in everything) == sorted(wanted)
-        assert sorted(each.region for each in everything) == sorted(each.name for each in regions)
+        carried: dict[str, set[str]] = {each.name: set() for each in regions}
+        for each in (*found.kept, *found.programmed):
+            carried[each.region].add(each.function)
+        assert set().union(*carried.values()) <= set(wanted)
+        assert any(
+            all(function in here for function, here in zip(order, carried.values(), strict=True))
+            for order in permutations(wanted)
+        )
+        ports = sorted(each.port for each in (*found.kept, *found.programmed))
+        assert ports == sorted(port.name for each in regions for port in each.ports)
+
+
+def _work(function: str, here: list[str], wanted: list[str]) -> int:
+    """How many ports must be programmed for a region to have a function and none unwanted."""
+    foreign = sum(each not in wanted for each in here)
+    return foreign or int(function not in here)

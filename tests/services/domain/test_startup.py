@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.domain import startup
-from services.domain.devices import Device, Problem
+from services.domain.devices import Device, DeviceNode, Problem
 from services.domain.errors import NotAllowed
 from services.domain.kubelet_values import Entry
 from services.domain.startup import Candidate, Place, Wish
@@ -209,13 +209,16 @@ def test_candidates_that_want_different_functions_are_refused(other: tuple[str, 
 # Verdicts -----------------------------------------------------------------------------------------
 
 
-def region(key: str, *afus: str, interface: str = INTERFACE, problem: str = "") -> Device:
+def region(
+    key: str, *afus: str, interface: str = INTERFACE, problem: str = "", nodes: int = 0
+) -> Device:
     reasons = (Problem("some-reason", problem),) if problem else ()
     return Device(
         id=key,
         resource=RESOURCE,
         healthy=not reasons,
         reasons=reasons,
+        nodes=tuple(DeviceNode(f"{key}-port{number}") for number in range(nodes or len(afus))),
         interface_id=interface,
         afu_ids=afus,
     )
@@ -237,11 +240,10 @@ ACCEPTED: list[tuple[list[str], list[Device]]] = [
     ([X, X], [region("a", X), region("b", X)]),
     ([X, Y], [region("a", Y), region("b", X)]),
     ([X], [region("a", X), region("b", X)]),  # more regions than functions, all on a wanted one
-    ([X], [region("a", Y, X)]),  # one of its ports
+    ([X], [region("a", X, X)]),  # both of its ports
     ([X, Y], [region("a", X, Y), region("b", X)]),  # only one way round fits
     ([X, Y, Z], [region("a", X, Y), region("b", Y, Z), region("c", Z, X)]),
     ([X], [region("a", X, problem="errors/errors of dfl-port.0 reads 0x1")]),  # health is apart
-    ([X], [region("a", X, "")]),
 ]
 
 
@@ -267,8 +269,8 @@ REFUSED: list[tuple[list[str], list[Device], str]] = [
     ([X], [region("a", X), region("b", Y)], f"region b carries AFU {Y}{BUT}AFU {X};"),
     (
         [X, Y],
-        [region("a", X, Y), region("b", Z, X, Y), region("c", Z)],
-        f"region c carries AFU {Z}",
+        [region("a", X, Y), region("b", Y, X, Y), region("c", Z)],
+        f"region b carries AFU {X} and AFU {Y} and region c carries AFU {Z}",
     ),
     ([X, Y], [region("a", X, Y), region("b", Z)], f"carries AFU {X} and AFU {Y} and region b"),
     ([X, X, Y], [region("a", X), region("b", Y), region("c", Y)], f"{BUT}2 times AFU {X} and"),
@@ -281,6 +283,28 @@ REFUSED: list[tuple[list[str], list[Device], str]] = [
     ),
     ([X], [region("a")], "region a carries nothing that can be told"),
     ([X], [region("a", X, interface=OTHER)], "region a carries nothing that can be told"),
+    # Every port of a region is given, so every port must carry what is wanted.
+    (
+        [X],
+        [region("a", X, Y)],
+        f"region a has port a-port1 with AFU {Y}, and the container would get every port of it,",
+    ),
+    (
+        [X],
+        [region("a", Y, X, Z)],
+        f"region a has port a-port0 with AFU {Y} and port a-port2 with AFU {Z}, and the",
+    ),
+    (
+        [X],
+        [region("a", X, "", problem="afu_id of dfl-port.1 is empty")],
+        "region a has port a-port1 with nothing that can be told (afu_id of dfl-port.1 is empty),",
+    ),
+    (  # a virtual function that can't be read
+        [X],
+        [region("a", X, "", nodes=1)],
+        "region a has a port that can't be read, and",
+    ),
+    ([X, Y], [region("a", X, Y), region("b", X, Z)], f"region b has port b-port1 with AFU {Z},"),
 ]
 
 
@@ -323,7 +347,7 @@ def test_the_verdict_is_that_of_trying_every_way(
         all(each in carried[place] for each, place in zip(wanted, places, strict=True))
         for places in itertools.permutations(range(len(carried)), len(wanted))
     )
-    allowed = allowed and all(functions & set(wanted) for functions in carried)
+    allowed = allowed and all(functions and functions <= set(wanted) for functions in carried)
     devices = [region(str(n), *sorted(functions)) for n, functions in enumerate(carried)]
     if allowed:
         verify(wanted, *devices)

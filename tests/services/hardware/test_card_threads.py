@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -166,3 +168,43 @@ async def test_a_hang_whose_caller_was_cancelled_is_one_for_the_next(hang: Hang)
     assert list(cards.stuck) == ["a"]
     hang.let_go()
     await eventually_async(lambda: not cards.stuck)
+
+
+class Image:
+    """What a call holds, such as a bitstream of 100 MB."""
+
+    def weigh(self) -> int:
+        return 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(hang: Hang, how: str) -> None:
+    cards = CardThreads()
+    first = asyncio.create_task(cards.run_async("a", hang, seconds=60, what="programming"))
+    await eventually_async(hang.begun.is_set)
+    alive = await given_up(cards, how)
+    await eventually_async(lambda: is_gone(alive), what="the end of what a call held")
+    hang.let_go()
+    assert await first == "late"
+
+
+def is_gone(alive: weakref.ref[Image]) -> bool:
+    gc.collect()  # an error holds the frames that it went through
+    return alive() is None
+
+
+async def given_up(cards: CardThreads, how: str) -> weakref.ref[Image]:
+    """Waits for a call behind another one in vain; what that call held."""
+    image = Image()
+    seconds = 1 if how == "late" else 60
+    waiting = cards.run_async("a", image.weigh, seconds=seconds, what="programming")
+    if how == "late":
+        with pytest.raises(DeviceHung):
+            await waiting
+        return weakref.ref(image)
+    task = asyncio.create_task(waiting)
+    await asyncio.wait([task], timeout=0.01)  # the call is queued in the task's first step
+    task.cancel()
+    await asyncio.wait([task])
+    return weakref.ref(image)
