@@ -74,6 +74,10 @@ class State:
     certificate_failures: int
     clients_refused: Mapping[str, int]
     ready: bool
+    connections: int
+    handshakes: int
+    held_bytes: int
+    evicted: Mapping[str, int]
 
 
 class WebhookCollector(Collector):
@@ -139,7 +143,26 @@ class WebhookCollector(Collector):
         for reason, number in state.clients_refused.items():
             refused.add_metric((reason,), number)
         yield refused
+        evicted = CounterMetricFamily(
+            "accelbind_connections_evicted",
+            "Connections that were closed before their client was done, by limit.",
+            labels=("reason",),
+        )
+        for reason, number in state.evicted.items():
+            evicted.add_metric((reason,), number)
+        yield evicted
         for name, documentation, value in (
+            ("connections", "Connections to the admission port.", state.connections),
+            (
+                "connections_handshaking",
+                "Connections whose TLS handshake is not done.",
+                state.handshakes,
+            ),
+            (
+                "connections_held_bytes",
+                "Memory that unfinished requests, unread answers and TLS buffers hold.",
+                state.held_bytes,
+            ),
             ("mappings_rejected", "Mappings that can't be used.", state.rejected),
             (
                 "mappings_age_seconds",

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import importlib.metadata
+import resource
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, Final, NoReturn
@@ -31,12 +32,15 @@ from webhook.admission import Gate
 from webhook.app import Readiness, build_app
 from webhook.clients import Clients
 from webhook.figures import Figures, State, WebhookCollector
+from webhook.ledger import limits_for
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
 from webhook.watching import hanging_told, tell_readiness
 
 PROBE_SECONDS: Final = 3.0
+DESCRIPTORS: Final = 2048
+"""Open files that are enough for all connections that are allowed."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -87,7 +91,11 @@ class Webhook:
         app = build_app(self.gate, self.readiness, version=_version())
         self.clients = Clients(settings.client_name) if settings.client_ca else None
         self.server = AdmissionServer(
-            app, self.certificates.context, gate=self.gate, clients=self.clients
+            app,
+            self.certificates.context,
+            gate=self.gate,
+            clients=self.clients,
+            limits=limits_for(settings.max_body, allow_descriptors()),
         )
         registry: CollectorRegistry = new_registry()
         build_info(registry, "webhook")
@@ -163,6 +171,10 @@ class Webhook:
             certificate_failures=self.certificates.failures,
             clients_refused=self.clients.refused if self.clients else {},
             ready=not self.readiness.because,
+            connections=self.server.limiter.ledger.connections,
+            handshakes=self.server.limiter.ledger.handshakes,
+            held_bytes=self.server.limiter.ledger.held_bytes,
+            evicted=self.server.limiter.evictions.counts,
         )
 
     async def _probe_readiness(self) -> tuple[int, str]:
@@ -211,6 +223,16 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
         if part.done():
             await part
             raise WorldError("a part of the process has ended by itself")
+
+
+def allow_descriptors() -> int:
+    """Raises the number of files that this process may have open, if need be, and returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def _version() -> str:

@@ -41,7 +41,7 @@ class Faulty(Webhook):
     """The webhook, with the signals."""
 
     def close_listener(self) -> None:
-        self.server.servers[0].close()
+        self.server.acceptors[0].close()
 
     async def serve_until(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

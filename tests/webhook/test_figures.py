@@ -14,6 +14,10 @@ STATE = State(
     certificate_failures=3,
     clients_refused={"no-certificate": 2},
     ready=False,
+    connections=5,
+    handshakes=2,
+    held_bytes=7_000,
+    evicted={"memory": 3},
 )
 
 
@@ -65,3 +69,7 @@ def test_what_is_the_case_comes_out_as_gauges() -> None:
     assert "accelbind_ready 0.0" in lines
     assert "accelbind_certificate_reload_failures_total 3.0" in lines
     assert 'accelbind_clients_refused_total{reason="no-certificate"} 2.0' in lines
+    assert 'accelbind_connections_evicted_total{reason="memory"} 3.0' in lines
+    assert "accelbind_connections 5.0" in lines
+    assert "accelbind_connections_handshaking 2.0" in lines
+    assert "accelbind_connections_held_bytes 7000.0" in lines

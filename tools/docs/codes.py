@@ -21,6 +21,7 @@ from services.hardware.errors_clear import Outcome as Clearing
 from tools.docs.texts import attribute_docstrings, code, members, table
 from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
 from webhook.clients import REASONS as CLIENT_REASONS
+from webhook.ledger import EvictionReason
 
 _REASON: Final = "Reason: "
 
@@ -39,6 +40,9 @@ def admission() -> Iterator[str]:
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
+    )
+    yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
+        ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))
     )
 
 

@@ -108,6 +108,10 @@ def of_webhook() -> CollectorRegistry:
         certificate_failures=0,
         clients_refused={},
         ready=True,
+        connections=0,
+        handshakes=0,
+        held_bytes=0,
+        evicted={},
     )
     registry.register(WebhookCollector(Figures(), lambda: state))
     return registry

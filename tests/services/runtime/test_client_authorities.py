@@ -13,10 +13,8 @@ from structlog.testing import capture_logs
 
 from services.domain.errors import CertificateError
 from services.runtime.certificates import REMIND_SECONDS, CertificateSource
-from services.runtime.handshakes import Handshakes
 from tests.client_certificates import ClientAuthority, showing
 from tests.services.runtime.test_certificates import BEGINS, pair, write
-from tests.support import eventually_async
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
@@ -26,9 +24,6 @@ class Served:
 
     def __init__(self, certificates: CertificateSource, port: int) -> None:
         self.certificates = certificates
-        self.handshakes = Handshakes(certificates.context)
-        self.refused: list[str] = []
-        self.handshakes.refused = self.refused.append
         self.port = port
 
     async def ask(self, *shown: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> str:
@@ -78,29 +73,8 @@ def test_a_client_is_known_by_its_certificate_or_comes_without_one(
         async with served(tmp_path, authority.path) as server:
             assert await server.ask(*client, newest=newest) == "['kube-apiserver']"
             assert await server.ask(newest=newest) == "nobody"
-            assert server.refused == []
             assert await server.ask(*stranger, newest=newest) == ""
             assert await server.ask(*expired, newest=newest) == ""
-            assert server.refused == [
-                "unable to get local issuer certificate",
-                "certificate has expired",
-            ]
-
-    uvloop.run(scenario())
-
-
-def test_handshakes_that_have_not_ended_are_known(tmp_path: Path) -> None:
-    authority = ClientAuthority(tmp_path)
-
-    async def scenario() -> None:
-        async with served(tmp_path, authority.path) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            assert await eventually_async(lambda: server.handshakes.under_way == 1)
-            assert await server.ask() == "nobody"
-            assert server.handshakes.under_way == 1
-            writer.write(b"no TLS at all\r\n\r\n")
-            assert await eventually_async(lambda: server.handshakes.under_way == 0)
-            writer.transport.abort()
 
     uvloop.run(scenario())
 
