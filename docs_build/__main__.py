@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from docs_build import dashboard, pictures, reference
+from docs_build import dashboard, node_rule, pictures, reference
 from services.atomic import replace_file
 
 REPOSITORY: Final = Path(__file__).parents[1]
@@ -16,6 +16,7 @@ REPOSITORY: Final = Path(__file__).parents[1]
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
     dashboard.PATH: dashboard.page,
+    node_rule.PATH: node_rule.page,
     **pictures.pages(),
     **dashboard.pictures(),
 }

@@ -22,8 +22,10 @@ OVERLAYS = (
 KUSTOMIZATIONS = ("crd", "base", *(f"overlays/{name}" for name in OVERLAYS), "samples")
 COMPONENTS = (
     *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook"),
-    *("cert-manager", "monitoring"),
+    *("cert-manager", "monitoring", "mapping-access", "enforce-mappings", "tolerate-taints"),
 )
+INCLUDED = {"mapping-access": "enforce-mappings"}
+"""Components that are part of another one, which has to be used instead of both."""
 WORKLOADS = ("Deployment", "DaemonSet")
 QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Reads what yaml.safe_load reads, ten times as fast where there is libyaml."""
