@@ -56,6 +56,22 @@ def everything() -> Iterator[tuple[str, Json]]:
                 yield folder, json.loads(text)
 
 
+def with_components(folder: Path, *names: str) -> list[Json]:
+    """What the base becomes with components, as an overlay of somebody's own would have it."""
+    above = Path(*[".."] * (len(folder.resolve().parts) - 1)) / MANIFESTS.relative_to("/")
+    (folder / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [str(above / "base")],
+                "components": [str(above / "components" / name) for name in names],
+            }
+        )
+    )
+    return rendered(folder)
+
+
 def named(item: Json) -> str:
     """What to call an object in a message."""
     metadata = item["metadata"]

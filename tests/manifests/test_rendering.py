@@ -24,28 +24,13 @@ from tests.manifests.rendering import (
     one,
     ours,
     rendered,
+    with_components,
 )
 from tests.manifests.rights import rights_of
 from tests.manifests.schemas import SCHEMAS
 
 OLDEST, NEWEST = "1.30", "1.37"
 MAPPINGS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
-
-
-def with_components(folder: Path, *names: str) -> list[Json]:
-    """What the base becomes with components, as an overlay of somebody's own would have it."""
-    above = Path(*[".."] * (len(folder.resolve().parts) - 1)) / MANIFESTS.relative_to("/")
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kustomize.config.k8s.io/v1beta1",
-                "kind": "Kustomization",
-                "resources": [str(above / "base")],
-                "components": [str(above / "components" / name) for name in names],
-            }
-        )
-    )
-    return rendered(folder)
 
 
 def check(item: Json, version: str) -> None:
