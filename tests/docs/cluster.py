@@ -14,6 +14,7 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from services.domain.node_fit import is_selected
 from services.hardware.bitstreams import BitstreamStorage
 from simulator.apiserver import fields
 from simulator.apiserver.resources import Resource
@@ -192,6 +193,13 @@ class Cluster:
         return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
     def _begin_plugin(self) -> bool:
+        """Starts it once the DaemonSet selects the node; whether it runs."""
+        daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE) or {}
+        node = self.get("Node", NODE, "") or {}
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
+        if not is_selected(daemonset["spec"]["template"]["spec"], linux):
+            return False
         self.processes.accelbind(
             *("plugin", "--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),
