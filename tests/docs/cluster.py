@@ -34,8 +34,11 @@ TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 EVERY = 0.1
 
 
+_VERSIONS = {"deviceplugin.intel.com": "v1beta1", "nfd.k8s-sigs.io": "v1alpha1"}
+
+
 def _resource(kind: str, group: str, *short: str, spread: bool = True, many: str = "") -> Resource:
-    version = "v1beta1" if group == "deviceplugin.intel.com" else "v1"
+    version = _VERSIONS.get(group, "v1")
     return Resource(
         group,
         version,
@@ -74,6 +77,7 @@ FURTHER = (
     _resource("ServiceMonitor", _MONITORING),
     _resource("PrometheusRule", _MONITORING),
     _resource("FpgaDevicePlugin", "deviceplugin.intel.com", spread=False),
+    _resource("NodeFeatureRule", "nfd.k8s-sigs.io", spread=False),
 )
 """What the stand-in doesn't serve by itself: kept as it is sent, and nothing is made of it."""
 
