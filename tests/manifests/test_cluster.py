@@ -289,7 +289,9 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
         assert beyond(rights, asked(api)) == set()
 
 
-def begin(processes: Processes, folder: Path, api: ApiServerStandIn, *, enforced: bool) -> Process:
+def begin(
+    processes: Processes, folder: Path, api: ApiServerStandIn, *, enforced: bool = False
+) -> Process:
     return processes.accelbind(
         *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
