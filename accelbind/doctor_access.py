@@ -92,6 +92,15 @@ NEEDED_TO_ENFORCE: Final = (
 NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
 """What the plugin's account also does in mode region: overlay region."""
 
+_REMEDIES: Final[Mapping[Right, str]] = {
+    **dict.fromkeys(
+        NEEDED_TO_ENFORCE,
+        "add the component mapping-access to your overlay, or enforce-mappings with mode af, and"
+        " apply it",
+    ),
+    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply an overlay that is based on overlays/region"),
+}
+
 PLUGIN: Final = "accelbind-plugin"
 
 EXCESSIVE: Final = (
@@ -156,7 +165,9 @@ class Access:
             if not allowed:
                 yield failed(
                     f"{account} may not {right}",
-                    "kubectl apply --server-side -k OVERLAY gives it the right",
+                    _REMEDIES.get(
+                        right, "kubectl apply --server-side -k OVERLAY gives it the right"
+                    ),
                 )
         yield from self._beyond(account, verdicts[len(needed) :], spare)
         yield ok(f"{sum(verdicts[: len(needed)])} of {len(needed)} rights that it uses")

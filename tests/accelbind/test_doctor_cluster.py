@@ -475,6 +475,8 @@ async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
     with answering(api, cluster.first_of(there, cluster.judging(cluster.as_the_manifests_say))):
         result = await looked_at(api, "cluster.access.plugin")
     assert f"4 of {count} rights" in told(result)
+    assert ("component mapping-access" in told(result)) == (count > 4)
+    assert ("overlays/region" in told(result)) == (count > 7)
     assert (result.state is State.FAILED) == (count > 4)
 
 
