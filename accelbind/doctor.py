@@ -268,6 +268,7 @@ def cluster_checks(
     from accelbind.doctor_definitions import Definitions  # noqa: PLC0415 - the same
     from accelbind.doctor_pods import Pods  # noqa: PLC0415 - the same
     from accelbind.doctor_policy import CertificatesPolicy  # noqa: PLC0415 - the same
+    from accelbind.doctor_pools import Pools  # noqa: PLC0415 - the same
     from accelbind.doctor_webhooks import Webhooks  # noqa: PLC0415 - the same
     from services.domain.mutation import Policy  # noqa: PLC0415 - the same
 
@@ -275,9 +276,10 @@ def cluster_checks(
     cluster = Cluster(kubeconfig, namespace, prefixes)
     webhooks = Webhooks.of(cluster)
     bundles = Bundles(cluster, webhooks, parse_address(address) if address else None)
+    pools = Pools(cluster)
     parts = (
-        *(cluster, Definitions(cluster), webhooks, bundles, Pods(cluster)),
-        *(Access(cluster), CertificatesPolicy(cluster)),
+        *(cluster, pools, Definitions(cluster), webhooks, bundles, Pods(cluster)),
+        *(Access(cluster, pools), CertificatesPolicy(cluster)),
     )
     return [replace(check, grows=True) for part in parts for check in part.checks()]
 

@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from accelbind.doctor_cluster import Cluster
-from accelbind.doctor_model import Check, Line, Unseen, failed, ok, skipped, unseen
+from accelbind.doctor_model import Check, Line, Unseen, failed, ok, skipped, unseen, warning
+from accelbind.doctor_pools import Pools
 from services.cluster.client import Answer
+from services.domain.devices import PluginMode
 from services.domain.text import plain
 
 Json: TypeAlias = dict[str, Any]
@@ -64,8 +66,6 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
     ),
     "accelbind-plugin": (
         *(Right(verb, "nodes") for verb in ("get", "watch")),
-        Right("get", "pods"),
-        *(Right("list", each, _MAPPINGS) for each in _BOTH),
         *(Right(verb, "events", "", "default") for verb in ("create", "patch")),
     ),
     "accelbind-certs": (
@@ -81,7 +81,27 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
         ),
     ),
 }
-"""What each account does; the tests hold it against the manifests."""
+"""What each account does in every mode; the tests hold it against the manifests."""
+
+NEEDED_TO_ENFORCE: Final = (
+    Right("get", "pods"),
+    *(Right("list", each, _MAPPINGS) for each in _BOTH),
+)
+"""What the plugin's account also does where mappings are enforced: component mapping-access."""
+
+NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
+"""What the plugin's account also does in mode region: overlay region."""
+
+_REMEDIES: Final[Mapping[Right, str]] = {
+    **dict.fromkeys(
+        NEEDED_TO_ENFORCE,
+        "add the component mapping-access to your overlay, or enforce-mappings with mode af, and"
+        " apply it",
+    ),
+    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply an overlay that is based on overlays/region"),
+}
+
+PLUGIN: Final = "accelbind-plugin"
 
 EXCESSIVE: Final = (
     Right("list", "secrets"),
@@ -97,9 +117,11 @@ class Access:
 
     Args:
         cluster: The cluster.
+        pools: The plugin's DaemonSets, whose modes tell what its account needs.
     """
 
     cluster: Cluster
+    pools: Pools
 
     def checks(self) -> list[Check]:
         """All that this module looks at, a check an account."""
@@ -127,7 +149,11 @@ class Access:
             right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
             for right in NEEDED[account]
         ]
-        answers = self._reviews(account, [*needed, *EXCESSIVE])
+        spare: dict[Right, str] = {}
+        if account == PLUGIN:
+            by_mode, spare = self._by_mode()
+            needed += by_mode
+        answers = self._reviews(account, [*needed, *EXCESSIVE, *spare])
         if isinstance(answers, Line):
             yield answers
             return
@@ -139,15 +165,52 @@ class Access:
             if not allowed:
                 yield failed(
                     f"{account} may not {right}",
-                    "kubectl apply --server-side -k OVERLAY gives it the right",
+                    _REMEDIES.get(
+                        right, "kubectl apply --server-side -k OVERLAY gives it the right"
+                    ),
                 )
-        for right, allowed in zip(EXCESSIVE, verdicts[len(needed) :], strict=True):
+        yield from self._beyond(account, verdicts[len(needed) :], spare)
+        yield ok(f"{sum(verdicts[: len(needed)])} of {len(needed)} rights that it uses")
+
+    def _by_mode(self) -> tuple[list[Right], dict[Right, str]]:
+        """What the modes in use need of the plugin's account, and what they leave, with its role.
+
+        Nothing of either where nobody tells which modes are in use.
+        """
+        try:
+            uses = self.pools.uses()
+        except Unseen:
+            return [], {}
+        programs = any(mode is PluginMode.REGION for mode, _ in uses)
+        asks = programs or any(enforced for _, enforced in uses)
+        needed: list[Right] = []
+        spare: dict[Right, str] = {}
+        for wanted, rights, role in (
+            (asks, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
+            (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
+        ):
+            if wanted:
+                needed += rights
+            elif uses:
+                spare |= dict.fromkeys(rights, role)
+        return needed, spare
+
+    def _beyond(
+        self, account: str, verdicts: list[bool], spare: Mapping[Right, str]
+    ) -> Iterator[Line]:
+        """What an account may do and has no use for."""
+        for right, allowed in zip(EXCESSIVE, verdicts, strict=False):
             if allowed:
                 yield failed(
                     f"{account} may {right}, which it has no use for",
                     f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
                 )
-        yield ok(f"{sum(verdicts[: len(needed)])} of {len(needed)} rights that it uses")
+        for (right, role), allowed in zip(spare.items(), verdicts[len(EXCESSIVE) :], strict=True):
+            if allowed:
+                yield warning(
+                    f"{account} may {right}, which no mode in use needs",
+                    f"kubectl delete --ignore-not-found clusterrole,clusterrolebinding {role}",
+                )
 
     def _reviews(self, account: str, rights: list[Right]) -> list[Answer] | Line:
         user = f"system:serviceaccount:{self.cluster.namespace}:{account}"

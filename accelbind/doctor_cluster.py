@@ -242,7 +242,8 @@ def _of_node(node: Json) -> Json:
     """What is looked at of a node."""
     metadata, status = _metadata(node), node.get("status") or {}
     return {
-        "metadata": {name: metadata.get(name) for name in ("name", "annotations")},
+        "metadata": {name: metadata.get(name) for name in ("name", "annotations", "labels")},
+        "spec": {"taints": (node.get("spec") or {}).get("taints")},
         "status": {name: status.get(name) for name in ("capacity", "allocatable")},
     }
 

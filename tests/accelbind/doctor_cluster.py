@@ -18,6 +18,7 @@ from accelbind.doctor_definitions import Definitions
 from accelbind.doctor_model import Result, run
 from accelbind.doctor_pods import Pods
 from accelbind.doctor_policy import CertificatesPolicy
+from accelbind.doctor_pools import Pools
 from accelbind.doctor_webhooks import Webhooks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response
@@ -99,6 +100,45 @@ def first_of(*several: Answers) -> Answers:
     return answer
 
 
+def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> Json:
+    """The plugin's DaemonSet of the manifests, all of whose pods are ready.
+
+    Args:
+        name: its name.
+        mode: in which mode its plugins run.
+        spec: what is different in its pods' spec.
+    """
+    (found,) = documents("base/plugin.yaml")
+    pods = found["spec"]["template"]["spec"]
+    found["metadata"]["name"] = name
+    for each in pods["containers"][0]["env"]:
+        if each["name"] == "ACCELBIND_MODE":
+            each["value"] = mode
+    pods |= spec
+    return {**found, "status": {"desiredNumberScheduled": 1, "numberReady": 1}}
+
+
+def plugin_on(node: str, of: str = "accelbind-plugin", phase: str = "Running") -> Json:
+    """A pod of a DaemonSet."""
+    return {
+        "metadata": {
+            "name": f"{of}-{node}",
+            "namespace": SYSTEM,
+            "ownerReferences": [{"kind": "DaemonSet", "name": of}],
+        },
+        "spec": {"nodeName": node},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pools(daemonsets: list[Json], pods: list[Json]) -> Answers:
+    """A cluster with these DaemonSets and pods of the plugin."""
+    return first_of(
+        items(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets", *daemonsets),
+        items(f"/api/v1/namespaces/{SYSTEM}/pods", *pods),
+    )
+
+
 def judging(allowed: Callable[[Json], bool]) -> Answers:
     """Judges rights, and knows all accounts."""
 
@@ -173,9 +213,10 @@ def looked(
     """What comes of the checks of a cluster, by id; for a thread."""
     cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",))
     webhooks = Webhooks.of(cluster)
+    pools = Pools(cluster)
     parts = (
-        *(cluster, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
-        *(Pods(cluster), Access(cluster), CertificatesPolicy(cluster)),
+        *(cluster, pools, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
+        *(Pods(cluster), Access(cluster, pools), CertificatesPolicy(cluster)),
     )
     checks = [check for part in parts for check in part.checks() if check.id.startswith(only)]
     return {result.id: result for result in run(checks, 60)}
@@ -192,4 +233,13 @@ def furnish(api: ApiServerStandIn, port: int, bundle: bytes) -> None:
     for each in configurations(f"https://127.0.0.1:{port}", bundle):
         api.put(each)
     api.put(function("nlb0"))
-    api.put(node_with("n1", {PHYSICAL: "2", "cpu": "4"}))
+    api.put(labelled("n1", {PHYSICAL: "2", "cpu": "4"}))
+
+
+def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
+    """A node with the label for plugins, and others."""
+    made = node_with(name, amounts)
+    own = {"kubernetes.io/os": "linux", "accelbind.dev/plugin": "true"}
+    made["metadata"]["labels"] = own | labels
+    made["spec"] = {"taints": list(taints)}
+    return made

@@ -9,13 +9,18 @@ import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from accelbind.cli import main
-from accelbind.doctor_access import EXCESSIVE, NEEDED
+from accelbind.doctor_access import (
+    EXCESSIVE,
+    NEEDED,
+    NEEDED_TO_ENFORCE,
+    NEEDED_TO_PROGRAM,
+)
 from accelbind.doctor_definitions import DEFINITIONS
 from accelbind.doctor_model import Result, State
 from accelbind.doctor_policy import ACCOUNT, POLICY, VALIDATIONS
@@ -54,14 +59,10 @@ async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
 async def test_a_cluster_that_is_well_has_no_red_line(
     api: ApiServerStandIn, tmp_path: Path
 ) -> None:
-    workloads = f"/apis/apps/v1/namespaces/{SYSTEM}"
-    status = {"desiredNumberScheduled": 1, "numberReady": 1}
     answers = cluster.first_of(
         cluster.judging(cluster.as_the_manifests_say),
         cluster.with_policy(cluster.policies()),
-        cluster.items(
-            f"{workloads}/daemonsets", {"metadata": {"name": "accelbind-plugin"}, "status": status}
-        ),
+        cluster.pools([cluster.daemonset()], [cluster.plugin_on("n1")]),
     )
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         furnish(api, port, bundle)
@@ -389,28 +390,29 @@ async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_
 # Rights ------------------------------------------------------------------------------------------
 
 
+def rules_of(*files: str) -> set[tuple[str, ...]]:
+    return {
+        (verb, resource, group, each["metadata"].get("namespace", ""), object_name)
+        for each in cluster.documents(*files)
+        if each["kind"] in {"Role", "ClusterRole"}
+        for rule in each["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        for group in rule["apiGroups"]
+        for object_name in rule.get("resourceNames", [""])
+    }
+
+
 def test_the_rights_that_are_asked_about_are_those_of_the_manifests() -> None:
-    rules: dict[str, set[tuple[str, ...]]] = {}
-    for account in NEEDED:
+    for account, rights in NEEDED.items():
         name = account.removeprefix("accelbind-")
-        found = cluster.documents(f"base/{name}-rbac.yaml")
-        for each in (each for each in found if each["kind"] in {"Role", "ClusterRole"}):
-            for rule in each["rules"]:
-                rules.setdefault(account, set()).update(
-                    (verb, resource, group, each["metadata"].get("namespace", ""), object_name)
-                    for verb in rule["verbs"]
-                    for resource in rule["resources"]
-                    for group in rule["apiGroups"]
-                    for object_name in rule.get("resourceNames", [""])
-                )
-    needed = {
-        account: {
+        assert rules_of(f"base/{name}-rbac.yaml") == {
             tuple(right._replace(namespace=right.namespace.replace(".", SYSTEM)))
             for right in rights
         }
-        for account, rights in NEEDED.items()
-    }
-    assert needed == rules
+    access = rules_of("components/mapping-access/rbac.yaml")
+    assert access == {*map(tuple, NEEDED_TO_ENFORCE)}
+    assert rules_of("overlays/region/rbac.yaml") == {*map(tuple, NEEDED_TO_PROGRAM)}
 
 
 async def test_rights_that_are_missing_or_too_many(api: ApiServerStandIn) -> None:
@@ -418,7 +420,7 @@ async def test_rights_that_are_missing_or_too_many(api: ApiServerStandIn) -> Non
     assert (await looked_at(api, check)).state is State.SKIPPED, "there is no such account"
     with answering(api, cluster.judging(cluster.as_the_manifests_say)):
         assert "4 of 4 rights" in told(await looked_at(api, "cluster.access.webhook"))
-        assert "7 of 7 rights" in told(await looked_at(api, check))
+        assert "4 of 4 rights" in told(await looked_at(api, check))
     with answering(api, cluster.judging(lambda _: False)):
         result = await looked_at(api, check)
     assert result.state is State.FAILED
@@ -429,6 +431,53 @@ async def test_rights_that_are_missing_or_too_many(api: ApiServerStandIn) -> Non
     red = [line for line in result.lines if line.state is State.FAILED]
     assert len(red) == len(EXCESSIVE)
     assert "may list secrets in the whole cluster, which it has no use for" in told(result)
+
+
+ENFORCED = {"name": "ACCELBIND_ENFORCE_MAPPINGS", "value": "always"}
+
+
+class Use(NamedTuple):
+    """A pool's mode, the annotation of its node, and what is set beside."""
+
+    mode: str
+    annotation: str
+    env: list[Json]
+
+
+@pytest.mark.parametrize(
+    ("use", "count", "spare"),
+    [
+        (Use("af", "", []), 4, {"accelbind-plugin-mappings", "accelbind-plugin-region"}),
+        (Use("units", "", [ENFORCED]), 4, {"accelbind-plugin-mappings", "accelbind-plugin-region"}),
+        (Use("af", "", [ENFORCED]), 7, {"accelbind-plugin-region"}),
+        (Use("af", "regiondevel", []), 7, {"accelbind-plugin-region"}),
+        (Use("regiondevel", "", []), 7, {"accelbind-plugin-region"}),
+        (Use("af", "region", []), 9, set()),
+        (Use("region", "", []), 9, set()),
+        (Use("region", "af", []), 9, set()),
+    ],
+)
+async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
+    use: Use, count: int, spare: set[str], api: ApiServerStandIn
+) -> None:
+    node = cluster.labelled("n1", {PHYSICAL: "1"})
+    if use.annotation:
+        node["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": use.annotation}
+    api.put(node)
+    pool = cluster.daemonset(mode=use.mode)
+    pool["spec"]["template"]["spec"]["containers"][0]["env"] += use.env
+    there = cluster.pools([pool], [])
+    with answering(api, cluster.first_of(there, cluster.judging(lambda _: True))):
+        result = await looked_at(api, "cluster.access.plugin")
+    assert f"{count} of {count} rights" in told(result)
+    yellow = [line for line in result.lines if line.state is State.WARNING]
+    assert {line.todo.rpartition(" ")[2] for line in yellow} == spare
+    with answering(api, cluster.first_of(there, cluster.judging(cluster.as_the_manifests_say))):
+        result = await looked_at(api, "cluster.access.plugin")
+    assert f"4 of {count} rights" in told(result)
+    assert ("component mapping-access" in told(result)) == (count > 4)
+    assert ("overlays/region" in told(result)) == (count > 7)
+    assert (result.state is State.FAILED) == (count > 4)
 
 
 async def test_who_may_not_ask_about_others_asks_about_itself(api: ApiServerStandIn) -> None:
@@ -510,6 +559,114 @@ async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
     assert [line.state for line in result.lines] == [State.FAILED] * 3
     assert "kubectl delete fpgadeviceplugin sample" in told(result)
     assert "its operator re-creates it" in told(result)
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> Json:
+    return {"key": key, "effect": effect}
+
+
+def without_labels(name: str, capacity: str) -> Json:
+    return node_with(name, {PHYSICAL: capacity})
+
+
+class Scene(NamedTuple):
+    """A cluster's nodes, and the plugin's DaemonSets and pods."""
+
+    nodes: list[Json]
+    daemonsets: list[Json]
+    pods: list[Json]
+
+
+TWO = [cluster.daemonset(), cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
+RUNNING = [cluster.plugin_on("n1")]
+
+
+@pytest.mark.parametrize(
+    ("scene", "states", "words"),
+    [
+        (
+            Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO[:1], RUNNING),
+            [State.OK],
+            "plugins cover 1 node",
+        ),
+        (
+            Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO[:1], RUNNING),
+            [State.FAILED],
+            "kubectl label node n1 n2 accelbind.dev/plugin=true",
+        ),
+        (
+            Scene([without_labels("n1", "1")], TWO[1:], []),
+            [State.FAILED],
+            "labels that the node selector or affinity of accelbind-plugin-b asks for",
+        ),
+        (
+            Scene([without_labels("n1", "0")], TWO[:1], []),
+            [State.WARNING, State.OK],
+            "nothing, if the cards are gone; else kubectl label node n1",
+        ),
+        (
+            Scene(
+                [cluster.labelled("n1", {PHYSICAL: "1"}, pool="b")],
+                TWO,
+                [*RUNNING, cluster.plugin_on("n1", "accelbind-plugin-b")],
+            ),
+            [State.FAILED, State.OK],
+            "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1",
+        ),
+        (
+            Scene(
+                [
+                    cluster.labelled("n1", {PHYSICAL: "1"}, tainted("team")),
+                    cluster.labelled("n2", {}, tainted("team")),
+                ],
+                TWO[:1],
+                RUNNING,
+            ),
+            [State.FAILED],
+            "accelbind-plugin does not tolerate team:NoSchedule of 2 nodes (n1, n2)",
+        ),
+        (
+            Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], TWO[:1], RUNNING),
+            [State.OK],
+            "plugins cover 1 node",
+        ),
+        (
+            Scene(
+                [cluster.labelled("n1", {PHYSICAL: "1"})],
+                TWO[:1],
+                [cluster.plugin_on("n2"), cluster.plugin_on("n1", phase="Failed")],
+            ),
+            [State.FAILED],
+            "DaemonSet accelbind-plugin selects node n1, but has no pod there",
+        ),
+        (
+            Scene([node_with("n1", {"cpu": "4"})], TWO, []),
+            [State.OK],
+            "plugins cover 0 nodes",
+        ),
+        (
+            Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], TWO[:1], []),
+            [State.FAILED],
+            "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
+        ),
+    ],
+)
+async def test_nodes_are_covered_by_one_plugin_daemonset_each(
+    scene: Scene, states: list[State], words: str, api: ApiServerStandIn
+) -> None:
+    for node in scene.nodes:
+        api.put(node)
+    with answering(api, cluster.pools(scene.daemonsets, scene.pods)):
+        result = await looked_at(api, "cluster.pools")
+    assert [line.state for line in result.lines] == states
+    assert words in told(result)
+
+
+async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandIn) -> None:
+    api.put(without_labels("n1", "1"))
+    other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
+    with answering(api, cluster.pools([other], [])):
+        assert (await looked_at(api, "cluster.pools")).state is State.SKIPPED
 
 
 async def test_nodes_without_accelerators_or_in_no_mode(api: ApiServerStandIn) -> None:
@@ -695,6 +852,7 @@ IDS = [
     "cluster.workloads",
     "cluster.other-suites",
     "cluster.nodes",
+    "cluster.pools",
     "cluster.definitions",
     "cluster.webhooks",
     "cluster.webhook-rules",

@@ -25,7 +25,7 @@ from tests.docs.elsewhere import who_runs
 from tests.support import REPOSITORY, clean_environment, require
 
 PROGRAMS = {"accelbind", "kubectl", "python", "cat", "cd", "echo", "export", "mkdir", "printf"}
-PROGRAMS |= {"true", "rm"}
+PROGRAMS |= {"true", "rm", "grep", "cut"}
 """What the documents may have people type, beside what is run elsewhere."""
 
 ANSWERS = ("accelbind doctor", "accelbind check mappings", "kubectl exec", "kubectl diff")
