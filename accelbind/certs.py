@@ -170,7 +170,7 @@ def _renew_in(directory: Path, told: "timedelta | None", names: list[str], *, ca
     from certs.folder import SERVING_DAYS  # noqa: PLC0415 - the same
     from certs.folder import issue as issue_into  # noqa: PLC0415 - the same
     from certs.reading import lifetime_of, names_of  # noqa: PLC0415 - the same
-    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     if ca:
         raise InvalidSettings(

@@ -39,8 +39,8 @@ Folder = Annotated[
 def settings_of(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any kind
     """The settings that `certs run` would have, with these flags; for commands that end."""
     from certs.settings import CertsSettings  # noqa: PLC0415 - only when a command runs
-    from services.runtime import logging  # noqa: PLC0415 - the same
-    from services.runtime.settings import load  # noqa: PLC0415 - the same
+    from services.process import logging  # noqa: PLC0415 - the same
+    from services.process.settings import load  # noqa: PLC0415 - the same
 
     logging.configure("warning")  # what is done is printed, and what is odd goes to stderr
     return load(CertsSettings, given(flags))
@@ -181,7 +181,7 @@ def _checks(
     from certs.authority import name_text, parse_names, utc_now  # noqa: PLC0415 - the same
     from certs.settings import duration  # noqa: PLC0415 - the same
     from certs.verify import check, check_served, served_by  # noqa: PLC0415 - the same
-    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     try:
         soon = duration(within)

@@ -13,11 +13,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from services.cluster.folder import load_folder
-from services.cluster.preview import Explained
-from services.domain.asks import asking_places
-from services.domain.mappings import Mapping, MappingIndex, Mode
-from services.domain.mutation import (
+from services.admission.mutate import (
     Patched,
     Policy,
     Refused,
@@ -25,9 +21,13 @@ from services.domain.mutation import (
     Unchanged,
     UnchangedReason,
 )
-from services.domain.refusals import RefusalReason
-from services.domain.text import plain
-from services.domain.workloads import FoundPod
+from services.admission.preview import Explained
+from services.mappings.folder import load_folder
+from services.mappings.model import Mapping, MappingIndex, Mode
+from services.pods.manifests import FoundPod
+from services.pods.refusals import RefusalReason
+from services.pods.requests import asking_places
+from services.process.text import plain
 
 _DEFAULT = "default"
 _NONE = ""

@@ -13,7 +13,7 @@ PROCESS = "Process"
 
 def _modes(incomplete: str) -> list[str]:
     """What the shell offers after --mode."""
-    from services.domain.devices import PluginMode  # noqa: PLC0415 - only when it is asked for
+    from services.devices.model import PluginMode  # noqa: PLC0415 - only when it is asked for
 
     return [mode for mode in PluginMode if mode.startswith(incomplete)]
 
@@ -313,7 +313,7 @@ def plugin(
         del flags[name]
     # What reading settings takes has its price: not before it is needed.
     from plugin.settings import PluginSettings  # noqa: PLC0415
-    from services.runtime.settings import load, render  # noqa: PLC0415
+    from services.process.settings import load, render  # noqa: PLC0415
 
     settings = load(PluginSettings, flags, config)
     if print_config:

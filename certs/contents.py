@@ -11,11 +11,11 @@ from certs import serving, trust
 from certs.authority import name_text
 from certs.keeper import Places
 from certs.reading import certificates_in, names_of, unique
-from services.cluster.client import ClusterClient
-from services.cluster.connection import connector
-from services.cluster.secrets import read_secret
-from services.cluster.webhook_configs import PLURALS, Configuration, read_configuration
-from services.domain.errors import CertificateError
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
+from services.kube.secrets import read_secret
+from services.kube.webhook_configs import PLURALS, Configuration, read_configuration
+from services.process.errors import CertificateError
 
 LARGEST_FILE = 1024 * 1024
 

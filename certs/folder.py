@@ -32,8 +32,8 @@ from certs.authority import (
     sign_authority,
     utc_now,
 )
-from services.atomic import sync_folder, write_new
-from services.domain.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError, InvalidSettings
+from services.process.files import sync_folder, write_new
 
 SERVING_DAYS = 365
 AUTHORITY_DAYS = 3650

@@ -27,17 +27,17 @@ from certs.serving import BUNDLE, chain_of, judge, live_chain, new_pair
 from certs.serving import KEYS as SERVING_KEYS
 from certs.trust import KEYS as TRUST_KEYS
 from certs.trust import Rules, Surroundings, Trust, next_trust
-from services.cluster.client import BadStatus, ClusterClient
-from services.cluster.named_object import Conflict
-from services.cluster.secrets import Secret, read_secret, write_secret
-from services.cluster.webhook_configs import (
+from services.kube.client import BadStatus, ClusterClient
+from services.kube.named_object import Conflict
+from services.kube.secrets import Secret, read_secret, write_secret
+from services.kube.webhook_configs import (
     PLURALS,
     Configuration,
     Owner,
     put_bundle,
     read_configuration,
 )
-from services.domain.errors import CertificateError, ClusterError
+from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20
 """Times that a round begins anew because others were faster, before it counts as failed."""

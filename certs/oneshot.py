@@ -11,10 +11,10 @@ from certs.keeper import ATTEMPTS, Keeper, Orders, Outcome
 from certs.reading import bundle_pem, names_of, signer_of
 from certs.settings import CertsSettings
 from certs.trust import Rules, Trust
-from services.cluster.client import ClusterClient
-from services.cluster.named_object import Conflict
-from services.cluster.webhook_configs import PLURALS, put_bundle, read_configuration
-from services.domain.errors import CertificateError, ClusterError
+from services.kube.client import ClusterClient
+from services.kube.named_object import Conflict
+from services.kube.webhook_configs import PLURALS, put_bundle, read_configuration
+from services.process.errors import CertificateError, ClusterError
 
 
 async def renew(

@@ -17,15 +17,15 @@ from certs.clock import ClusterClock
 from certs.figures import CertsCollector, State
 from certs.keeper import Keeper, Outcome, nobody
 from certs.settings import CertsSettings, described
-from services.backoff import Backoff
-from services.cluster.client import ClusterClient
-from services.cluster.connection import Connection, connector
-from services.cluster.remedies import asked_to_wait, may_be_ours
-from services.domain.errors import AccelbindError, ClusterError, WorldError
-from services.runtime import logging
-from services.runtime.lifecycle import stop_signals
-from services.runtime.metrics import MetricsServer, build_info, new_registry
-from services.runtime.ports_file import write_ports
+from services.kube.client import ClusterClient
+from services.kube.connection import Connection, connector
+from services.kube.remedies import asked_to_wait, may_be_ours
+from services.process import logging
+from services.process.backoff import Backoff
+from services.process.errors import AccelbindError, ClusterError, WorldError
+from services.process.metrics import MetricsServer, build_info, new_registry
+from services.process.ports_file import write_ports
+from services.process.signals import stop_signals
 
 SILENCE_SECONDS: Final = 180.0
 """How long no round may end, well or not, before the process counts as hung."""

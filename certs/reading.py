@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, Pub
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.authority import CLOCK_SKEW, certificate_pem, name_text
-from services.domain.errors import CertificateError
-from services.domain.text import plain
+from services.process.errors import CertificateError
+from services.process.text import plain
 
 MOST_CERTIFICATES: Final = 32
 """In one text: a bundle or a chain that is longer is somebody's mistake."""

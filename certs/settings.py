@@ -18,10 +18,10 @@ from certs.authority import name_text, parse_names
 from certs.keeper import Places
 from certs.replicas import Replicas
 from certs.trust import Rules
-from services.cluster.reach import SERVICE_ACCOUNT
-from services.domain.errors import InvalidSettings
-from services.runtime.listening import ALL_ADDRESSES
-from services.runtime.settings import CommaSeparated, ProcessSettings
+from services.kube.reach import SERVICE_ACCOUNT
+from services.process.errors import InvalidSettings
+from services.process.listening import ALL_ADDRESSES
+from services.process.settings import CommaSeparated, ProcessSettings
 
 NAMESPACE: Final = "accelbind-system"
 """Where the manifests put everything; the default outside of a pod."""

@@ -49,7 +49,7 @@ from certs.reading import (
     signer_of,
     unique,
 )
-from services.domain.errors import CertificateError
+from services.process.errors import CertificateError
 
 CERTIFICATE: Final = "ca.crt"
 KEY: Final = "ca.key"

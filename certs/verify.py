@@ -29,8 +29,8 @@ from certs.reading import (
 )
 from certs.serving import KEY, key_problem
 from certs.trust import KEY as CA_KEY
-from services.domain.errors import CertificateError, InvalidSettings
-from services.domain.text import plain
+from services.process.errors import CertificateError, InvalidSettings
+from services.process.text import plain
 
 HANDSHAKE_SECONDS = 5.0
 

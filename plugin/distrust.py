@@ -1,7 +1,7 @@
 """Marking the node when containers may have programmed its ports themselves.
 
 Mode `regiondevel` hands out the power to program, so no AFU ID that a port shows afterwards can be
-trusted. Before a mode is served, the node's mark (`services.hardware.distrust`) is brought up to
+trusted. Before a mode is served, the node's mark (`services.programming.distrust`) is brought up to
 date:
 
     mode to serve   mark now           what happens
@@ -23,12 +23,12 @@ from typing import Final
 import structlog
 
 from plugin.mode_memory import last_mode
-from plugin.recall import FILE
-from plugin.worker import Worker
-from services.backoff import Backoff
-from services.domain.devices import PluginMode
-from services.domain.errors import HardwareError
-from services.hardware.distrust import Mark, closed, read_marks, write_mark
+from services.devices.model import PluginMode
+from services.node.offer_memory import FILE
+from services.process.backoff import Backoff
+from services.process.errors import HardwareError
+from services.process.worker import Worker
+from services.programming.distrust import Mark, closed, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
 """For reading and writing the mark once."""

@@ -32,13 +32,13 @@ import structlog
 
 from plugin.kubelet import Identity, KubeletWatch, identify
 from plugin.server import ResourceServer
-from services.backoff import Backoff
-from services.domain.devices import Device
-from services.domain.errors import KubeletError
-from services.domain.text import plain
+from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.channel import API_VERSION, dial
+from services.kubelet.sockets import API_VERSION, dial
+from services.process.backoff import Backoff
+from services.process.errors import KubeletError
+from services.process.text import plain
 
 REGISTER_FIRST_SECONDS: Final = 0.1
 """The first pause after a registration that failed or was lost. A kubelet that restarts ends any

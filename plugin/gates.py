@@ -9,25 +9,25 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from plugin.approval_file import ApprovalFile
-from plugin.cdi import CdiPublisher
-from plugin.claims import Claims, PodSource
-from plugin.discovery import Discovery
 from plugin.distrust import lasting_folder
-from plugin.hook_starts import HookStarts
 from plugin.options import PluginOptions, Programming
-from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
-from plugin.worker import Worker
-from services.cluster.event_queue import Happening
-from services.domain.devices import Inventory, PluginMode
-from services.domain.enforce import Enforce, is_enforced
-from services.domain.errors import HardwareError, InvalidSettings
-from services.hardware.card_threads import CardThreads
-from services.kubelet.channel import checkpoint_file, plugins_folder
+from services.containers.approval_file import ApprovalFile
+from services.containers.claims import Claims, PodSource
+from services.containers.enforce import Enforce, is_enforced
+from services.containers.hook_starts import HookStarts
+from services.devices.model import Inventory, PluginMode
+from services.kube.event_queue import Happening
+from services.kubelet.sockets import checkpoint_file, plugins_folder
+from services.node.cdi_publisher import CdiPublisher
+from services.node.discovery import Discovery
+from services.node.start_gate import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
+from services.process.card_threads import CardThreads
+from services.process.errors import HardwareError, InvalidSettings
+from services.process.worker import Worker
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
-    from plugin.region_work import RegionWork
+    from services.node.regions import RegionWork
 
 
 HOOK_SOCKET: Final = "hook.sock"
@@ -136,7 +136,7 @@ class Gates:
             return None
         # Only who has a hook pays for it.
         from plugin.hook_server import HookServer  # noqa: PLC0415
-        from services.domain.regions import Region, regions_of  # noqa: PLC0415
+        from services.programming.regions import Region, regions_of  # noqa: PLC0415
 
         def regions() -> dict[str, Region]:
             if discovery.inventory is None:
@@ -174,10 +174,10 @@ class Gates:
 
     def _work(self, discovery: Discovery) -> "RegionWork":
         # Only nodes that program pay for it: a fifth of the time that a plugin takes to start.
-        from plugin.region_work import RegionWork  # noqa: PLC0415 - see above
-        from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - see above
-        from services.hardware.programming import Programmer  # noqa: PLC0415 - see above
-        from services.hardware.user_clock import ClockPolicy  # noqa: PLC0415 - see above
+        from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
+        from services.node.regions import RegionWork  # noqa: PLC0415 - see above
+        from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - see above
+        from services.programming.programmer import Programmer  # noqa: PLC0415 - see above
 
         options = self._options
         return RegionWork(

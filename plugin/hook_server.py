@@ -17,13 +17,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from plugin.worker import Worker
-from services.domain.errors import AccelbindError, KubeletError
-from services.domain.hook import MAX_MESSAGE, HookCall, held_regions, parse
-from services.domain.regions import Region
-from services.domain.startup import Candidate
-from services.domain.text import clip
+from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
+from services.containers.identity import Candidate
 from services.kubelet.checkpoint import read_checkpoint
+from services.process.errors import AccelbindError, KubeletError
+from services.process.text import clip
+from services.process.worker import Worker
+from services.programming.regions import Region
 
 READ_SECONDS: Final = 5.0
 """For a hook to say what it has to."""

@@ -7,23 +7,23 @@ the plugin has one thing to feed with scans and one set of tasks to run.
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
-from plugin.access import Needs
-from plugin.access_watch import AccessWatch
 from plugin.device_metrics import Known
-from plugin.discovery import Discovery
-from plugin.holders import HolderSource
-from plugin.holding import Holding
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions, Programming
-from plugin.sensing import Sensing
 from plugin.strays import StrayHolders
-from plugin.view import DeviceView
-from plugin.worker import Worker
-from services.domain.devices import Inventory, PluginMode
-from services.domain.limits import Limits, parse_ignored
-from services.hardware.card_lock import LOCKS
-from services.hardware.sensors import SensorReader
-from services.runtime.metrics import Route
+from services.containers.holder_source import HolderSource
+from services.containers.holding import Holding
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import Limits, parse_ignored
+from services.devices.model import Inventory, PluginMode
+from services.node.discovery import Discovery
+from services.node.permissions import Needs
+from services.node.permissions_watch import AccessWatch
+from services.node.sensing import Sensing
+from services.node.view import DeviceView
+from services.process.metrics import Route
+from services.process.worker import Worker
+from services.programming.lock import LOCKS
 
 
 class Insight:

@@ -20,29 +20,29 @@ from typing import Any, Final
 
 import structlog
 
-from plugin.cdi import CdiPublisher
-from plugin.clearing import ErrorClearing
-from plugin.discovery import Discovery
 from plugin.distrust import NodeMark
 from plugin.endpoint import REGISTER_FIRST_SECONDS, Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
 from plugin.gates import HOOK_SOCKET, Gates, is_hooked
-from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
-from plugin.recall import Recall
 from plugin.server import ResourceServer
-from plugin.worker import Worker
-from services.backoff import Backoff
-from services.domain.cdi import Hook
-from services.domain.damping import Damping
-from services.domain.devices import Device, Inventory, PluginMode
-from services.domain.tree import Memory, Tree
-from services.hardware.card_lock import LOCKS
-from services.kubelet.channel import plugins_folder
-from services.runtime.card_events import follow_card_events
+from services.containers.holder_source import HolderSource
+from services.devices.cdi import Hook
+from services.devices.damping import Damping
+from services.devices.hardware.events import follow_card_events
+from services.devices.model import Device, Inventory, PluginMode
+from services.devices.resources import Memory, Tree
+from services.kubelet.sockets import plugins_folder
+from services.node.cdi_publisher import CdiPublisher
+from services.node.discovery import Discovery
+from services.node.error_clearing import ErrorClearing
+from services.node.offer_memory import Recall
+from services.process.backoff import Backoff
+from services.process.worker import Worker
+from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
 """For all endpoints to end; then they are left behind."""

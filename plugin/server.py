@@ -18,10 +18,14 @@ import grpc
 import grpc.aio
 import structlog
 
-from plugin.prestart import StartGate
-from services.domain.allocation import ContainerAllocation, allocate
-from services.domain.devices import Device, PluginMode
-from services.domain.errors import (
+from services.devices.allocation import ContainerAllocation, allocate
+from services.devices.model import Device, PluginMode
+from services.devices.preference import prefer
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
+from services.node.start_gate import StartGate
+from services.process.errors import (
     AccelbindError,
     AskerError,
     BitstreamMissing,
@@ -31,11 +35,7 @@ from services.domain.errors import (
     NotMapped,
     TooSlow,
 )
-from services.domain.preference import prefer
-from services.domain.text import clip
-from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.channel import HEALTHY, UNHEALTHY, dial, listen
+from services.process.text import clip
 
 DRAIN_SECONDS: Final = 1.0
 """For streams to end by themselves when a server closes."""

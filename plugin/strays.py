@@ -21,14 +21,14 @@ from typing import Final
 
 import structlog
 
-from plugin.worker import Worker
-from services.domain.devices import Card, Inventory, Port
-from services.domain.errors import AccelbindError, DeviceBusy, HardwareError
-from services.domain.holders import Holders
-from services.domain.port_owners import free_ports, lock_of, with_held
-from services.hardware.card_lock import card_lock
-from services.hardware.port_session import held_by
-from services.hardware.ports import PortPlace
+from services.containers.holders import Holders
+from services.devices.model import Card, Inventory, Port
+from services.devices.port_owners import free_ports, lock_of, with_held
+from services.process.errors import AccelbindError, DeviceBusy, HardwareError
+from services.process.worker import Worker
+from services.programming.lock import card_lock
+from services.programming.port import PortPlace
+from services.programming.port_session import held_by
 
 INTERVAL_SECONDS: Final = 30.0
 """Between two rounds while nothing is held."""

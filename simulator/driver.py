@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-It answers what `services.hardware.simulated` puts to it, from the other side of a socket in the
+It answers what `services.programming.simulated` puts to it, from the other side of a socket in the
 rack's `dev`, in a process of its own or in a thread of a test's. As the drivers do, it takes the
 structures of their ioctls and refuses what doesn't fit (EINVAL); as the hardware does, it takes a
 bitstream for what is in it, whatever the metadata around that said: `raw_bitstream` makes one. What

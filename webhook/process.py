@@ -20,14 +20,14 @@ from typing import Any, Final, NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
-from services.domain.errors import InvalidSettings, WorldError
-from services.domain.mutation import Policy
-from services.runtime import logging
-from services.runtime.certificates import CertificateSource
-from services.runtime.lifecycle import stop_signals
-from services.runtime.listening import listen
-from services.runtime.metrics import MetricsServer, build_info, new_registry
-from services.runtime.ports_file import write_ports
+from services.admission.mutate import Policy
+from services.process import logging
+from services.process.errors import InvalidSettings, WorldError
+from services.process.listening import listen
+from services.process.metrics import MetricsServer, build_info, new_registry
+from services.process.ports_file import write_ports
+from services.process.signals import stop_signals
+from services.process.tls import CertificateSource
 from webhook.admission import Gate
 from webhook.app import Readiness, build_app
 from webhook.clients import Clients
@@ -196,7 +196,7 @@ async def ask_healthz(address: str, port: int) -> tuple[bytes, str]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False  # we know whom we are asking
     tls.verify_mode = ssl.CERT_NONE
-    # Listening on `::` takes IPv4 too (`services.runtime.listening`), and IPv6 may be switched off
+    # Listening on `::` takes IPv4 too (`services.process.listening`), and IPv6 may be switched off
     # in a pod whose `::` can be had all the same.
     host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)

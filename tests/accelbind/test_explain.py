@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelbind import explaining
 from accelbind.cli import main
-from services.cluster import preview
+from services.admission import preview
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"

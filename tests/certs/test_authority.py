@@ -14,7 +14,7 @@ from certs.authority import (
     parse_names,
     sign_authority,
 )
-from services.domain.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError, InvalidSettings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -20,8 +20,8 @@ from certs.authority import certificate_pem, make_authority, utc_now
 from certs.folder import issue
 from certs.reading import fingerprint, signed
 from certs.settings import CertsSettings
-from services.runtime.certificates import CertificateSource
-from services.runtime.settings import load
+from services.process.settings import load
+from services.process.tls import CertificateSource
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     CA,

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certs import folder
 from certs.folder import IssuedPaths, issue
-from services.domain.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError, InvalidSettings
 from tests.support import REPOSITORY, require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -239,7 +239,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from certs.folder import issue
-from services.domain.errors import CertificateError
+from services.process.errors import CertificateError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     issue(Path(sys.argv[1]), ["hook.svc"])

@@ -18,7 +18,7 @@ from certs.authority import (
 )
 from certs.keeper import Orders
 from certs.reading import MOST_CERTIFICATES, certificates_in, names_of, signed
-from services.domain.errors import CertificateError, ClusterError
+from services.process.errors import CertificateError, ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (

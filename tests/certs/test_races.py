@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from services.runtime.certificates import CertificateSource
+from services.process.tls import CertificateSource
 from simulator.apiserver.resources import SECRETS
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.apiserver.store import Change

@@ -10,8 +10,8 @@ import pytest
 
 from certs.reading import signed
 from certs.verify import served_by
-from services.cluster.client import ClusterClient
-from services.cluster.connection import connector
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.certs.cluster import (
     CA,

@@ -14,8 +14,8 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from services.domain.node_fit import is_selected
-from services.hardware.bitstreams import BitstreamStorage
+from accelbind.doctor.node_fit import is_selected
+from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver import fields
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.standin import ApiServerStandIn, Options

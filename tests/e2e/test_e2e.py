@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from simulator.cards import NLB3, CardSpec, Rack
-from tests.accelbind.doctor_cluster import Answers, answering, first_of, items
-from tests.accelbind.doctor_cluster import one as at
+from tests.accelbind.doctor.answers import Answers, answering, first_of, items
+from tests.accelbind.doctor.answers import one as at
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import offered
 from tests.e2e.simulator import NODE, Simulator, simulated

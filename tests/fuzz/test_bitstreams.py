@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from services.domain.bitstream_files import parse
-from services.domain.errors import InvalidBitstream
+from services.bitstreams.parse import parse
+from services.process.errors import InvalidBitstream
 from simulator.bitstreams import aocx_of, make_gbs
 from tests.fuzz import bitstreams
 from tests.fuzz.bitstreams import bomb, judge, make_input

@@ -12,13 +12,13 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from accelbind.cli import COMMANDS, load, main
-from services.domain.devices import Device, Inventory, PluginMode
-from services.domain.errors import AccelbindError, InvalidReview
-from services.domain.mappings import Mapping, MappingIndex, Rejected, build_index, parse, reject
-from services.domain.mutation import Policy
-from services.domain.review import answer
-from services.domain.tree import Memory, Tree, build_tree
-from services.hardware.scan import scan
+from services.admission.mutate import Policy
+from services.admission.review import answer
+from services.devices.hardware.scan import scan
+from services.devices.model import Device, Inventory, PluginMode
+from services.devices.resources import Memory, Tree, build_tree
+from services.mappings.model import Mapping, MappingIndex, Rejected, build_index, parse, reject
+from services.process.errors import AccelbindError, InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from webhook.admission import REJECTED, Gate, RejectionReason, status_body

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.cluster.client import MAX_LIST
-from services.domain.node_fit import is_selected, untolerated_taints
+from accelbind.doctor.node_fit import is_selected, untolerated_taints
+from services.kube.client import MAX_LIST
 from tests.manifests.rendering import (
     NAMESPACE,
     OVERLAYS,

@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from services.domain.node_fit import untolerated_taints
+from accelbind.doctor.node_fit import untolerated_taints
 from simulator.apiserver import schemas as crd_schemas
 from tests.manifests.rendering import (
     COMPONENTS,

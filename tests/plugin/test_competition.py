@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from services.domain.devices import PluginMode
-from services.domain.mappings import build_index, parse
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.devices.model import PluginMode
+from services.mappings.model import build_index, parse
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream

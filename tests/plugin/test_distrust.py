@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 
 from plugin.distrust import wanted_mark
 from plugin.mode_memory import last_mode
-from services.domain.devices import PluginMode
-from services.domain.errors import DeviceRefused
-from services.hardware.bitstreams import BitstreamStorage
-from services.hardware.distrust import Mark, read_mark
-from services.hardware.programming import Image, Programmer
-from services.kubelet.channel import plugins_folder
+from services.bitstreams.storage import BitstreamStorage
+from services.devices.model import PluginMode
+from services.kubelet.sockets import plugins_folder
+from services.process.errors import DeviceRefused
+from services.programming.distrust import Mark, read_mark
+from services.programming.programmer import Image, Programmer
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack

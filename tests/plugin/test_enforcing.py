@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import structlog
 
-from plugin.approval_file import ApprovalFile
-from plugin.worker import Worker
-from services.domain.approvals import Approval
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError
-from services.domain.mappings import EMPTY_INDEX
-from services.domain.startup import Candidate
+from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import Approval
+from services.containers.identity import Candidate
+from services.devices.model import PluginMode
+from services.mappings.model import EMPTY_INDEX
+from services.process.errors import ClusterError
+from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState

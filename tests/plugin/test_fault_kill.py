@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from services.kubelet.channel import plugins_folder
+from services.kubelet.sockets import plugins_folder
 from simulator.cards import Rack
 from tests.faults.plugin_chaos import Storm, make_pod
 from tests.faults.plugin_model import Model

@@ -11,10 +11,10 @@ from plugin.endpoint import Endpoint, State, first_of
 from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
-from services.backoff import Backoff
-from services.domain.devices import Device, PluginMode
-from services.domain.errors import KubeletError
-from services.domain.tree import Memory, Tree
+from services.devices.model import Device, PluginMode
+from services.devices.resources import Memory, Tree
+from services.process.backoff import Backoff
+from services.process.errors import KubeletError
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio

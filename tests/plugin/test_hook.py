@@ -19,15 +19,15 @@ from accelbind import hook
 from plugin.app import Plugin
 from plugin.hook_server import HookServer
 from plugin.options import PluginOptions
-from plugin.worker import Worker
-from services.cluster.event_queue import Happening
-from services.domain import hook as domain_hook
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError, KubeletError, NotAllowed
-from services.domain.hook import HookCall
-from services.domain.mappings import EMPTY_INDEX
-from services.domain.startup import Candidate
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.containers import hook_call as domain_hook
+from services.containers.hook_call import HookCall
+from services.containers.identity import Candidate
+from services.devices.model import PluginMode
+from services.kube.event_queue import Happening
+from services.mappings.model import EMPTY_INDEX
+from services.process.errors import ClusterError, KubeletError, NotAllowed
+from services.process.worker import Worker
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from plugin import prestart, region_work
 from plugin.app import Plugin
 from plugin.mode_memory import last_mode
-from services.cluster.event_queue import Happening
-from services.domain.bitstreams import Bitstream
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError
-from services.domain.mappings import EMPTY_INDEX
-from services.hardware.bitstreams import BitstreamStorage, read_bitstream
-from services.hardware.programming import Image, Programmer
-from services.kubelet.channel import plugins_folder
+from services.bitstreams.model import Bitstream
+from services.bitstreams.storage import BitstreamStorage, read_bitstream
+from services.devices.model import PluginMode
+from services.kube.event_queue import Happening
+from services.kubelet.sockets import plugins_folder
+from services.mappings.model import EMPTY_INDEX
+from services.node import regions as region_work
+from services.node import start_gate as prestart
+from services.process.errors import ClusterError
+from services.programming.programmer import Image, Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream

@@ -8,14 +8,14 @@ from structlog.testing import capture_logs
 
 from plugin import strays as module
 from plugin.strays import StrayHolders
-from plugin.worker import Worker
-from services.domain.devices import PluginMode
-from services.domain.errors import DeviceBusy, KubeletError
-from services.domain.holders import Holder, Holders
-from services.hardware import port_session
-from services.hardware.card_lock import card_lock
-from services.hardware.ioctls import open_node
-from services.hardware.scan import scan
+from services.containers.holders import Holder, Holders
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.process.errors import DeviceBusy, KubeletError
+from services.process.worker import Worker
+from services.programming import port_session
+from services.programming.ioctls import open_node
+from services.programming.lock import card_lock
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, REGION, Pods, container, pod, running, settings

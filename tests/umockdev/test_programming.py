@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.domain.user_clock import IOPLL_KINDS, iopll_setting
+from services.programming.clock import IOPLL_KINDS, iopll_setting
 from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3
 from tests.support import (
@@ -253,9 +253,9 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
 IN_ONE_PROCESS = """
 import sys
 from pathlib import Path
-from services.domain.errors import DeviceHung
-from services.hardware.card_threads import CardThreads
-from services.hardware.programming import Image, Programmer
+from services.process.errors import DeviceHung
+from services.process.card_threads import CardThreads
+from services.programming.programmer import Image, Programmer
 
 goes_on, state, interface, afu, *ports = sys.argv[1:]
 hanging, other = zip(ports[::2], ports[1::2])

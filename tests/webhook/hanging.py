@@ -12,7 +12,7 @@ import time
 from typing import NoReturn
 
 from accelbind.entry import main
-from services.domain import review, verdicts
+from services.admission import review, verdicts
 from webhook import process
 from webhook.process import Webhook
 

@@ -11,9 +11,9 @@ from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 
 from accelbind.cli import main
-from services.domain.errors import InvalidSettings
+from services.process.errors import InvalidSettings
 from tests.faults.apiserver import FaultyApiServer
-from tests.services.cluster.following import write_kubeconfig
+from tests.services.kube.following import write_kubeconfig
 from tests.support import Process, Processes, eventually, eventually_async, python_module
 from tests.webhook.reviews import AFU, INTERFACE, body, mapping_yaml, patch_of, pod, response_of
 from tests.webhook.running import Webhook, start_webhook

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.runtime.listening import listen
+from services.process.listening import listen
 from tests.support import REPOSITORY, eventually, eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.conftest import Starter

@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.folder import issue
-from services.domain.errors import InvalidSettings, WorldError
-from services.runtime.certificates import CertificateSource
-from services.runtime.listening import listen
+from services.process.errors import InvalidSettings, WorldError
+from services.process.listening import listen
+from services.process.tls import CertificateSource
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from services.atomic import replace_file
+from services.process.files import replace_file
 from tools.docs import dashboard, node_rule, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from accelbind.cli import load
 from certs.replicas import Replicas
 from certs.settings import CertsSettings, duration_text
 from plugin.settings import PluginSettings
-from services.runtime.settings import PREFIX, Settings
+from services.process.settings import PREFIX, Settings
 from tools.docs.texts import code, table
 from webhook.settings import WebhookSettings
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from services.domain.names import DOMAIN, UNIT_RESOURCE
+from services.names import DOMAIN, UNIT_RESOURCE
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB3
 from tests.e2e.api import Json
 from tests.e2e.hosts import FUNCTION, REGION
