@@ -385,7 +385,7 @@ class Hosts:
         """Puts the bitstream of a function where the plugin looks for it."""
         file = self.folder / "new.gbs"
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
-        self.run("bitstream", "install", str(file), "--storage", str(self.folder / "bitstreams"))
+        self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
 
     # Anything
 
