@@ -9,9 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
-from certs.figures import CertsCollector
-from certs.figures import State as CertsState
-from certs.keeper import Counts
+from certs.metrics import CertsMetrics
 from plugin.access import Needs
 from plugin.access_watch import AccessWatch
 from plugin.device_metrics import Known
@@ -127,7 +125,7 @@ def of_plugin() -> CollectorRegistry:
 def of_certs() -> CollectorRegistry:
     """What `accelbind certs run` shows."""
     registry = _registry("certs")
-    registry.register(CertsCollector(Counts(), CertsState))
+    CertsMetrics(registry)
     return registry
 
 
