@@ -165,13 +165,13 @@ class Cluster:
         self.clock = Clock()
         self.store = MemoryStore(self.clock, chance)
         self.policy = POLICY
-        self.metrics = CertsMetrics(CollectorRegistry())
 
     def replica(self, force: ForceRenew | None = None) -> "Replica":
-        metrics = CertsMetrics(CollectorRegistry())
-        return Replica(
-            CertificateReconciler(self.policy, metrics, force, self.clock.now), metrics, self.store
+        registry = CollectorRegistry()
+        reconciler = CertificateReconciler(
+            self.policy, CertsMetrics(registry), force, self.clock.now
         )
+        return Replica(reconciler, registry, self.store)
 
     def change_policy(self, **changes: Any) -> None:
         self.policy = replace(self.policy, **changes)
@@ -181,10 +181,10 @@ class Cluster:
             self.store.put(f"{plural}/accelbind", bundle)
 
     @property
-    def bundle(self) -> tuple[x509.Certificate, ...]:
+    def bundle(self) -> list[x509.Certificate]:
         """The CAs that both configurations agree on."""
         [held] = {self.store.objects[f"{plural}/accelbind"].data for plural in PLURALS}
-        return read_certificates(held)
+        return list(read_certificates(held))
 
     @property
     def serving(self) -> x509.Certificate:
@@ -204,14 +204,21 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A reconciler and its store."""
+    """A reconciler, its metrics and its store."""
 
     reconciler: CertificateReconciler
-    metrics: CertsMetrics
+    registry: CollectorRegistry
     store: MemoryStore
 
-    async def run_once(self) -> RoundReport:
+    async def run_once(self, **after: float) -> RoundReport:
+        """Do a round when some time has passed, such as `minutes=2`."""
+        self.store.clock.advance(**after)
         return await self.reconciler.run_once(self.store)
+
+    def issued(self, certificate: str) -> float | None:
+        """How many certificates of a kind it created and wrote."""
+        name = "accelbind_certs_issued_total"
+        return self.registry.get_sample_value(name, {"certificate": certificate})
 
 
 def rebuilt(pair: KeyPair, *, without: type[x509.ExtensionType]) -> KeyPair:

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import pytest
 from cryptography import x509
@@ -8,6 +9,7 @@ from certs.authority import create_authority, issue_serving, name_text, parse_na
 from services.domain.errors import InvalidSettings
 from tests.certs.memory import rebuilt
 
+Extension = TypeVar("Extension", bound=x509.ExtensionType)
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 
@@ -63,7 +65,7 @@ def test_no_name_at_all_is_refused() -> None:
         parse_names([])
 
 
-def extension[T: x509.ExtensionType](certificate: x509.Certificate, kind: type[T]) -> T:
+def extension(certificate: x509.Certificate, kind: type[Extension]) -> Extension:
     return certificate.extensions.get_extension_for_class(kind).value
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certs import folder
-from certs.folder import IssuedPaths, issue
+from certs.folder import IssuedPaths, issue, renew
 from services.domain.errors import CertificateError, InvalidSettings
 from tests.support import REPOSITORY, require
 
@@ -116,13 +116,13 @@ def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> 
 def test_a_ca_without_its_key_is_refused(tmp_path: Path) -> None:
     issue(tmp_path, ["hook.svc"])
     (tmp_path / "ca.key").unlink()
-    with pytest.raises(CertificateError, match=r"its key .* is not: bring the key back"):
+    with pytest.raises(CertificateError, match=r"its key .* does not: restore the key"):
         issue(tmp_path, ["hook.svc"])
 
 
 def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
     issue(tmp_path, ["hook.svc"], ca_days=10, now=NOW)
-    with pytest.raises(CertificateError, match=r"ca\.crt: the CA has expired .* move ca\.crt"):
+    with pytest.raises(CertificateError, match=r"ca\.crt: the CA expired .* move ca\.crt"):
         issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
 
 
@@ -147,12 +147,16 @@ def _rsa_key() -> bytes:
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("ca.crt", b"", "does not hold a PEM certificate"),
-        ("ca.crt", b"\xff" * 100, "does not hold a PEM certificate"),
-        ("ca.key", b"", "does not hold a plain PEM key"),
-        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "plain PEM"),
-        ("ca.key", b"x" * 70_000, "larger than any"),
-        ("ca.crt", b"x" * 70_000, "larger than any"),
+        ("ca.crt", b"", "does not contain a PEM certificate"),
+        ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
+        ("ca.key", b"", "does not contain a PEM key"),
+        (
+            "ca.key",
+            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            "does not contain a PEM key",
+        ),
+        ("ca.key", b"x" * 1_100_000, "larger than any"),
+        ("ca.crt", b"x" * 1_100_000, "larger than any"),
     ],
 )
 def test_a_file_that_is_not_what_its_name_says_is_named(
@@ -167,7 +171,7 @@ def test_a_file_that_is_not_what_its_name_says_is_named(
 
 def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.key").write_bytes(_rsa_key())
-    with pytest.raises(CertificateError, match="not hold an elliptic curve key"):
+    with pytest.raises(CertificateError, match="the key is RSA, not an elliptic curve key"):
         issue(tmp_path, ["hook.svc"])
 
 
@@ -181,7 +185,7 @@ def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
             serialization.BestAvailableEncryption(b"secret"),
         )
     )
-    with pytest.raises(CertificateError, match="plain PEM key"):
+    with pytest.raises(CertificateError, match="the key is encrypted"):
         issue(tmp_path, ["hook.svc"])
 
 
@@ -189,21 +193,50 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     issue(tmp_path, ["hook.svc"])
     (tmp_path / "ca.crt").unlink()
     (tmp_path / "ca.crt").mkdir()
-    with pytest.raises(CertificateError, match=r"ca\.crt can't be read: Is a directory"):
+    with pytest.raises(CertificateError, match=r"ca\.crt cannot be read: Is a directory"):
         issue(tmp_path, ["hook.svc"])
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CertificateError, match="file can't be used: File exists"):
+    with pytest.raises(CertificateError, match="file cannot be used: File exists"):
         issue(tmp_path / "file", ["hook.svc"])
 
 
 def test_a_target_that_cannot_be_replaced_leaves_no_rubbish(tmp_path: Path) -> None:
     (tmp_path / "tls.key").mkdir()
-    with pytest.raises(CertificateError, match="can't be written"):
+    with pytest.raises(CertificateError, match="cannot be written"):
         issue(tmp_path, ["hook.svc"])
     assert not list(tmp_path.glob(".*.new"))
+
+
+@pytest.mark.parametrize(
+    ("issued_for", "lifetime", "then"),
+    [(365, None, 365), (30, None, 30), (30, 90, 90), (3650, None, 365)],
+    ids=["usual", "as the one before", "as given", "not as one that ended with its CA"],
+)
+def test_a_folder_is_renewed_for_as_long_as_before(
+    tmp_path: Path, issued_for: int, lifetime: int | None, then: int
+) -> None:
+    issued = issue(tmp_path, ["hook.svc"], days=issued_for, ca_days=1000)
+    renewed = renew(tmp_path, ["b.svc"], None if lifetime is None else timedelta(days=lifetime))
+    assert renewed.names == ("hook.svc", "b.svc")
+    made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
+    assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=then, hours=1)
+
+
+@pytest.mark.parametrize("hours", [2, 36])
+def test_a_folder_is_renewed_for_whole_days_only(tmp_path: Path, hours: int) -> None:
+    issue(tmp_path, ["hook.svc"])
+    before = contents(tmp_path)
+    with pytest.raises(InvalidSettings, match="whole days"):
+        renew(tmp_path, [], timedelta(hours=hours))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_that_does_not_exist_cannot_be_renewed(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="is not a folder"):
+        renew(tmp_path / "none", ["hook.svc"], None)
 
 
 @pytest.mark.parametrize("days", [0, -1, 36501])
@@ -232,7 +265,7 @@ def test_a_read_only_folder_is_named_and_not_a_file_beside(
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(CertificateError) as caught:
         issue(tmp_path, ["hook.svc"])
-    assert str(caught.value) == f"{tmp_path} can't be written: Read-only file system"
+    assert str(caught.value) == f"{tmp_path} cannot be written: Read-only file system"
 
 
 FULL_DISK = """
@@ -259,7 +292,7 @@ def test_no_room_for_the_new_files_leaves_the_old_ones_whole(tmp_path: Path, roo
         text=True,
         check=False,
     )
-    assert "can't be written: File too large" in done.stderr
+    assert "cannot be written: File too large" in done.stderr
     assert contents(tmp_path) == before
 
 

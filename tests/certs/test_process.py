@@ -4,24 +4,16 @@ import asyncio
 import http.client
 import json
 import signal
-import time
-from datetime import timedelta
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from certs.authority import utc_now
-from certs.reading import signed
-from simulator.apiserver import http_server
+from certs.certificates import is_signed_by
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
-    CA,
     MUTATING,
-    NAMESPACE,
-    TLS,
     bundles,
     configuration,
     edit_secret,
@@ -30,6 +22,7 @@ from tests.certs.cluster import (
     serving,
     the_bundle,
 )
+from tests.certs.memory import CA, NAMESPACE, TLS
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +82,7 @@ async def test_five_processes_fill_empty_secrets_with_one_ca_and_one_certificate
     for each in replicas:
         await eventually_async(each.ready, timeout=60, what="readiness")
     assert len(the_bundle(api)) == 1
-    assert signed(serving(api), the_bundle(api)[0])
+    assert is_signed_by(serving(api), the_bundle(api)[0])
     issued = [
         await each.metric('accelbind_certs_issued_total{certificate="ca"}') for each in replicas
     ]
@@ -120,6 +113,22 @@ async def test_a_wiped_bundle_and_a_lost_secret_are_put_right(
     assert the_bundle(api) == (ca,)
 
 
+async def test_a_ca_is_replaced_and_the_old_one_leaves(
+    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+) -> None:
+    replica = start(api, processes, tmp_path, "--overlap", "2s")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
+    [old] = the_bundle(api)
+    edit_secret(api, CA, ca_key=None)
+    await eventually_async(
+        lambda: len(the_bundle(api)) == 1 and the_bundle(api) != (old,),
+        timeout=60,
+        what="a bundle without the old CA",
+    )
+    assert is_signed_by(serving(api), the_bundle(api)[0])
+    assert await replica.metric("accelbind_certs_trusted_cas") == 1
+
+
 async def test_killed_replicas_leave_the_work_to_the_others(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
@@ -134,7 +143,7 @@ async def test_killed_replicas_leave_the_work_to_the_others(
 
         def moved(old: Any = before) -> bool:
             new = the_bundle(api)[0]
-            return new != old and signed(serving(api), new)
+            return new != old and is_signed_by(serving(api), new)
 
         await eventually_async(moved, timeout=60, what="a certificate of the new CA")
         assert before in the_bundle(api)
@@ -156,8 +165,8 @@ async def test_an_api_server_that_is_away_is_told_and_come_back_to(
         assert (await replica.get("/healthz"))[0] == 200
         assert await replica.metric("accelbind_certs_failing") == 1
     await eventually_async(replica.ready, timeout=60, what="readiness")
-    assert replica.events("certificates can't be seen to")
-    assert replica.events("certificates are seen to again")
+    assert replica.events("certificates cannot be reconciled")
+    assert replica.events("certificates are reconciled again")
 
 
 async def test_what_only_a_person_can_put_right_is_said(
@@ -203,7 +212,7 @@ async def test_sigterm_ends_it_while_the_api_server_hangs(
     await asyncio.wait_for(asked.wait(), 60)
     assert await asyncio.to_thread(replica.process.terminate) == 0
     assert replica.events("stopped")
-    assert not replica.events("certificates can't be seen to"), "it waited for an answer"
+    assert not replica.events("certificates cannot be reconciled"), "it waited for an answer"
 
 
 async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
@@ -212,21 +221,3 @@ async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
     process = processes.accelbind("certs", "run", "--kubeconfig", tmp_path / "none")
     assert await asyncio.to_thread(process.wait) == 1
     assert process.stderr.startswith("error: kubeconfig")
-
-
-async def test_the_api_server_s_clock_counts(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead = 200 * 86400
-
-    def date(*, usegmt: bool) -> str:
-        return formatdate(time.time() + ahead, usegmt=usegmt)
-
-    monkeypatch.setattr(http_server, "formatdate", date)
-    replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=60, what="readiness")
-    assert serving(api).not_valid_before_utc > utc_now() + timedelta(days=199)
-    offset = await replica.metric("accelbind_certs_clock_offset_seconds")
-    assert offset == pytest.approx(ahead, abs=60)
-    [said] = [line for line in replica.process.stderr.splitlines() if "clock differs" in line]
-    assert "time synchronisation" in said
