@@ -234,7 +234,7 @@ def entry(index: int = 0, **changes: Any) -> Hook:
         ({"matchPolicy": "Exact"}, State.WARNING, "matchPolicy"),
         ({"timeoutSeconds": 30}, State.WARNING, "timeoutSeconds is 30"),
         ({"admissionReviewVersions": ["v1beta1"]}, State.FAILED, "admission.k8s.io/v1"),
-        ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs inject"),
+        ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs run sets it"),
         (
             {"clientConfig": {"service": {"path": "/validate"}, "caBundle": "eA=="}},
             State.FAILED,
@@ -291,7 +291,7 @@ async def test_a_certificate_that_the_bundle_does_not_fit(
         result = await served(api, port, other)
         assert result.state is State.FAILED
         assert "it is for 127.0.0.1, by " in told(result)
-        assert "certs inject" in told(result)
+        assert "certs run sets the bundle" in told(result)
         empty = await served(api, port, b"no certificate")
         assert empty.state is State.FAILED
         assert (await looked_at(api, "cluster.bundles")).state is State.FAILED

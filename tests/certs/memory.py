@@ -113,7 +113,7 @@ class MemoryStore:
         if self.on_read:
             self.on_read(path)
         stored = self.objects.get(path)
-        return stored and {"data": stored.data, "version": stored.version}
+        return None if stored is None else {"data": stored.data, "version": stored.version}
 
     async def _write(self, read: NamedObject, data: Any) -> None:
         await self._pass_turns()
