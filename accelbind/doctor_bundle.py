@@ -32,7 +32,7 @@ HTTPS: Final = 443
 MAX_ADDRESSES: Final = 8
 
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
-_RENEW: Final = "accelbind certs show shows what is stored; accelbind certs run renews it (see its log)"
+_RENEW: Final = "accelbind certs show shows what is stored; see also the log of accelbind certs run"
 _OVERDUE: Final = 0.25
 """Part of a certificate's life that is left when its renewal, at a third, is overdue."""
 
