@@ -11,7 +11,8 @@ from email.utils import format_datetime
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from prometheus_client import CollectorRegistry
 
 from certs.authority import KeyPair, parse_names, utc_now
@@ -237,3 +238,13 @@ def rebuilt(pair: KeyPair, *, without: type[x509.ExtensionType]) -> KeyPair:
         if not isinstance(extension.value, without):
             builder = builder.add_extension(extension.value, critical=extension.critical)
     return KeyPair(builder.sign(pair.key, hashes.SHA256()), pair.key)
+
+
+def private_key_pem(key: PrivateKeyTypes, *, password: bytes = b"") -> bytes:
+    """A key of any kind as PEM, encrypted if there is a password."""
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password:
+        encryption = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from certs import folder
+from certs.authority import create_authority
 from certs.folder import IssuedPaths, issue, renew
 from services.domain.errors import CertificateError, InvalidSettings
+from tests.certs.memory import private_key_pem
 from tests.support import REPOSITORY, require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -113,11 +115,41 @@ def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> 
     assert handshake(again, "hook.svc") == "TLSv1.3"
 
 
-def test_a_ca_without_its_key_is_refused(tmp_path: Path) -> None:
+FOREIGN_KEY = private_key_pem(rsa.generate_private_key(65537, 2048))
+ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("ca.crt", b"", "does not contain a PEM certificate"),
+        ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
+        ("ca.crt", b"x" * 1_100_000, "larger than any"),
+        ("ca.crt", "a folder", "cannot be read: Is a directory"),
+        ("ca.key", b"", "does not contain a PEM key"),
+        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n", "a PEM key"),
+        ("ca.key", b"x" * 1_100_000, "larger than any"),
+        ("ca.key", None, "does not: restore the key"),
+        ("ca.key", FOREIGN_KEY, "the key is RSA, not an elliptic curve key"),
+        ("ca.key", ENCRYPTED_KEY, "the key is encrypted"),
+        ("ca.key", create_authority(NOW, timedelta(days=1)).key_pem, "does not belong"),
+    ],
+)
+def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
+    tmp_path: Path, file: str, content: bytes | str | None, message: str
+) -> None:
     issue(tmp_path, ["hook.svc"])
-    (tmp_path / "ca.key").unlink()
-    with pytest.raises(CertificateError, match=r"its key .* does not: restore the key"):
+    path = tmp_path / file
+    path.unlink()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
+    before = (tmp_path / "tls.crt").read_bytes()
+    with pytest.raises(CertificateError, match=message) as caught:
         issue(tmp_path, ["hook.svc"])
+    assert str(tmp_path / "ca.") in str(caught.value)
+    assert (tmp_path / "tls.crt").read_bytes() == before
 
 
 def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -126,78 +158,7 @@ def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
         issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
 
 
-def test_a_ca_with_the_wrong_key_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    issue(tmp_path / "one", ["hook.svc"])
-    issue(tmp_path / "other", ["hook.svc"])
-    (tmp_path / "one" / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
-    before = contents(tmp_path / "one")
-    with pytest.raises(CertificateError, match="does not belong"):
-        issue(tmp_path / "one", ["hook.svc"])
-    assert contents(tmp_path / "one") == before
-
-
-def _rsa_key() -> bytes:
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("ca.crt", b"", "does not contain a PEM certificate"),
-        ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
-        ("ca.key", b"", "does not contain a PEM key"),
-        (
-            "ca.key",
-            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-            "does not contain a PEM key",
-        ),
-        ("ca.key", b"x" * 1_100_000, "larger than any"),
-        ("ca.crt", b"x" * 1_100_000, "larger than any"),
-    ],
-)
-def test_a_file_that_is_not_what_its_name_says_is_named(
-    tmp_path: Path, file: str, content: bytes, message: str
-) -> None:
-    issue(tmp_path, ["hook.svc"])
-    (tmp_path / file).write_bytes(content)
-    with pytest.raises(CertificateError, match=message) as caught:
-        issue(tmp_path, ["hook.svc"])
-    assert str(tmp_path / file) in str(caught.value)
-
-
-def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ca.key").write_bytes(_rsa_key())
-    with pytest.raises(CertificateError, match="the key is RSA, not an elliptic curve key"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
-    issued = issue(tmp_path, ["hook.svc"])
-    key = serialization.load_pem_private_key(issued.ca_key.read_bytes(), None)
-    issued.ca_key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"secret"),
-        )
-    )
-    with pytest.raises(CertificateError, match="the key is encrypted"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"])
-    (tmp_path / "ca.crt").unlink()
-    (tmp_path / "ca.crt").mkdir()
-    with pytest.raises(CertificateError, match=r"ca\.crt cannot be read: Is a directory"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CertificateError, match="file cannot be used: File exists"):
         issue(tmp_path / "file", ["hook.svc"])

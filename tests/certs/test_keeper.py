@@ -11,13 +11,19 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from prometheus_client import CollectorRegistry
 
 from certs import policy
-from certs.authority import certificate_pem, create_authority, issue_serving, parse_names
-from certs.certificates import MOST_CERTIFICATES, is_signed_by, names_of
+from certs.authority import (
+    certificate_pem,
+    create_authority,
+    issue_serving,
+    parse_names,
+    utc_now,
+)
+from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
 from services.cluster.named_object import Conflict
 from services.domain.errors import CertificateError, ClusterError
-from tests.certs.memory import CA, HOST, POLICY, TLS, Cluster
+from tests.certs.memory import CA, HOST, POLICY, TLS, Cluster, private_key_pem
 
 pytestmark = pytest.mark.anyio
 
@@ -83,6 +89,7 @@ async def test_a_ca_is_replaced_in_steps(cluster: Cluster) -> None:
             await each.run_once()
     new, kept = cluster.bundle
     assert kept == old
+    assert cluster.secret(TLS)["ca.crt"] == bundle_pem([new, old])
     assert is_signed_by(cluster.serving, old)
     await replicas[1].run_once()
     clock.advance(seconds=61)
@@ -269,31 +276,19 @@ async def test_a_serving_pair_that_nobody_can_use_is_replaced_at_once(
     assert key.public_key() == filled.serving.public_key()
 
 
-def key_pem(key: Any, *, password: bytes = b"") -> bytes:
-    encryption = serialization.BestAvailableEncryption(password) if password else None
-    pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        encryption or serialization.NoEncryption(),
-    )
-    return pem
+FOREIGN_KEY = private_key_pem(rsa.generate_private_key(65537, 2048))
+ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
 
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [
-        (
-            key_pem(rsa.generate_private_key(65537, 2048)),
-            "the key is RSA, not an elliptic.*put in an unenc",
-        ),
-        (key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"x"), "the key is encrypted"),
-    ],
+    [(FOREIGN_KEY, "RSA, not an elliptic.*put in an unenc"), (ENCRYPTED_KEY, "encrypted")],
 )
 async def test_a_ca_key_that_cannot_sign_is_refused_and_kept(
     cluster: Cluster, key: bytes, message: str
 ) -> None:
     cluster.store.edit(CA, ca_key=key)
-    with pytest.raises(CertificateError, match=f"accelbind-ca: {message}"):
+    with pytest.raises(CertificateError, match=f"accelbind-ca: the key is {message}"):
         await cluster.replica().run_once()
     assert cluster.secret(CA) == {"ca.key": key}
     assert cluster.secret(TLS) == {}
@@ -343,6 +338,10 @@ async def test_nothing_is_issued_while_the_clocks_differ(cluster: Cluster, minut
     assert (await replica.run_once()).problems == (problem,)
     assert cluster.bundle == [ca], "a bundle that was wiped is restored all the same"
     assert cluster.serving == shown
+    mine = create_authority(cluster.clock.now(), timedelta(days=1000))
+    cluster.edit_authority(mine)
+    await replica.run_once()
+    assert cluster.bundle == [mine.certificate, ca], "what serves stays trusted"
 
 
 async def test_clocks_that_went_back_leave_nothing_from_the_future(cluster: Cluster) -> None:
@@ -443,18 +442,21 @@ async def test_a_delayed_replica_undoes_nothing(filled: Cluster) -> None:
     assert filled.bundle == new
 
 
-async def test_renewing_by_command_keeps_names_and_old_cas(filled: Cluster) -> None:
-    filled.change_policy(names=parse_names([HOST, "other.svc"]), overlap=timedelta(days=7))
-    replica = filled.replica(ForceRenew(authority=True))
+async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> None:
+    cluster.change_policy(names=parse_names([HOST, "other.svc"]), overlap=timedelta(days=7))
+    cluster.clock.advance(hours=-2)
+    await cluster.replica().run_once()
+    replica = cluster.replica(ForceRenew(authority=True))
     for minutes in (0, 2, 2):
         await replica.run_once(minutes=minutes)
-    both, shown = filled.bundle, filled.serving
+    both, shown = cluster.bundle, cluster.serving
     assert len(both) == 2
+    cluster.clock.time = utc_now()
     short = replace(POLICY, overlap=timedelta(0))
-    await renew(filled.store, short, metrics(), authority=False, on_wait=lambda _: None)
-    assert filled.serving != shown
-    assert [name.value for name in names_of(filled.serving)] == [HOST, "other.svc"]
-    assert filled.bundle == both, "only `certs run` knows the overlap"
+    await renew(cluster.store, short, metrics(), authority=False, on_wait=lambda _: None)
+    assert cluster.serving != shown
+    assert [name.value for name in names_of(cluster.serving)] == [HOST, "other.svc"]
+    assert cluster.bundle == both, "only `certs run` knows the overlap"
 
 
 async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(

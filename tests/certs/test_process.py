@@ -3,7 +3,6 @@
 import asyncio
 import http.client
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -127,27 +126,6 @@ async def test_a_ca_is_replaced_and_the_old_one_leaves(
     )
     assert is_signed_by(serving(api), the_bundle(api)[0])
     assert await replica.metric("accelbind_certs_trusted_cas") == 1
-
-
-async def test_killed_replicas_leave_the_work_to_the_others(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path
-) -> None:
-    """Each is killed just as the CA is emptied by hand, and another one finishes."""
-    replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(3)]
-    for each in replicas:
-        await eventually_async(each.ready, timeout=60, what="readiness")
-    for each in replicas[:2]:
-        before = the_bundle(api)[0]
-        edit_secret(api, CA, ca_key=None)
-        each.process.popen.send_signal(signal.SIGKILL)
-
-        def moved(old: Any = before) -> bool:
-            new = the_bundle(api)[0]
-            return new != old and is_signed_by(serving(api), new)
-
-        await eventually_async(moved, timeout=60, what="a certificate of the new CA")
-        assert before in the_bundle(api)
-    assert await replicas[2].ready()
 
 
 async def test_an_api_server_that_is_away_is_told_and_come_back_to(
