@@ -1,5 +1,7 @@
 """The metrics of `accelbind certs run`."""
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -7,19 +9,19 @@ class CertsMetrics:
     """Counters and gauges in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
+        def counter(name: str, text: str, labels: Sequence[str] = ()) -> Counter:
             return Counter(f"accelbind_certs_{name}", text, labels, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
             return Gauge(f"accelbind_{name}", text, labels, registry=registry)
 
         self.expiry = gauge(
             "certs_expiry_timestamp_seconds",
             "When the certificates in the Secrets expire.",
-            "certificate",
+            labels=("certificate",),
         )
         self.issued = counter(
-            "issued", "Certificates that this replica created and wrote.", "certificate"
+            "issued", "Certificates that this replica created and wrote.", labels=("certificate",)
         )
         for certificate in ("ca", "serving"):
             self.issued.labels(certificate)
