@@ -129,6 +129,7 @@ class CertificateReconciler:
                 bundle = bundle_pem(unique((*authorities, *configured)))
                 await self._write_bundles(store, configurations, bundle, now)
             configurations.problems.append(clock_error)
+            self._in_place = None  # counted again by a clock that agrees
         else:
             context = CaContext(usable_chain(serving.data, now), configured)
             state = await self._reconcile_authority(store, held, context, now)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from certs.certificates import is_signed_by
-from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -175,22 +174,33 @@ async def test_a_token_that_is_renewed_is_taken_up(
 
 
 async def test_sigterm_ends_it_while_the_api_server_hangs(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+    processes: Processes, tmp_path: Path
 ) -> None:
-    replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=60, what="readiness")
     asked = asyncio.Event()
 
-    async def hang(_: Request) -> Response:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
         asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError("it never ends")
+        await reader.read()
+        writer.close()
 
-    api._server.handler = hang
-    await asyncio.wait_for(asked.wait(), 60)
-    assert await asyncio.to_thread(replica.process.terminate) == 0
-    assert replica.events("stopped")
-    assert not replica.events("certificates cannot be reconciled"), "it waited for an answer"
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": {"server": address}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        file = tmp_path / "kubeconfig"
+        file.write_text(json.dumps(kubeconfig))
+        process = processes.accelbind("certs", "run", "--kubeconfig", file, "--metrics-port", "0")
+        await asyncio.wait_for(asked.wait(), 60)
+        assert await asyncio.to_thread(process.terminate) == 0
+    events = [json.loads(line)["event"] for line in process.stderr.splitlines()]
+    assert events[-1] == "stopped"
+    assert "certificates cannot be reconciled" not in events, "it waited for an answer"
 
 
 async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
