@@ -9,13 +9,13 @@ HOOK_DIR ?= dist
 PYINSTALLER := .venv/bin/pyinstaller
 NOT_IN_THE_HOOK := _bz2 _hashlib _lzma _ssl inspect pkgutil typing unittest
 PYTHON_IN_VENV := .venv/bin/python
-COVERAGE := $(if $(PYTEST_ARGS),,--cov --cov-branch --cov-fail-under=100)
+ALL_TESTS := -n 2 --dist loadfile --cov --cov-branch --cov-fail-under=100
 SOAK_FOR := $(if $(filter command line,$(origin SECONDS)),SOAK_SECONDS=$(SECONDS))
 SOAK_FROM := $(if $(SEED),SOAK_SEED=$(SEED))
 COMPILE := .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
-.PHONY: help setup demo test e2e test-compose lint format bench docs soak hook lock proto clean
+.PHONY: help setup demo test e2e test-compose lint format bench golden docs soak hook lock proto clean
 
 help: ## Show this
 	@echo "accelbind: make <target>"
@@ -27,8 +27,8 @@ setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
 demo: setup ## See the whole suite at work on this machine: no cluster, no card
 	@$(PYTHON_IN_VENV) -m accelbind demo $(DEMO_ARGS)
 
-test: setup ## Run all tests (PYTEST_ARGS='-k names' for some, without the coverage gate)
-	@$(PYTHON_IN_VENV) -m pytest $(COVERAGE) $(PYTEST_ARGS)
+test: setup ## Run all tests in two processes (PYTEST_ARGS='-k names': some in one, without the coverage gate)
+	@$(PYTHON_IN_VENV) -m pytest $(or $(PYTEST_ARGS),$(ALL_TESTS))
 
 e2e: setup ## Test a cluster: KUBECONFIG=FILE [HOST_PROCESSES=1], or SIMULATOR=1 (HELP=1: all settings)
 	@$(PYTHON_IN_VENV) -m tests.e2e $(if $(HELP),--help)
@@ -53,8 +53,11 @@ bench: setup ## Measure, and print medians and ratios (BENCHES='plugin scan': so
 docs: setup ## Write docs/reference.md and docs/dashboards.md from the code and the dashboard
 	@$(PYTHON_IN_VENV) -m tools.docs
 
+golden: setup ## Regenerate tests/golden/files: what must not change unnoticed
+	@$(PYTHON_IN_VENV) -m tests.golden
+
 soak: setup ## Run the long tests at full length (SECONDS=600 each, SEED=7 to repeat a run)
-	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m long --timeout=0 -s $(PYTEST_ARGS)
+	@SOAK=1 $(SOAK_FOR) $(SOAK_FROM) $(PYTHON_IN_VENV) -m pytest -m "long or soak" --timeout=0 -s $(PYTEST_ARGS)
 
 hook: $(if $(filter command line,$(origin PYINSTALLER)),,setup) ## Build the OCI hook as a folder with a Python of its own (HOOK_DIR=dist)
 	@$(PYINSTALLER) --noconfirm --log-level WARN --onedir --name accelbind-hook \

@@ -8,8 +8,8 @@ import typer
 from accelbind.printing import Format, Output, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from services.domain.bitstreams import Bitstream
-    from services.hardware.bitstreams import Stored
+    from services.bitstreams.model import Bitstream
+    from services.bitstreams.storage import Stored
 
 STORAGE = "/srv/intel.com/fpga"
 
@@ -57,7 +57,7 @@ def info(files: Files, *, output: Output = Format.TEXT) -> None:
     [bold]Example[/bold]
       accelbind bitstream info nlb0.gbs
     """
-    from services.hardware.bitstreams import read_bitstream  # noqa: PLC0415 - when it is asked for
+    from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - when it is asked for
 
     found = [(path, read_bitstream(path)) for path in files]
     if output is Format.JSON:
@@ -90,7 +90,7 @@ def install(
     [bold]Example[/bold]
       accelbind bitstream install nlb0.gbs
     """
-    from services.hardware.bitstreams import (  # noqa: PLC0415 - as above
+    from services.bitstreams.storage import (  # noqa: PLC0415 - as above
         BitstreamStorage,
         Outcome,
         read_bitstream,
@@ -159,8 +159,8 @@ def remove(
       accelbind bitstream remove ce48969398f05f33946d560708be108a \
         d8424dc4a4a3c413f89e433683f9040b
     """
-    from services.domain.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id  # noqa: PLC0415 - as above
-    from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - the same
+    from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - the same
+    from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id  # noqa: PLC0415 - as above
 
     gone = BitstreamStorage(storage).remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
@@ -174,7 +174,7 @@ def remove(
 
 
 def _stored(storage: Path) -> list[dict[str, Any]]:
-    from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - as above
+    from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - as above
 
     # what each holds is let go before the next is read: one may be as large as a card's flash
     return [_entry(each) for each in BitstreamStorage(storage).entries()]
@@ -194,7 +194,7 @@ def _entry(stored: "Stored") -> dict[str, Any]:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    from services.domain.text import plain  # noqa: PLC0415 - as above
+    from services.process.text import plain  # noqa: PLC0415 - as above
 
     ids = (entry["interfaceId"], entry["functionId"], entry["kind"])
     if not entry["ok"]:
@@ -203,7 +203,7 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _described(found: "Bitstream") -> dict[str, Any]:
-    from services.domain.bitstream_files import stored_name  # noqa: PLC0415 - as above
+    from services.bitstreams.parse import stored_name  # noqa: PLC0415 - as above
 
     metadata, opencl = found.metadata, found.opencl
     described: dict[str, Any] = {
@@ -233,8 +233,8 @@ def _described(found: "Bitstream") -> dict[str, Any]:
 
 
 def _facts(found: "Bitstream") -> dict[str, str]:
-    from services.domain.bitstream_files import stored_name  # noqa: PLC0415 - as above
-    from services.domain.text import plain  # noqa: PLC0415 - the same
+    from services.bitstreams.parse import stored_name  # noqa: PLC0415 - as above
+    from services.process.text import plain  # noqa: PLC0415 - the same
 
     metadata, opencl = found.metadata, found.opencl
     clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]

@@ -189,8 +189,8 @@ def renew(
 def _settings(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any kind
     """The settings that `certs run` would have with these flags."""
     from certs.settings import CertsSettings  # noqa: PLC0415 - only when a command runs
-    from services.runtime import logging  # noqa: PLC0415 - the same
-    from services.runtime.settings import load  # noqa: PLC0415 - the same
+    from services.process import logging  # noqa: PLC0415 - the same
+    from services.process.settings import load  # noqa: PLC0415 - the same
 
     logging.configure("warning")  # results are printed; only what is unusual goes to stderr
     # The overlap is that of certs run alone, so it must fit any lifetime of a command.
@@ -200,7 +200,7 @@ def _settings(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any k
 async def _read_cluster(settings: "CertsSettings") -> "StoredCertificates":
     from certs.show import from_cluster  # noqa: PLC0415 - the same
     from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
-    from services.cluster.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
 
     async with connector(settings.kubeconfig)() as client:
         return await from_cluster(ClusterStore(client, settings.locations))
@@ -213,7 +213,7 @@ async def _renew_in_cluster(settings: "CertsSettings", *, ca: bool) -> "RoundRep
     from certs.metrics import CertsMetrics  # noqa: PLC0415 - the same
     from certs.settings import duration_text  # noqa: PLC0415 - the same
     from certs.store import ClusterStore  # noqa: PLC0415 - the same
-    from services.cluster.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
 
     def print_wait(settle: timedelta) -> None:
         typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
@@ -232,7 +232,7 @@ def _renew_in_folder(
     directory: Path, settings: "CertsSettings", names: list[str], *, ca: bool
 ) -> None:
     from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
-    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     if ca:
         raise InvalidSettings(

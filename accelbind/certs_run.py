@@ -129,7 +129,7 @@ def run(
     """
     flags = given(locals())
     from certs.settings import CertsSettings  # noqa: PLC0415 - only when it runs
-    from services.runtime.settings import load, render  # noqa: PLC0415 - the same
+    from services.process.settings import load, render  # noqa: PLC0415 - the same
 
     settings = load(CertsSettings, flags, config)
     if print_config:

@@ -94,8 +94,8 @@ def mappings(
       accelbind check mappings --kubeconfig ~/.kube/config -n team -o json
     """
     from accelbind import checking  # noqa: PLC0415 - only when it runs
-    from services.domain.errors import InvalidSettings  # noqa: PLC0415 - the same
-    from services.domain.mutation import Policy  # noqa: PLC0415 - the same
+    from services.admission.mutate import Policy  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     if (folder is None) is (kubeconfig is None):
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")

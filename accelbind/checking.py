@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from accelbind.explaining import read_pods
-from services.cluster.client import ClusterClient, load_config
-from services.cluster.folder import load_folder
-from services.cluster.survey import Survey, survey
-from services.domain.documents import BrokenDocument, read_documents
-from services.domain.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
-from services.domain.mapping_check import Finding, add_advertised, check, wishes_of
-from services.domain.mappings import MappingIndex
-from services.domain.text import plain
+from accelbind.survey import Survey, survey
+from services.admission.findings import Finding, add_advertised, check, wishes_of
+from services.admission.preview import read_pods
+from services.kube.client import ClusterClient, load_config
+from services.mappings.folder import load_folder
+from services.mappings.model import MappingIndex
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
+from services.process.text import plain
+from services.process.yaml import BrokenDocument, read_documents
 
 MAX_BYTES = 64 * 1024 * 1024
 """Of a file of nodes: each has some 20 KiB."""

@@ -26,7 +26,7 @@ from typer.main import get_command, get_group
 from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.printing import coloured, print_json
-from services.domain.errors import AccelbindError, AskerError
+from services.process.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
     from plugin.options import PluginOptions
@@ -61,7 +61,7 @@ COMMANDS = {
         "accelbind.plugin", "plugin", "Serve this node's cards to its kubelet.", RUN
     ),
     "demo": LazyCommand(
-        "accelbind.demo.command",
+        "accelbind.demo",
         "demo",
         "See the whole suite at work on this machine: no cluster, no card.",
         RUN,
@@ -76,7 +76,7 @@ COMMANDS = {
         "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
     ),
     "doctor": LazyCommand(
-        "accelbind.doctor",
+        "accelbind.doctor.command",
         "doctor",
         "Find what is wrong with a node or a cluster, and what to do.",
         LOOK,
@@ -86,7 +86,10 @@ COMMANDS = {
         "accelbind.names", "app", "Translate between ids and resource names.", LOOK
     ),
     "fpga": LazyCommand(
-        "accelbind.fpga", "app", "Look at this node's FPGAs, program and reset them.", SET_UP
+        "accelbind.fpga.command",
+        "app",
+        "Look at this node's FPGAs, program and reset them.",
+        SET_UP,
     ),
     "bitstream": LazyCommand(
         "accelbind.bitstream",

@@ -131,7 +131,7 @@ def devices(
     from accelbind import devices_show  # noqa: PLC0415 - only when it runs
     from accelbind.devices_source import Devices  # noqa: PLC0415 - the same
     from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
-    from services.runtime.settings import load  # noqa: PLC0415 - the same
+    from services.process.settings import load  # noqa: PLC0415 - the same
 
     given = {
         "metrics_host": metrics_host,

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import msgspec
 import typer
 
-from services.domain.device_table import Row, Table
-from services.domain.text import plain
+from services.node.table import Row, Table
+from services.process.text import plain
 
 TITLES: Final = (
     "DEVICE",

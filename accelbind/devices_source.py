@@ -16,24 +16,24 @@ from typing import Final, Self
 import msgspec
 
 from accelbind.plain_port import NoAnswer, ask, reachable
-from plugin.access import Needs, missing
-from plugin.holders import HolderSource
 from plugin.options import PluginOptions
-from plugin.recall import FILE
-from plugin.view import told
-from plugin.worker import Worker
-from services.domain.device_names import with_names
-from services.domain.device_table import Table, rows
-from services.domain.devices import Inventory, PluginMode
-from services.domain.errors import WorldError
-from services.domain.limits import Limits, judged, over_limits, parse_ignored
-from services.domain.mappings import Mapping
-from services.domain.recall import MAX_BYTES, decode
-from services.domain.text import plain
-from services.domain.tree import Memory, build_tree
-from services.hardware.scan import Scanner
-from services.hardware.sensors import SensorReader
-from services.kubelet.channel import plugins_folder
+from services.containers.holder_source import HolderSource
+from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import Limits, judged, over_limits, parse_ignored
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import Memory, build_tree
+from services.kubelet.sockets import plugins_folder
+from services.mappings.model import Mapping
+from services.node.device_names import with_names
+from services.node.offer import MAX_BYTES, decode
+from services.node.offer_memory import FILE
+from services.node.permissions import Needs, missing
+from services.node.table import Table, rows
+from services.node.view import told
+from services.process.errors import WorldError
+from services.process.text import plain
+from services.process.worker import Worker
 
 ANSWER_SECONDS: Final = 4.0
 """For the plugin, which itself asks the kubelet for at most two."""
@@ -175,7 +175,7 @@ class Devices:
         return judged(inventory, over_limits(sensors, limits, {}), limits)
 
     def _names(self) -> Iterator[Mapping]:
-        from services.cluster.folder import load_folder  # noqa: PLC0415 - only where asked for
+        from services.mappings.folder import load_folder  # noqa: PLC0415 - only where asked for
 
         if self._mappings is not None:
             index = load_folder(self._mappings).index

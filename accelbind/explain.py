@@ -71,18 +71,19 @@ def explain(
         accelbind explain -f - -n team --mappings maps -o json
     """
     from accelbind import explaining  # noqa: PLC0415 - only when it runs
-    from services.cluster.folder import load_folder  # noqa: PLC0415 - the same
-    from services.domain.errors import InvalidSettings, WorldError  # noqa: PLC0415 - the same
-    from services.domain.mutation import Policy  # noqa: PLC0415 - the same
+    from services.admission import preview  # noqa: PLC0415 - the same
+    from services.admission.mutate import Policy  # noqa: PLC0415 - the same
+    from services.mappings.folder import load_folder  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings, WorldError  # noqa: PLC0415 - the same
 
     policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
-    found = explaining.read_pods(filename)
+    found = preview.read_pods(filename)
     try:
         snapshot = load_folder(mappings)
     except WorldError as error:
         raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
     explained = [
-        explaining.explain_pod(one, snapshot.index, policy, namespace=namespace) for one in found
+        preview.explain_pod(one, snapshot.index, policy, namespace=namespace) for one in found
     ]
     if output is Format.JSON:
         typer.echo(explaining.as_json(explained))

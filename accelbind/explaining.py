@@ -5,7 +5,6 @@ import difflib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,21 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from services.cluster.folder import load_folder
-from services.domain.asks import asking_places
-from services.domain.documents import BrokenDocument, read_documents
-from services.domain.errors import InvalidManifest, InvalidReview
-from services.domain.mappings import Mapping, MappingIndex, Mode
-from services.domain.mutation import (
+from services.admission.mutate import (
     Patched,
     Policy,
     Refused,
     Rewrite,
     Unchanged,
     UnchangedReason,
-    mutate,
 )
-from services.domain.refusals import RefusalReason
-from services.domain.text import plain
-from services.domain.workloads import MAKES_PODS, FoundPod, find_pods
-
-MAX_BYTES = 8 * 1024 * 1024
+from services.admission.preview import Explained
+from services.mappings.folder import load_folder
+from services.mappings.model import Mapping, MappingIndex, Mode
+from services.pods.manifests import FoundPod
+from services.pods.refusals import RefusalReason
+from services.pods.requests import asking_places
+from services.process.text import plain
 
 _DEFAULT = "default"
 _NONE = ""
@@ -49,77 +44,6 @@ _MODES = {
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A pod and what the webhook would do to it."""
-
-    found: FoundPod
-    namespace: str
-    result: Unchanged | Patched | Refused
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it would be refused."""
-        return isinstance(self.result, Refused)
-
-
-def read_pods(path: Path) -> list[FoundPod]:
-    """Return the pods of a manifest.
-
-    Args:
-        path: a file of YAML or JSON with any number of documents, ``-`` for stdin.
-
-    Raises:
-        InvalidManifest: it can't be read, or there is no pod in it.
-    """
-    where = "stdin" if str(path) == "-" else plain(str(path), 200)
-    try:
-        data = _read(path)
-    except OSError as error:
-        raise InvalidManifest(f"{where}: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise InvalidManifest(f"{where} has more than {MAX_BYTES} bytes")
-    found: list[FoundPod] = []
-    for document in read_documents(data, types=True):
-        place = f"{where}, line {document.line}"
-        if isinstance(document, BrokenDocument):
-            raise InvalidManifest(f"{place}: {plain(document.message, 500)}")
-        try:
-            found += find_pods(document.value) if document.value else ()
-        except InvalidManifest as error:
-            raise InvalidManifest(f"{place}: {_one_line(error)}") from error
-    if not found:
-        kinds = ", ".join(MAKES_PODS)
-        raise InvalidManifest(f"{where} holds nothing that makes pods ({kinds})")
-    return found
-
-
-def explain_pod(
-    found: FoundPod, index: MappingIndex, policy: Policy, *, namespace: str | None
-) -> Explained:
-    """Return what the webhook would do to a pod.
-
-    Args:
-        found: the pod.
-        index: the mappings of all namespaces.
-        policy: the webhook's.
-        namespace: the one that was asked for, None if none was.
-
-    Raises:
-        InvalidManifest: the pod can't be read, or is meant for another namespace.
-    """
-    if namespace is not None and found.namespace not in (None, "", namespace):
-        raise InvalidManifest(
-            f"{found.label} is of namespace {plain(found.namespace or '')}, not of {namespace}"
-        )
-    used = found.namespace or namespace or "default"
-    try:
-        result = mutate(found.pod, index.namespace(used), policy)
-    except InvalidReview as error:
-        raise InvalidManifest(f"{found.label}: {error}") from error
-    return Explained(found, used, result)
 
 
 def hints(
@@ -174,17 +98,6 @@ def show(explained: Sequence[Explained]) -> None:
             console.print()
         for line in _lines(one):
             console.print(line)
-
-
-def _read(path: Path) -> bytes:
-    if str(path) == "-":
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
-    with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
-
-
-def _one_line(error: Exception) -> str:
-    return plain(" ".join(str(error).split()), 500)
 
 
 def _as_object(one: Explained) -> dict[str, Any]:

@@ -32,8 +32,8 @@ ANNOTATIONS = (
     *("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     *("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
-"""Those that say who is starting (`services.domain.hook`). A pod's own may be a quarter of a
-megabyte, and CRI-O writes them down three times."""
+"""Those that say who is starting (`services.containers.hook_call`). A pod's own may be a quarter of
+a megabyte, and CRI-O writes them down three times."""
 
 MAX_STATE = 16 * 1024 * 1024
 MAX_CONFIG = 16 * 1024 * 1024

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.domain.names import (
+from services.names import (
     DOMAIN,
     FunctionName,
     RegionName,

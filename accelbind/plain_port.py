@@ -4,8 +4,8 @@ import contextlib
 import http.client
 from typing import Final
 
-from services.domain.errors import WorldError
-from services.domain.text import plain
+from services.process.errors import WorldError
+from services.process.text import plain
 
 MAX_ANSWER: Final = 32 * 1024 * 1024
 

@@ -13,7 +13,7 @@ PROCESS = "Process"
 
 def _modes(incomplete: str) -> list[str]:
     """What the shell offers after --mode."""
-    from services.domain.devices import PluginMode  # noqa: PLC0415 - only when it is asked for
+    from services.devices.model import PluginMode  # noqa: PLC0415 - only when it is asked for
 
     return [mode for mode in PluginMode if mode.startswith(incomplete)]
 
@@ -187,7 +187,8 @@ def plugin(
         typer.Option(
             metavar="HOW",
             help="How functions get into regions: prestart (before a container starts), oci-hook"
-            " (from the runtime's hook; needs --cdi-dir), none (they are only verified).",
+            " (from the runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are"
+            " only verified).",
             show_default="prestart",
             rich_help_panel=PROGRAMMING,
         ),
@@ -312,7 +313,7 @@ def plugin(
         del flags[name]
     # What reading settings takes has its price: not before it is needed.
     from plugin.settings import PluginSettings  # noqa: PLC0415
-    from services.runtime.settings import load, render  # noqa: PLC0415
+    from services.process.settings import load, render  # noqa: PLC0415
 
     settings = load(PluginSettings, flags, config)
     if print_config:

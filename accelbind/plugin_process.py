@@ -23,7 +23,7 @@ from typing import Final
 
 from accelbind import __version__
 from plugin.options import PluginOptions
-from services.domain.errors import WorldError
+from services.process.errors import WorldError
 
 _INTERRUPTED: Final = 130
 _PR_SET_PDEATHSIG: Final = 1
@@ -118,7 +118,7 @@ def serve(options: PluginOptions) -> None:
     import asyncio  # noqa: PLC0415 - the child has no need of it
 
     from plugin.app import run  # noqa: PLC0415 - the same
-    from services.runtime import logging  # noqa: PLC0415 - the same
+    from services.process import logging  # noqa: PLC0415 - the same
 
     gc.freeze()  # none of it will be garbage: a search for that would stop a call for all of it
     gc.enable()
@@ -139,7 +139,7 @@ def _prepare() -> Exception | None:
         _import_prometheus()
         _name_httpx()
         import plugin.app  # noqa: F401, PLC0415 - takes its time, and may say why it can't
-        import services.runtime.logging  # noqa: F401, PLC0415 - the same
+        import services.process.logging  # noqa: F401, PLC0415 - the same
 
         _spare_tls()
         gc.collect()  # classes with slots are made twice; it is done before the child is
@@ -207,7 +207,7 @@ class _Unused(types.ModuleType):
 def _import_prometheus() -> None:
     """Imports prometheus_client without the servers and clients that it could expose metrics by.
 
-    `services.runtime.metrics` is small; those would cost 2 MiB and 15 ms.
+    `services.process.metrics` is small; those would cost 2 MiB and 15 ms.
     """
     spared = ("http.server", "socketserver", "urllib.request", "wsgiref.simple_server")
     absent = [name for name in spared if name not in sys.modules]

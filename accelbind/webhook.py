@@ -126,7 +126,7 @@ def webhook(
       ACCELBIND_MAX_UNITS=8 accelbind webhook --config webhook.yaml --print-config
     """
     flags = given(locals())
-    from services.runtime.settings import load, render  # noqa: PLC0415 - only when it runs
+    from services.process.settings import load, render  # noqa: PLC0415 - only when it runs
     from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
 
     settings = load(WebhookSettings, flags, config)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from services.domain.errors import InvalidSettings
+from services.process.errors import InvalidSettings
 
 CLOCK_SKEW = timedelta(hours=1)
 """Certificates are dated back this much, for clients whose clock is behind."""

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.authority import CLOCK_SKEW, KeyPair, certificate_pem, name_text
-from services.domain.errors import CertificateError
-from services.domain.text import plain
+from services.process.errors import CertificateError
+from services.process.text import plain
 
 MOST_CERTIFICATES: Final = 32
 """Certificates read from one PEM text; a longer bundle or chain is a mistake."""

@@ -33,8 +33,8 @@ from certs.certificates import (
     read_signing_key,
 )
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
-from services.atomic import sync_folder, write_new
-from services.domain.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError, InvalidSettings
+from services.process.files import sync_folder, write_new
 
 SERVING_DAYS = 365
 AUTHORITY_DAYS = 3650

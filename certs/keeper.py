@@ -40,9 +40,9 @@ from certs.policy import (
     usable_chain,
 )
 from certs.store import CertificateStore, Configurations, read_configurations
-from services.cluster.named_object import Conflict
-from services.cluster.secrets import Secret
-from services.domain.errors import CertificateError, ClusterError
+from services.kube.named_object import Conflict
+from services.kube.secrets import Secret
+from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20
 """Conflicts in a row after which a round fails."""

@@ -44,7 +44,7 @@ from certs.certificates import (
     subject_text,
     unique,
 )
-from services.domain.errors import CertificateError
+from services.process.errors import CertificateError
 
 CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"

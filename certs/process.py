@@ -17,15 +17,15 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from certs.store import ClusterStore
-from services.cluster.backoff import Backoff, Pace
-from services.cluster.client import ClusterClient
-from services.cluster.connection import Connection, connector
-from services.cluster.remedies import asked_to_wait, may_be_ours
-from services.domain.errors import AccelbindError, ClusterError, WorldError
-from services.runtime import logging
-from services.runtime.lifecycle import stop_signals
-from services.runtime.metrics import MetricsServer, build_info, new_registry
-from services.runtime.ports_file import write_ports
+from services.kube.client import ClusterClient
+from services.kube.connection import Connection, connector
+from services.kube.remedies import asked_to_wait, may_be_ours
+from services.process import logging
+from services.process.backoff import Backoff
+from services.process.errors import AccelbindError, ClusterError, WorldError
+from services.process.metrics import MetricsServer, build_info, new_registry
+from services.process.ports_file import write_ports
+from services.process.signals import stop_signals
 
 SILENCE_SECONDS: Final = 180.0
 """How long no round may end, with or without success, before `/healthz` fails."""
@@ -57,7 +57,7 @@ class Process:
         self._connection = Connection(connector(settings.kubeconfig))
         self._metrics = CertsMetrics(registry)
         self._reconciler = CertificateReconciler(settings.policy, self._metrics)
-        self._backoff = Backoff(Pace(first=0.5, longest=settings.interval.total_seconds()))
+        self._backoff = Backoff()
         self._error = "the first round is not done"
         self._errors = ErrorLog()
         self._missing: frozenset[str] = frozenset()
@@ -162,23 +162,20 @@ class Process:
 
 
 class ErrorLog:
-    """Logs an error when it changes, every minute while it lasts, and when it is over."""
+    """Logs an error when it begins, when it changes, and when it is over."""
 
-    def __init__(self, remind: float = 60.0) -> None:
-        self._remind = remind
+    def __init__(self) -> None:
         self._error = ""
         self._since = 0.0
-        self._logged = 0.0
 
     def log(self, error: str) -> None:
-        """Log the present error, if it is time to; empty means there is none."""
+        """Log the present error if it is new; empty means there is none."""
         now = time.monotonic()
         if error and not self._error:
             self._since = now
         seconds = round(now - self._since)
-        if error and (error != self._error or now - self._logged >= self._remind):
+        if error and error != self._error:
             log.error("certificates cannot be reconciled", error=error, seconds=seconds)
-            self._logged = now
         elif self._error and not error:
             log.info("certificates are reconciled again", seconds=seconds)
         self._error = error

@@ -16,10 +16,10 @@ from pydantic import (
 from certs.authority import name_text, parse_names
 from certs.policy import RENEWAL_SHARE, CertificatePolicy
 from certs.store import CertificateLocations
-from services.cluster.reach import SERVICE_ACCOUNT
-from services.domain.errors import InvalidSettings
-from services.runtime.listening import ALL_ADDRESSES
-from services.runtime.settings import CommaSeparated, ProcessSettings
+from services.kube.reach import SERVICE_ACCOUNT
+from services.process.errors import InvalidSettings
+from services.process.listening import ALL_ADDRESSES
+from services.process.settings import CommaSeparated, ProcessSettings
 
 NAMESPACE: Final = "accelbind-system"
 """The namespace in the manifests; the default outside of a pod."""

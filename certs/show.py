@@ -27,7 +27,7 @@ from certs.policy import (
     stored_authorities,
 )
 from certs.store import CertificateStore, read_configurations
-from services.domain.errors import ClusterError
+from services.process.errors import ClusterError
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Protocol
 from cryptography import x509
 
 from certs.certificates import read_certificates, unique
-from services.cluster.client import BadStatus, ClusterClient
-from services.cluster.secrets import Secret, read_secret, write_secret
-from services.cluster.webhook_configs import (
+from services.kube.client import BadStatus, ClusterClient
+from services.kube.secrets import Secret, read_secret, write_secret
+from services.kube.webhook_configs import (
     PLURALS,
     Configuration,
     Owner,

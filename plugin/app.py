@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from plugin import probes
-from plugin.claims import PodSource
-from plugin.discovery import Discovery
 from plugin.endpoint import first_of
 from plugin.events import NodeEvents
 from plugin.gates import Gates
@@ -33,22 +31,24 @@ from plugin.mode_serving import Lasting, ModeServing, Workers
 from plugin.options import PluginOptions
 from plugin.precedence import Precedence
 from plugin.sockets import SocketNames
-from plugin.steady import SteadyScan
-from plugin.worker import DaemonExecutor, Worker
-from services.cluster.event_queue import Happening
-from services.cluster.reach import may_reach
-from services.domain.devices import Inventory, PluginMode
-from services.domain.errors import AccelbindError, HardwareError, KubeletError, WorldError
-from services.domain.tree import Tree
-from services.hardware.card_threads import CardThreads
-from services.hardware.scan import Scanner
-from services.kubelet.channel import plugins_folder
-from services.runtime import metrics as runtime_metrics
-from services.runtime.ports_file import write_ports
+from services.containers.claims import PodSource
+from services.devices.hardware.scan import Scanner
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import Tree
+from services.kube.event_queue import Happening
+from services.kube.reach import may_reach
+from services.kubelet.sockets import plugins_folder
+from services.node.discovery import Discovery
+from services.node.steady import SteadyScan
+from services.process import metrics as runtime_metrics
+from services.process.card_threads import CardThreads
+from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
+from services.process.ports_file import write_ports
+from services.process.worker import DaemonExecutor, Worker
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
-    from services.cluster.connection import Connection
+    from services.kube.connection import Connection
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
@@ -97,7 +97,7 @@ async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | Non
         yield None
         return
     # Only who has an API server pays for a client's memory.
-    from services.cluster.connection import Connection, connector  # noqa: PLC0415
+    from services.kube.connection import Connection, connector  # noqa: PLC0415
 
     connection = Connection(connector(options.kubeconfig))
     try:
@@ -337,6 +337,7 @@ class Plugin:
             self._options.node_name,
             annotations=self._mode.take,
             counted=metrics.event,
+            watch_failed=metrics.watch_failed,
         )
 
     def _own_worker(self, name: str) -> Worker:

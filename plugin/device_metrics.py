@@ -12,11 +12,11 @@ from typing import Final
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.domain.devices import Card, Device
-from services.domain.holders import Holders
-from services.domain.sensors import CardSensors
-from services.domain.tree import Tree
-from services.kubelet.channel import HEALTHY, UNHEALTHY
+from services.containers.holders import Holders
+from services.devices.model import Card, Device
+from services.devices.resources import Tree
+from services.devices.sensors import CardSensors
+from services.kubelet.sockets import HEALTHY, UNHEALTHY
 
 SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
 """Of errors on the PCI bus, as the kernel's counters have them."""

@@ -30,15 +30,19 @@ import grpc
 import grpc.aio
 import structlog
 
-from plugin.backoff import Backoff
 from plugin.kubelet import Identity, KubeletWatch, identify
 from plugin.server import ResourceServer
-from services.domain.devices import Device
-from services.domain.errors import KubeletError
-from services.domain.text import plain
+from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.channel import API_VERSION, dial
+from services.kubelet.sockets import API_VERSION, dial
+from services.process.backoff import Backoff
+from services.process.errors import KubeletError
+from services.process.text import plain
+
+REGISTER_FIRST_SECONDS: Final = 0.1
+"""The first pause after a registration that failed or was lost. A kubelet that restarts ends any
+pause, since its socket is a new one."""
 
 REGISTER_SECONDS: Final = 5.0
 """For the kubelet to answer `Register`; it dials back before it does."""
@@ -160,10 +164,10 @@ class Endpoint:
                     why = await self._until_lost(server, path, gone, seen)
                 self.state = State.WAITING
                 self._log.info("registration lost, will register again", reason=why)
-            except KubeletError as error:
+                if time.monotonic() - began >= STABLE_SECONDS:
+                    self._backoff.reset()
+            except KubeletError as error:  # however long that took
                 self._failed(str(error))
-            if time.monotonic() - began >= STABLE_SECONDS:
-                self._backoff.reset()
             await self._pause(seen)
 
     @property
@@ -186,7 +190,7 @@ class Endpoint:
 
     async def _pause(self, seen: Identity) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._backoff.next()):
+            async with asyncio.timeout(self._backoff.pause()):
                 await self._kubelet.replaced(seen)
                 self._backoff.reset()
                 self._patience = 1

@@ -2,19 +2,19 @@
 
 The log has everything; an Event is for who looks at the node with kubectl and wonders. So each is
 told when it becomes the case and when it is over, not as long as it lasts, and a card that fails
-speaks for its devices. How often anything is written is for `services.cluster.events` to decide.
+speaks for its devices. How often anything is written is for `services.kube.events` to decide.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from plugin.event_reasons import EventReason, event_reason
 from plugin.mode import Choice
-from services.cluster.event_queue import Happening, node
-from services.domain.damping import RECOVERING
-from services.domain.devices import Device, Inventory
-from services.domain.text import plain
-from services.domain.tree import Tree
+from services.devices.damping import RECOVERING
+from services.devices.model import Device, Inventory
+from services.devices.resources import Tree
+from services.kube.event_queue import Happening, node
+from services.node.event_reasons import EventReason, event_reason
+from services.process.text import plain
 
 FAILURES: Final = 3
 """Registrations that fail in a row before it is worth an Event."""

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from plugin.endpoint import Endpoint
-from services.domain.devices import Device
-from services.domain.tree import Tree
+from services.devices.model import Device
+from services.devices.resources import Tree
 
 LINGER_SECONDS: Final = 60.0
 """How long an endpoint without devices stays."""

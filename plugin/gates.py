@@ -5,35 +5,33 @@ modes regiondevel and af where mappings are enforced; `auto` leaves that where n
 reach an API server, since then there is nobody to ask at all.
 """
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
-from plugin.approval_file import ApprovalFile
-from plugin.claims import Claims, PodSource
-from plugin.discovery import Discovery
-from plugin.mode_memory import last_mode
+from plugin.distrust import lasting_folder
 from plugin.options import PluginOptions, Programming
-from plugin.prestart import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
-from plugin.worker import Worker
-from services.cluster.event_queue import Happening
-from services.domain.devices import Inventory, PluginMode
-from services.domain.enforce import Enforce, is_enforced
-from services.domain.errors import HardwareError
-from services.hardware.card_threads import CardThreads
-from services.hardware.records import FOLDER, Records
-from services.kubelet.channel import checkpoint_file, plugins_folder
+from services.containers.approval_file import ApprovalFile
+from services.containers.claims import Claims, PodSource
+from services.containers.enforce import Enforce, is_enforced
+from services.containers.hook_starts import HookStarts
+from services.devices.model import Inventory, PluginMode
+from services.kube.event_queue import Happening
+from services.kubelet.sockets import checkpoint_file, plugins_folder
+from services.node.cdi_publisher import CdiPublisher
+from services.node.discovery import Discovery
+from services.node.start_gate import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
+from services.process.card_threads import CardThreads
+from services.process.errors import HardwareError, InvalidSettings
+from services.process.worker import Worker
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
-    from plugin.region_work import RegionWork
+    from services.node.regions import RegionWork
 
 
 HOOK_SOCKET: Final = "hook.sock"
 """Where the OCI hook asks, in `--state-dir`."""
-
-log = structlog.get_logger(room="plugin")
 
 
 class Counts(Protocol):
@@ -46,7 +44,7 @@ class Counts(Protocol):
         """A region was made ready for a container, or couldn't be."""
 
     def hooked(self, outcome: str) -> None:
-        """A call of the OCI hook was answered."""
+        """A call of the OCI hook was answered, or was found missing."""
 
 
 def is_hooked(options: PluginOptions, mode: PluginMode) -> bool:
@@ -91,19 +89,19 @@ class Gates:
         self._bitstreams = bitstreams
         self._cards = cards
         self._tell = tell
+        self._starts = HookStarts(time.monotonic)
         self._approvals = ApprovalFile(options.state_dir / "approvals.json", files)
 
-    def of(self, mode: PluginMode, discovery: Discovery) -> StartGate | None:
+    def of(
+        self, mode: PluginMode, discovery: Discovery, cdi: CdiPublisher | None = None
+    ) -> StartGate | None:
         """What the kubelet has to ask in a mode; None if it need not.
 
         Args:
             mode: The mode.
             discovery: What looks at the cards in it.
-
-        Raises:
-            HardwareError: What is written down of programs is untrue and can't be removed.
+            cdi: What keeps the CDI file, which announces the OCI hook.
         """
-        self._forget_programs(mode)
         enforced = self._is_enforced(mode)
         if mode is not PluginMode.REGION:
             return MappingGate(self._claims(enforced=True), mode) if enforced else None
@@ -111,7 +109,15 @@ class Gates:
         if self._options.programming is Programming.PRESTART:
             return RegionGate(claims, self._work(discovery), tell=self._tell)
         if self._options.programming is Programming.OCI_HOOK:
-            return ClaimGate(claims)
+            if cdi is None:
+                raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
+            return ClaimGate(
+                claims,
+                described=cdi.require,
+                starts=self._starts,
+                missing=lambda: self._counts.hooked("missing"),
+                tell=self._tell,
+            )
         return FunctionGate(
             claims,
             node=self._options.node_name,
@@ -130,7 +136,7 @@ class Gates:
             return None
         # Only who has a hook pays for it.
         from plugin.hook_server import HookServer  # noqa: PLC0415
-        from services.domain.regions import Region, regions_of  # noqa: PLC0415
+        from services.programming.regions import Region, regions_of  # noqa: PLC0415
 
         def regions() -> dict[str, Region]:
             if discovery.inventory is None:
@@ -145,24 +151,8 @@ class Gates:
             gate=RegionGate(claims, self._work(discovery), tell=self._tell),
             worker=self._files,
             counted=self._counts.hooked,
+            called=self._starts.confirm,
         )
-
-    def _forget_programs(self, mode: PluginMode) -> None:
-        """Sees that no record of an OpenCL program outlives mode regiondevel.
-
-        There containers programme by themselves, and write none. The records go when that mode
-        begins, and those that a person's programming has left meanwhile when it is over, whatever
-        mode comes then.
-        """
-        last = last_mode(plugins_folder(self._options.kubelet_dir))
-        if PluginMode.REGIONDEVEL not in {mode, last}:
-            return
-        try:
-            Records(self._options.state_dir / FOLDER).forget_all()
-        except HardwareError as error:
-            if mode is PluginMode.REGION:
-                raise
-            log.warning("records of programs stay that may be untrue", reason=str(error))
 
     def _is_enforced(self, mode: PluginMode) -> bool:
         enforce = self._options.enforce_mappings
@@ -184,15 +174,19 @@ class Gates:
 
     def _work(self, discovery: Discovery) -> "RegionWork":
         # Only nodes that program pay for it: a fifth of the time that a plugin takes to start.
-        from plugin.region_work import RegionWork  # noqa: PLC0415 - see above
-        from services.hardware.bitstreams import BitstreamStorage  # noqa: PLC0415 - see above
-        from services.hardware.programming import Programmer  # noqa: PLC0415 - see above
-        from services.hardware.user_clock import ClockPolicy  # noqa: PLC0415 - see above
+        from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
+        from services.node.regions import RegionWork  # noqa: PLC0415 - see above
+        from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - see above
+        from services.programming.programmer import Programmer  # noqa: PLC0415 - see above
 
         options = self._options
         return RegionWork(
             programs=Programmer(
-                options.root, options.state_dir, look=self._scan, clock=ClockPolicy.TRY
+                options.root,
+                options.state_dir,
+                lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
+                look=self._scan,
+                clock=ClockPolicy.TRY,
             ),
             storage=BitstreamStorage(options.bitstreams),
             cards=self._cards,

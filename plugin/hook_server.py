@@ -17,13 +17,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from plugin.worker import Worker
-from services.domain.errors import AccelbindError, KubeletError
-from services.domain.hook import MAX_MESSAGE, HookCall, held_regions, parse
-from services.domain.regions import Region
-from services.domain.startup import Candidate
-from services.domain.text import clip
+from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
+from services.containers.identity import Candidate
 from services.kubelet.checkpoint import read_checkpoint
+from services.process.errors import AccelbindError, KubeletError
+from services.process.text import clip
+from services.process.worker import Worker
+from services.programming.regions import Region
 
 READ_SECONDS: Final = 5.0
 """For a hook to say what it has to."""
@@ -57,6 +57,7 @@ class HookServer:
         gate: Asked for each resource.
         worker: Where to read the kubelet's files.
         counted: Told the outcome of each: allowed, refused, failed.
+        called: Told each container that a hook was called for.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class HookServer:
         gate: HookGate,
         worker: Worker,
         counted: Callable[[str], None],
+        called: Callable[[Candidate], None],
     ) -> None:
         self._path = path
         self._checkpoint = checkpoint
@@ -75,6 +77,7 @@ class HookServer:
         self._gate = gate
         self._worker = worker
         self._counted = counted
+        self._called = called
 
     async def run(self) -> None:
         """Answers until cancelled.
@@ -139,6 +142,8 @@ class HookServer:
         Raises:
             AccelbindError: It may not.
         """
+        if call.who is not None:
+            self._called(call.who)
         entries = await self._worker.run(
             lambda: read_checkpoint(self._checkpoint),
             seconds=FILES_SECONDS,

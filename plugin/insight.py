@@ -7,21 +7,23 @@ the plugin has one thing to feed with scans and one set of tasks to run.
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
-from plugin.access import Needs
-from plugin.access_watch import AccessWatch
 from plugin.device_metrics import Known
-from plugin.discovery import Discovery
-from plugin.holders import HolderSource
-from plugin.holding import Holding
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions, Programming
-from plugin.sensing import Sensing
-from plugin.view import DeviceView
-from plugin.worker import Worker
-from services.domain.devices import Inventory, PluginMode
-from services.domain.limits import Limits, parse_ignored
-from services.hardware.sensors import SensorReader
-from services.runtime.metrics import Route
+from plugin.strays import StrayHolders
+from services.containers.holder_source import HolderSource
+from services.containers.holding import Holding
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import Limits, parse_ignored
+from services.devices.model import Inventory, PluginMode
+from services.node.discovery import Discovery
+from services.node.permissions import Needs
+from services.node.permissions_watch import AccessWatch
+from services.node.sensing import Sensing
+from services.node.view import DeviceView
+from services.process.metrics import Route
+from services.process.worker import Worker
+from services.programming.lock import LOCKS
 
 
 class Insight:
@@ -60,8 +62,17 @@ class Insight:
             kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=looks
         )
         self._holding = Holding(source, options.kubelet_dir)
+        self._strays = StrayHolders(
+            options.root,
+            locks=options.state_dir / LOCKS,
+            holders=source.read,
+            worker=own_worker("strays"),
+            look_now=lambda: discovery().look_now(),
+        )
         self._view = DeviceView(
-            options,
+            node=options.node_name,
+            root=options.root,
+            kubelet_dir=options.kubelet_dir,
             tree=lambda: discovery().tree,
             problems=lambda: tuple(self._problems()),
             ready=lambda: discovery().inventory is not None,
@@ -98,7 +109,7 @@ class Insight:
 
     def judged(self, inventory: Inventory) -> Inventory:
         """What a scan found with the limits laid over it; in discovery's thread."""
-        return self._sensing.judged(inventory)
+        return self._strays.judged(self._sensing.judged(inventory))
 
     def take(self, inventory: Inventory | None) -> None:
         """Takes what a scan found.
@@ -109,6 +120,7 @@ class Insight:
         self._holding.notice()
         if inventory is not None:
             self._sensing.take(inventory)
+            self._strays.take(inventory)
             self._access.notice(inventory)
 
     def tasks(self, mode: PluginMode) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -121,6 +133,7 @@ class Insight:
         yield "holders", self._holding.run()
         if mode is not PluginMode.UNITS:
             yield "sensors", self._sensing.run()
+            yield "strays", self._strays.run()
 
     def _problems(self) -> Iterator[str]:
         discovery = self._discovery()

@@ -26,8 +26,8 @@ from typing import Final
 
 import structlog
 
-from services.kubelet.channel import KUBELET_SOCKET
-from services.runtime.folder_watch import FolderWatch
+from services.kubelet.sockets import KUBELET_SOCKET
+from services.process.folder_watch import FolderWatch
 
 LOOK_SECONDS: Final = 0.25
 """Between two looks where nobody tells of changes: a restarted kubelet is seen within this."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.registry import Collector
 
-from plugin.clearing import HUNG
 from plugin.device_metrics import CardCollector, DeviceCollector, Known
-from services.hardware.errors_clear import Outcome
+from services.node.error_clearing import HUNG
+from services.programming.errors_clear import Outcome
 
 _PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
@@ -93,7 +93,8 @@ class PluginMetrics:
         )
         self._hooks = Counter(
             "accelbind_hook_calls",
-            "Calls of the OCI hook, by outcome (allowed, refused, failed).",
+            "Calls of the OCI hook, by outcome (allowed, refused, failed; missing: a start was"
+            " refused, since the runtime did not call the hook, or would not find it).",
             ("outcome",),
             registry=registry,
         )

@@ -19,9 +19,9 @@ from typing import Final
 
 import structlog
 
-from services.domain.devices import PluginMode
-from services.domain.names import DOMAIN
-from services.domain.text import plain
+from services.devices.model import PluginMode
+from services.names import DOMAIN
+from services.process.text import plain
 
 ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
 """Says the mode of the node, and overrides `--mode`: `af`, `region` or `regiondevel`."""

@@ -6,25 +6,23 @@ Imported only where there is an API server to reach: a Kubernetes client costs m
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from services.cluster.backoff import Pace
-from services.cluster.client import ClusterClient
-from services.cluster.connection import Connection
-from services.cluster.event_queue import Happening
-from services.cluster.events import EventWriter, Reporter
-from services.cluster.namespace_mappings import read_namespace
-from services.cluster.nodes import NodeFollower
-from services.cluster.remedies import may_be_ours
-from services.domain.errors import ClusterError
-from services.domain.mappings import NamespaceMappings
+from services.kube.client import ClusterClient
+from services.kube.connection import Connection
+from services.kube.event_queue import Happening
+from services.kube.events import EventWriter, Reporter
+from services.kube.node_watcher import NodeFollower
+from services.kube.pace import Pace
+from services.kube.remedies import may_be_ours
+from services.mappings.model import NamespaceMappings
+from services.mappings.namespace import read_namespace
+from services.process.errors import ClusterError
 
 T = TypeVar("T")
 
 COMPONENT: Final = "accelbind-plugin"
 """Who tells, in Events."""
 
-PACE: Final = Pace(longest=2.0)
-"""Back within two seconds: sooner than the kubelet offers what it has to an API server that was
-away, and so before pods come for resources of a mode that doesn't count."""
+PACE: Final = Pace()
 
 
 class ConnectedPods:
@@ -71,6 +69,7 @@ class ClusterSide:
         node: This node's name.
         annotations: Told the node's, as `NodeFollower` tells them.
         counted: Told the outcome of each Event.
+        watch_failed: Called for each read or watch of the node that fails.
     """
 
     def __init__(
@@ -80,9 +79,10 @@ class ClusterSide:
         *,
         annotations: Callable[[Mapping[str, str] | None], None],
         counted: Callable[[str], None],
+        watch_failed: Callable[[], None],
     ) -> None:
         self.pods = ConnectedPods(connection)
-        self._follower = NodeFollower(node, connection, annotations, pace=PACE)
+        self._follower = NodeFollower(node, connection, annotations, pace=PACE, failed=watch_failed)
         reporter = Reporter(COMPONENT, host=node)
         self._writer = EventWriter(connection, reporter, counted=counted, pace=PACE)
 

@@ -1,4 +1,4 @@
-"""The mode that was served last on this node, from what `plugin.recall` keeps of it.
+"""The mode that was served last on this node, from what `services.node.offer_memory` keeps of it.
 
 It counts at a start at which the API server doesn't tell the node's annotation: a plugin that is
 started again during an outage must not offer the ports of regions that containers have.
@@ -9,9 +9,9 @@ import os
 import stat
 from pathlib import Path
 
-from plugin.recall import FILE
-from services.domain.devices import PluginMode
-from services.domain.recall import MAX_BYTES
+from services.devices.model import PluginMode
+from services.node.offer import MAX_BYTES
+from services.node.offer_memory import FILE
 
 
 def last_mode(folder: Path) -> PluginMode | None:

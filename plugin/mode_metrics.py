@@ -33,6 +33,19 @@ class ModeMetrics:
         for outcome in OUTCOMES:
             self._events.labels(outcome)
 
+        self._watch_failures = Counter(
+            "accelbind_watch_failures",
+            "Reads and watches of objects of the API server that failed, by kind; each is followed"
+            " by another read after a pause.",
+            ("kind",),
+            registry=registry,
+        )
+        self._watch_failures.labels("Node")
+
+    def watch_failed(self) -> None:
+        """A read or watch of the node failed."""
+        self._watch_failures.labels("Node").inc()
+
     def event(self, outcome: str) -> None:
         """One Event came to something."""
         self._events.labels(outcome).inc()

@@ -20,27 +20,29 @@ from typing import Any, Final
 
 import structlog
 
-from plugin.backoff import Backoff
-from plugin.cdi import CdiPublisher
-from plugin.clearing import ErrorClearing
-from plugin.discovery import Discovery
-from plugin.endpoint import Endpoint, first_of
+from plugin.distrust import NodeMark
+from plugin.endpoint import REGISTER_FIRST_SECONDS, Endpoint, first_of
 from plugin.events import NodeEvents
 from plugin.fleet import Fleet
 from plugin.gates import HOOK_SOCKET, Gates, is_hooked
-from plugin.holders import HolderSource
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
 from plugin.options import PluginOptions
-from plugin.recall import Recall
 from plugin.server import ResourceServer
-from plugin.worker import Worker
-from services.domain.cdi import Hook
-from services.domain.damping import Damping
-from services.domain.devices import Device, Inventory, PluginMode
-from services.domain.tree import Memory, Tree
-from services.kubelet.channel import plugins_folder
-from services.runtime.card_events import follow_card_events
+from services.containers.holder_source import HolderSource
+from services.devices.cdi import Hook
+from services.devices.damping import Damping
+from services.devices.hardware.events import follow_card_events
+from services.devices.model import Device, Inventory, PluginMode
+from services.devices.resources import Memory, Tree
+from services.kubelet.sockets import plugins_folder
+from services.node.cdi_publisher import CdiPublisher
+from services.node.discovery import Discovery
+from services.node.error_clearing import ErrorClearing
+from services.node.offer_memory import Recall
+from services.process.backoff import Backoff
+from services.process.worker import Worker
+from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
 """For all endpoints to end; then they are left behind."""
@@ -141,9 +143,10 @@ class ModeServing:
         )
         folder, cdi_worker = plugins_folder(options.kubelet_dir), lasting.workers.cdi
         self._recall = Recall(folder, mode, cdi_worker)
+        self._mark = NodeMark(folder, options.state_dir, cdi_worker)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
-        self._gate = lasting.gates.of(mode, self.discovery)
+        self._gate = lasting.gates.of(mode, self.discovery, self.cdi)
         self._hook_server = lasting.gates.hook_server(mode, self.discovery)
 
     @property
@@ -199,6 +202,7 @@ class ModeServing:
 
     async def _discover(self) -> None:
         before = self._before
+        await self._mark.settle(self.mode)  # before the memory of the mode served last is replaced
         self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
@@ -242,6 +246,7 @@ class ModeServing:
         )
         return ErrorClearing(
             options.root,
+            locks=options.state_dir / LOCKS,
             holders=holders.read,
             worker=workers.errors,
             counted=self._lasting.metrics.errors_cleared,
@@ -273,7 +278,7 @@ class ModeServing:
             next_path=self._lasting.next_path,
             kubelet=self._lasting.kubelet,
             registered=registered,
-            backoff=Backoff(),
+            backoff=Backoff(REGISTER_FIRST_SECONDS),
         )
         return endpoint
 
@@ -283,8 +288,4 @@ class ModeServing:
 
     def _named_by_cdi(self) -> frozenset[str]:
         options = self._lasting.options
-        if self.cdi is None:
-            return frozenset()
-        if is_hooked(options, self.mode):
-            return self.cdi.wanted
-        return self.cdi.published if options.cdi else frozenset()
+        return self.cdi.published if self.cdi is not None and options.cdi else frozenset()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from services.domain.devices import PluginMode
-from services.domain.enforce import Enforce
+from services.containers.enforce import Enforce
+from services.devices.model import PluginMode
 
 
 class Programming(StrEnum):
@@ -39,7 +39,7 @@ class PluginOptions:
         sensor_interval: Seconds between two reads of what cards measure.
         max_temperature: °C beyond which a card is unhealthy, if any.
         max_power: W beyond which a card is unhealthy, if any.
-        ignore_errors: Errors that make nothing unhealthy, as `services.domain.limits` reads them.
+        ignore_errors: Errors that make nothing unhealthy, as `services.devices.limits` reads them.
         metrics_host: Address for metrics and probes.
         metrics_port: Port for them; 0 means any free one.
         ports_file: Where to write the port taken, if anywhere.

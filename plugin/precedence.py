@@ -26,8 +26,8 @@ from typing import Final, NoReturn
 import structlog
 
 from plugin.sockets import Swept, sweep
-from plugin.worker import Worker
-from services.domain.errors import HardwareError, KubeletError
+from services.process.errors import HardwareError, KubeletError
+from services.process.worker import Worker
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
-from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint, State
-from services.domain.errors import KubeletError
+from services.node.discovery import Discovery
+from services.process.errors import KubeletError
 
 CALL_SECONDS: Final = 2.0
 

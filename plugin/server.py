@@ -18,10 +18,14 @@ import grpc
 import grpc.aio
 import structlog
 
-from plugin.prestart import StartGate
-from services.domain.allocation import ContainerAllocation, allocate
-from services.domain.devices import Device, PluginMode
-from services.domain.errors import (
+from services.devices.allocation import ContainerAllocation, allocate
+from services.devices.model import Device, PluginMode
+from services.devices.preference import prefer
+from services.kubelet import deviceplugin_pb2 as pb
+from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet.sockets import HEALTHY, UNHEALTHY, dial, listen
+from services.node.start_gate import StartGate
+from services.process.errors import (
     AccelbindError,
     AskerError,
     BitstreamMissing,
@@ -31,11 +35,7 @@ from services.domain.errors import (
     NotMapped,
     TooSlow,
 )
-from services.domain.preference import prefer
-from services.domain.text import clip
-from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.channel import HEALTHY, UNHEALTHY, dial, listen
+from services.process.text import clip
 
 DRAIN_SECONDS: Final = 1.0
 """For streams to end by themselves when a server closes."""
@@ -75,7 +75,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         gate: Asked before a container starts; without one, the kubelet doesn't ask.
         counters: What to count with.
         cdi: Ids of the devices to name by CDI, as of now.
-        hooked: Whether an OCI hook programs them.
+        hooked: Whether an OCI hook programs them; then they are given by CDI alone.
     """
 
     def __init__(
@@ -280,6 +280,7 @@ class ResourceServer(rpc.DevicePluginServicer):
                 resource=self.resource,
                 devices=ids,
                 nodes=[each.host_path for each in one.devices],
+                cdi=list(one.cdi_devices),
             )
         return pb.AllocateResponse(container_responses=[message(one) for one in given])
 

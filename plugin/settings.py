@@ -9,13 +9,13 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from plugin.options import PluginOptions, Programming
-from services.domain.devices import PluginMode
-from services.domain.enforce import Enforce
-from services.domain.errors import InvalidSettings
-from services.domain.limits import parse_ignored
-from services.domain.tree import DEFAULT_UNITS
-from services.runtime.listening import ALL_ADDRESSES
-from services.runtime.settings import CommaSeparated, ProcessSettings
+from services.containers.enforce import Enforce
+from services.devices.limits import parse_ignored
+from services.devices.model import PluginMode
+from services.devices.resources import DEFAULT_UNITS
+from services.process.errors import InvalidSettings
+from services.process.listening import ALL_ADDRESSES
+from services.process.settings import CommaSeparated, ProcessSettings
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.kubelet.channel import address
+from services.kubelet.sockets import address
 
 _NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _ANSWER_SECONDS: Final = 0.5

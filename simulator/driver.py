@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-It answers what `services.hardware.simulated` puts to it, from the other side of a socket in the
+It answers what `services.programming.simulated` puts to it, from the other side of a socket in the
 rack's `dev`, in a process of its own or in a thread of a test's. As the drivers do, it takes the
 structures of their ioctls and refuses what doesn't fit (EINVAL); as the hardware does, it takes a
 bitstream for what is in it, whatever the metadata around that said: `raw_bitstream` makes one. What
@@ -92,6 +92,8 @@ class DriverStandIn:
         """How long programming takes; may be changed."""
         self.refuse = False
         """Whether the hardware refuses to be programmed."""
+        self.fail_with = 0
+        """An errno with which the driver refuses before it asks the hardware; 0 for none."""
         self.go_on = threading.Event()
         """Cleared, programming hangs until it is set."""
         self.go_on.set()
@@ -173,6 +175,8 @@ class DriverStandIn:
         if size != form.size or flags or length != len(data) or not address or not length:
             raise OSError(errno.EINVAL, "fields that don't fit")
         port = _port_of(_device(self._root, family, engine).parent, family, number)
+        if self.fail_with:
+            raise OSError(self.fail_with, os.strerror(self.fail_with))
         with self._card(engine):
             self.begun.append(port.name)
             self.go_on.wait()

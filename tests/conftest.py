@@ -12,7 +12,14 @@ import structlog
 from anyio.pytest_plugin import get_runner
 from hypothesis import HealthCheck, settings
 
-from tests.support import ENGINES_ARE_FORBIDDEN, SHARED_IS_ABSENT, Processes, eventually, soaking
+from tests.support import (
+    ENGINES_ARE_FORBIDDEN,
+    SHARED_IS_ABSENT,
+    SHARED_VARIABLE,
+    Processes,
+    eventually,
+    soaking,
+)
 
 # How long an example takes says something of the machine, and nothing of the code. And a gate says
 # the same of the same code each time: new examples are for `make soak` (and `SOAK=1`).
@@ -32,6 +39,14 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves tests marked `soak` to `make soak`; they are deselected, not skipped."""
+    left_out = [] if soaking() else [each for each in items if each.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [each for each in items if each not in left_out]
 
 
 OF_THE_MACHINE = (SHARED_IS_ABSENT, ENGINES_ARE_FORBIDDEN)
@@ -72,14 +87,19 @@ def pytest_make_collect_report(
     return report
 
 
+FIGURE = "figure"
 FIGURES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Notes a line (a figure measured, a seed) that stands at the end of the run."""
-    lines = request.config.stash.setdefault(FIGURES, [])
-    return lambda line: lines.append(f"{request.node.name}: {line}")
+def figure(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[[str], None]:
+    """Notes a line (a figure measured, a seed) that stands at the end of the run.
+
+    It is a property of the test's report, which a worker process hands to the one that prints.
+    """
+    return lambda line: record_property(FIGURE, f"{request.node.name}: {line}")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +110,16 @@ def figure_of_module(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Prints what tests noted with `figure`."""
-    lines = terminalreporter.config.stash.get(FIGURES, [])
+    lines: list[str] = [
+        str(line)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "teardown"
+        for name, line in report.user_properties
+        if name == FIGURE
+    ]
+    of_modules: list[str] = terminalreporter.config.stash.get(FIGURES, [])
+    lines += of_modules
     if lines:
         terminalreporter.section("figures")
         for line in lines:
@@ -106,6 +135,15 @@ def one_event_loop() -> Iterator[None]:
     """
     with get_runner("asyncio", {}):
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _variables_of_accelbind_alone() -> None:
+    """Removes the tests' own variable, an unknown setting to accelbind.
+
+    Here and not where it is read: the process that starts the workers hands it to them.
+    """
+    os.environ.pop(SHARED_VARIABLE, None)
 
 
 @pytest.fixture(autouse=True)

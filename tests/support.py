@@ -27,8 +27,9 @@ T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED_IS_ABSENT = "the shared material (../shared) is not beside this clone"
 ENGINES_ARE_FORBIDDEN = "this machine lets nobody start a Docker engine"
-SHARED = Path(os.environ.pop("ACCELBIND_SHARED", REPOSITORY.parent / "shared"))
-"""Where the shared material is; taken from the environment, where accelbind knows no such name."""
+SHARED_VARIABLE = "ACCELBIND_SHARED"
+SHARED = Path(os.environ.get(SHARED_VARIABLE, REPOSITORY.parent / "shared"))
+"""Where the shared material is."""
 NOT_YET = (AssertionError, OSError, ValueError, http.client.HTTPException)
 """What may go wrong in a look at what isn't so yet."""
 NOT_INHERITED = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_", "COV_CORE_", "COLUMNS")
@@ -335,6 +336,19 @@ class Soak:
 
     seconds: float
     seed: int
+
+
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[int]:
+    """Has another process hold a file open; gives its number."""
+    waiting = [sys.executable, "-c", "import signal; signal.pause()"]
+    with path.open("r+b") as held:
+        holder = subprocess.Popen(waiting, stdin=held)
+    try:
+        yield holder.pid
+    finally:
+        holder.kill()
+        holder.wait()
 
 
 def soaking() -> bool:

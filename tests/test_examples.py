@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.domain.documents import Document, read_documents
-from services.domain.mappings import build_index, parse
+from services.mappings.model import build_index, parse
+from services.process.yaml import Document, read_documents
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 EXAMPLES = REPOSITORY / "examples"
-DEMO = REPOSITORY / "accelbind" / "demo"
+DEMO = REPOSITORY / "simulator" / "demo"
 PODS = sorted([*EXAMPLES.glob("pods/*.yaml"), *DEMO.glob("pods/*.yaml")])
 REFUSED = {"refused.yaml", "5-misspelt.yaml", "6-forged.yaml"}
 

@@ -36,7 +36,7 @@ def test_the_wheel_holds_the_license_and_what_the_demo_shows(wheel: Path) -> Non
     names = set(zipfile.ZipFile(wheel).namelist())
     needed = {
         path.relative_to(REPOSITORY).as_posix()
-        for path in (REPOSITORY / "accelbind" / "demo").rglob("*.yaml")
+        for path in (REPOSITORY / "simulator" / "demo").rglob("*.yaml")
     }
     assert len(needed) >= 8
     assert needed <= names

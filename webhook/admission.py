@@ -2,9 +2,9 @@
 
 `Gate.serve` is an ASGI application for the admission endpoints alone: it checks what HTTP says and
 reads the body within its limit. `Gate.reply`, which `webhook.direct` calls without that, hands a
-whole body to `services.domain.review.answer`; between decode and encode nothing waits. What isn't a
-review gets a Kubernetes Status with a 4xx, and what mappings that aren't loaded yet might decide
-one with a 503; the API server passes its message on to whoever created the pod.
+whole body to `services.admission.review.answer`; between decode and encode nothing waits. What
+isn't a review gets a Kubernetes Status with a 4xx, and what mappings that aren't loaded yet might
+decide one with a 503; the API server passes its message on to whoever created the pod.
 """
 
 import time
@@ -15,11 +15,11 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 import structlog
 
-from services.domain.errors import InvalidReview
-from services.domain.mapping_review import USABLE
-from services.domain.mappings import MappingIndex
-from services.domain.mutation import Policy
-from services.domain.review import Answer, Outcome, answer
+from services.admission.mapping_review import USABLE
+from services.admission.mutate import Policy
+from services.admission.review import Answer, Outcome, answer
+from services.mappings.model import MappingIndex
+from services.process.errors import InvalidReview
 from webhook.figures import Figures
 from webhook.mappings import ENDPOINTS as MAPPING_ENDPOINTS
 from webhook.mappings import JUDGES, VALIDATE_MAPPING

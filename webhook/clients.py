@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from services.domain.text import listing, plain
+from services.process.text import listing, plain
 from webhook.admission import Receive, Scope, Send, status_body
 
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -12,7 +12,6 @@ its head (`endpoint` names what it asks for) to its last byte, when it is answer
 is empty again.
 """
 
-from io import BytesIO
 from typing import Any, Final
 
 import structlog
@@ -51,8 +50,7 @@ class DirectProtocol(BoundedProtocol):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
-        self._body = b""
-        self._more: BytesIO | None = None
+        self._body: list[bytes] = []
         self._last = False
 
     @property
@@ -84,13 +82,7 @@ class DirectProtocol(BoundedProtocol):
             super().on_body(body)
             return
         self.overhead = 0
-        if not self._body:
-            self._body = body
-            return
-        if self._more is None:  # which most bodies don't need, and which copies them least
-            self._more = BytesIO()
-            self._more.write(self._body)
-        self._more.write(body)
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         """The request has its end, and on the short way its answer."""
@@ -99,6 +91,10 @@ class DirectProtocol(BoundedProtocol):
             self._reply(self.gate)
         else:
             super().on_message_complete()
+
+    def forget_body(self) -> None:
+        """Frees what has come of a review whose client is gone."""
+        self.endpoint, self._body = "", []
 
     def shutdown(self) -> None:
         """Closes, once a request that has begun is answered."""
@@ -130,8 +126,8 @@ class DirectProtocol(BoundedProtocol):
     def _reply(self, gate: Gate) -> None:
         """Answers the review that has been read."""
         endpoint = self.endpoint
-        body = self._body if self._more is None else self._more.getvalue()
-        self.endpoint, self._body, self._more = "", b"", None
+        body = b"".join(self._body)
+        self.endpoint, self._body = "", []
         closing = self._last or gate.draining
         try:
             status, answer = gate.reply(endpoint, body)

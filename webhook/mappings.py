@@ -8,9 +8,9 @@ They take the same way as pods do: the same limits, figures and log.
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from services.domain.mapping_review import note, validate
-from services.domain.mappings import MappingIndex
-from services.domain.review import Answer
+from services.admission.mapping_review import note, validate
+from services.admission.review import Answer
+from services.mappings.model import MappingIndex
 
 Judge: TypeAlias = Callable[[bytes, MappingIndex], Answer]
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import importlib.metadata
+import resource
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, Final, NoReturn
@@ -19,24 +20,27 @@ from typing import Any, Final, NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
-from services.domain.errors import InvalidSettings, WorldError
-from services.domain.mutation import Policy
-from services.runtime import logging
-from services.runtime.certificates import CertificateSource
-from services.runtime.lifecycle import stop_signals
-from services.runtime.listening import listen
-from services.runtime.metrics import MetricsServer, build_info, new_registry
-from services.runtime.ports_file import write_ports
+from services.admission.mutate import Policy
+from services.process import logging
+from services.process.errors import InvalidSettings, WorldError
+from services.process.listening import listen
+from services.process.metrics import MetricsServer, build_info, new_registry
+from services.process.ports_file import write_ports
+from services.process.signals import stop_signals
+from services.process.tls import CertificateSource
 from webhook.admission import Gate
 from webhook.app import Readiness, build_app
 from webhook.clients import Clients
 from webhook.figures import Figures, State, WebhookCollector
+from webhook.ledger import limits_for
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
 from webhook.watching import hanging_told, tell_readiness
 
 PROBE_SECONDS: Final = 3.0
+DESCRIPTORS: Final = 2048
+"""Open files that are enough for all connections that are allowed."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -87,7 +91,11 @@ class Webhook:
         app = build_app(self.gate, self.readiness, version=_version())
         self.clients = Clients(settings.client_name) if settings.client_ca else None
         self.server = AdmissionServer(
-            app, self.certificates.context, gate=self.gate, clients=self.clients
+            app,
+            self.certificates.context,
+            gate=self.gate,
+            clients=self.clients,
+            limits=limits_for(settings.max_body, allow_descriptors()),
         )
         registry: CollectorRegistry = new_registry()
         build_info(registry, "webhook")
@@ -157,11 +165,16 @@ class Webhook:
             rejected=self.mappings.rejected,
             age=self.mappings.age,
             outdated=bool(self.mappings.problem),
+            watch_failures=self.mappings.watch_failures,
             certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.problem),
             certificate_failures=self.certificates.failures,
             clients_refused=self.clients.refused if self.clients else {},
             ready=not self.readiness.because,
+            connections=self.server.limiter.ledger.connections,
+            handshakes=self.server.limiter.ledger.handshakes,
+            held_bytes=self.server.limiter.ledger.held_bytes,
+            evicted=self.server.limiter.evictions.counts,
         )
 
     async def _probe_readiness(self) -> tuple[int, str]:
@@ -183,7 +196,7 @@ async def ask_healthz(address: str, port: int) -> tuple[bytes, str]:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname = False  # we know whom we are asking
     tls.verify_mode = ssl.CERT_NONE
-    # Listening on `::` takes IPv4 too (`services.runtime.listening`), and IPv6 may be switched off
+    # Listening on `::` takes IPv4 too (`services.process.listening`), and IPv6 may be switched off
     # in a pod whose `::` can be had all the same.
     host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
     reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -210,6 +223,16 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
         if part.done():
             await part
             raise WorldError("a part of the process has ended by itself")
+
+
+def allow_descriptors() -> int:
+    """Raises the number of files that this process may have open, if need be, and returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def _version() -> str:

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from services.domain.errors import InvalidReview
-from services.domain.mappings import ACCELERATOR_FUNCTION, API_VERSION, build_index, parse
-from services.domain.mutation import Policy
-from services.domain.names import DOMAIN, function_name
-from services.domain.review import answer
+from services.admission.mutate import Policy
+from services.admission.review import answer
+from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, build_index, parse
+from services.names import DOMAIN, function_name
+from services.process.errors import InvalidReview
 
 _UID: Final = "self-check"
 _NAMESPACE: Final = "accelbind-self-check"

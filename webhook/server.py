@@ -21,17 +21,16 @@ from typing import Any, Final, NoReturn, cast
 import structlog
 import uvicorn
 
-from services.runtime.handshakes import Handshakes
+from webhook.acceptor import Acceptor
 from webhook.admission import Gate
 from webhook.clients import Clients
 from webhook.closing import SETTLE_SECONDS, refuse_new, waiting
-from webhook.direct import DirectProtocol
+from webhook.ledger import EvictionReason, Limits
+from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 KEEP_ALIVE: Final = 120
 """Seconds; above the 90 of the API server's client, which doesn't repeat a POST on a connection
 that was closed under it."""
-REQUEST_SECONDS: Final = 30.0
-"""How long a request may take to arrive; the API server gives up after 30 s at the most."""
 GRACE_SECONDS: Final = 0.5
 """How long, at the end, a connection is waited for that has brought requests."""
 FIRST_SECONDS: Final = 3.0
@@ -45,41 +44,6 @@ _TICK: Final = 0.02
 log = structlog.get_logger(room="server")
 
 
-class TimedProtocol(DirectProtocol):
-    """One connection; it knows since when it has been waiting for a request to become whole.
-
-    Attributes:
-        clients: Tells who may ask; None if everybody may.
-        waiting_since: The loop's time; None while nothing is due from the client.
-    """
-
-    clients: Clients | None = None
-    waiting_since: float | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
-        """A TLS handshake is done; a request should follow."""
-        super().connection_made(transport)
-        self.waiting_since = self.loop.time()
-        refusal = self.clients.refusal(transport) if self.clients else None
-        if self.clients and refusal:
-            self.gate, self.app = None, self.clients.guarded(self.app, refusal)
-
-    def on_message_begin(self) -> None:
-        """The first bytes of a request."""
-        super().on_message_begin()
-        self.waiting_since = self.loop.time()
-
-    def on_message_complete(self) -> None:
-        """The last bytes of a request.
-
-        One that was answered before (too large) has used up uvicorn's keep-alive timer, so the
-        next one is waited for as after a handshake.
-        """
-        direct = bool(self.endpoint)
-        super().on_message_complete()
-        self.waiting_since = None if direct or self.answering else self.loop.time()
-
-
 class AdmissionServer(uvicorn.Server):
     """A uvicorn server that is stopped by whoever runs it, not by signals.
 
@@ -88,7 +52,7 @@ class AdmissionServer(uvicorn.Server):
         context: TLS.
         gate: Answers reviews before they get to the application; see `webhook.direct`.
         clients: Tells who may ask; None if everybody may.
-        request_seconds: How long a request may take to arrive.
+        limits: Bounds for what all clients together may hold.
     """
 
     def __init__(
@@ -98,11 +62,14 @@ class AdmissionServer(uvicorn.Server):
         *,
         gate: Gate | None = None,
         clients: Clients | None = None,
-        request_seconds: float = REQUEST_SECONDS,
+        limits: Limits | None = None,
     ) -> None:
+        self.limiter = ConnectionLimiter(clients, limits)
+        self.acceptors: list[Acceptor] = []
+        self._context = context
         config = uvicorn.Config(
             app,
-            http=type("GatedProtocol", (TimedProtocol,), {"gate": gate, "clients": clients}),
+            http=type("GatedProtocol", (LimitedProtocol,), {"gate": gate, "limiter": self.limiter}),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -111,14 +78,9 @@ class AdmissionServer(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=1,  # what is left then has had its time already
-            ssl_context_factory=lambda _config, _default: context,
         )
         super().__init__(config)
         self.listening = asyncio.Event()
-        self._handshakes = Handshakes(context)
-        if clients is not None:
-            self._handshakes.refused = clients.handshake_failed
-        self._request_seconds = request_seconds
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -126,13 +88,21 @@ class AdmissionServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and says so."""
-        await super().startup(sockets)
+        """Listens, and says so; uvicorn itself gets no sockets."""
+        await super().startup([])
+        self.acceptors = [self.accept_from(listener) for listener in sockets or []]
         self.listening.set()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+    def accept_from(self, listener: socket.socket) -> Acceptor:
+        """Accepts the connections of a listening socket from now on."""
+        return Acceptor(listener, self._context, self._create_protocol, self.limiter)
+
+    async def shutdown(
+        self,
+        sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them
+    ) -> None:
         """Takes no more connections, answers what has come, ends."""
-        await self._accept_last(sockets or [])
+        await self._accept_last()
         clock = asyncio.get_running_loop().time
         begun = clock()
         await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
@@ -142,7 +112,7 @@ class AdmissionServer(uvicorn.Server):
             log.warning("requests left unanswered at the end", number=len(left))
         for connection in self._connections:
             connection.transport.abort()
-        await super().shutdown(sockets)
+        await super().shutdown([])
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
         """Ends connections whose request doesn't come (to its end), until cancelled."""
@@ -152,19 +122,29 @@ class AdmissionServer(uvicorn.Server):
             now = loop.time()
             for connection in self._connections:
                 since, kept_since = connection.waiting_since, connection.kept_since
-                if since is not None and now - since > self._request_seconds:
-                    log.info("client too slow", client=str(connection.client))
-                    connection.transport.abort()
+                if since is not None and now - since > self.limiter.limits.request_seconds:
+                    self.limiter.count(EvictionReason.SLOW, connection)
+                    connection.abort()
                 elif kept_since is not None and now - kept_since > KEEP_ALIVE:
                     connection.transport.close()
+            self.limiter.log_end(now)
 
     @property
-    def _connections(self) -> list[TimedProtocol]:
-        return cast("list[TimedProtocol]", list(self.server_state.connections))
+    def _connections(self) -> list[LimitedProtocol]:
+        return cast("list[LimitedProtocol]", list(self.server_state.connections))
 
-    async def _accept_last(self, listeners: list[socket.socket]) -> None:
+    def _create_protocol(self) -> LimitedProtocol:
+        made = self.config.http_protocol_class(
+            config=self.config,  # type: ignore[call-arg]  # as uvicorn calls it
+            server_state=self.server_state,
+            app_state={},
+        )
+        return cast("LimitedProtocol", made)
+
+    async def _accept_last(self) -> None:
         """Closes the listening sockets, once those who have connected are accepted."""
         settled = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        listeners = [acceptor.listener for acceptor in self.acceptors]
 
         def accepted() -> bool:
             late = asyncio.get_running_loop().time() >= settled
@@ -172,12 +152,12 @@ class AdmissionServer(uvicorn.Server):
 
         if all(refuse_new(listener) for listener in listeners):
             await self._until(accepted, FIRST_SECONDS)
-        for server in self.servers:
-            server.close()
+        for acceptor in self.acceptors:
+            acceptor.close()
 
     def _finished(self, elapsed: float) -> bool:
         """Closes what may be closed after so many seconds; whether nothing is owed any more."""
-        owing = bool(self._handshakes.under_way) and elapsed < FIRST_SECONDS
+        owing = bool(self.limiter.ledger.handshakes) and elapsed < FIRST_SECONDS
         for connection in self._connections:
             if connection.transport.is_closing():
                 continue

@@ -6,9 +6,9 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from services.domain.names import DOMAIN
-from services.runtime.listening import ALL_ADDRESSES
-from services.runtime.settings import CommaSeparated, ProcessSettings
+from services.names import DOMAIN
+from services.process.listening import ALL_ADDRESSES
+from services.process.settings import CommaSeparated, ProcessSettings
 
 MAX_BODY: Final = 3 * 1024 * 1024
 """An API server takes no object of more than 3 MiB (k8s.io/apiserver, `MaxRequestBodyBytes`)."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
 
-from services.cluster.folder import FolderSource
-from services.domain.errors import InvalidSettings
-from services.domain.mappings import MappingIndex
+from services.mappings.folder import FolderSource
+from services.mappings.model import MappingIndex
+from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
 
 WATCH_SECONDS: Final = 30.0
@@ -44,6 +44,10 @@ class MappingSource(Protocol):
     def rejected(self) -> int:
         """How many can't."""
 
+    @property
+    def watch_failures(self) -> Mapping[str, int]:
+        """How many lists and watches of each kind have failed; empty for a folder."""
+
     def load(self) -> None:
         """Does what the start needs; raises an `AccelbindError` if that can't be done."""
 
@@ -61,10 +65,10 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     if settings.mappings is not None:
         return FolderSource(settings.mappings)
     # The client costs memory that a webhook over a folder needn't spend.
-    from services.cluster.backoff import Pace  # noqa: PLC0415 - the above
-    from services.cluster.client import load_config  # noqa: PLC0415 - the same
-    from services.cluster.connection import connector  # noqa: PLC0415 - the same
-    from services.cluster.mapping_source import ApiServerSource  # noqa: PLC0415 - the same
+    from services.kube.client import load_config  # noqa: PLC0415 - the same
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.pace import Pace  # noqa: PLC0415 - the above
+    from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     if load_config(settings.kubeconfig) is None:
         raise InvalidSettings(

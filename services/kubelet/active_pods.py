@@ -8,13 +8,13 @@ from pathlib import Path
 
 import grpc.aio
 
-from services.domain.errors import KubeletError
-from services.domain.holders import ActivePod, Held
-from services.domain.text import plain
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet import podresources_pb2_grpc as rpc
-from services.kubelet.channel import dial
-from services.kubelet.podresources import MAX_ANSWER
+from services.kubelet.pod_resources import MAX_ANSWER
+from services.kubelet.sockets import dial
+from services.kubelet.values import ActivePod, Held
+from services.process.errors import KubeletError
+from services.process.text import plain
 
 
 async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod, ...]:

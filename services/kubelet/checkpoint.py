@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from services.domain.errors import KubeletError
-from services.domain.startup import Entry
+from services.kubelet.values import Entry
+from services.process.errors import KubeletError
 
 MAX_CHECKPOINT: Final = 32 * 1024 * 1024
 """Bytes; a busy node's has a few hundred KiB, most of it copies of `Allocate` answers."""

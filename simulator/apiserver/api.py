@@ -151,7 +151,11 @@ class Api:
         )
         if self._faults.gone_as_status and (error := watch.too_old) is not None:
             raise error
-        if self._faults.watches_end_at_once or self.closing:
+        if self._faults.bookmarks_need_version and watch.bookmarks_without_version:
+            watch.fail(status.internal("the storage can't serve progress requests"))
+        elif self._faults.watches_cut_at_once:
+            watch.cut()
+        elif self._faults.watches_end_at_once or self.closing:
             watch.end()
         return Response(200, headers=(_CACHE,), stream=self._streamed(watch))
 

@@ -11,8 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from simulator.apiserver import wire
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.status import StatusError
+from simulator.apiserver.store import event_line
 
 Matches: TypeAlias = Callable[[Request], bool]
 
@@ -47,6 +49,11 @@ class Faults:
     """Seconds before each answer."""
     watches_end_at_once: bool = False
     """Each watch is answered with 200 and a proper end, and nothing in between."""
+    watches_cut_at_once: bool = False
+    """Each watch is cut in the middle of its first line."""
+    bookmarks_need_version: bool = False
+    """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server
+    makes a list and a watch of it, which fails where storage can't serve progress requests."""
     gone_as_status: bool = False
     """A watch that is too old is answered with HTTP 410 instead of an event in a 200."""
     _bursts: list[_Burst] = field(default_factory=list)
@@ -85,6 +92,20 @@ class Faults:
         answer = Response(code, error.body(), tuple(headers.items()))
         return self.answering(lambda: answer, count=count, matches=matches)
 
+    def watches_failing(
+        self, code: int, *, count: int | None = None, matches: Matches = watches
+    ) -> contextlib.AbstractContextManager[None]:
+        """Answers matching watches with 200 and an ERROR event, at once.
+
+        Args:
+            code: of the Status in the event.
+            count: how many watches, None for all until the end of the block.
+            matches: which requests.
+        """
+        error = StatusError(code, "InternalError", f"the stand-in was told to say {code}")
+        line = event_line("ERROR", wire.encode(error.status()))
+        return self.replaying(line, stream=True, count=count, matches=matches)
+
     def replaying(
         self, body: bytes, *, stream: bool = False, count: int | None = None, matches: Matches
     ) -> contextlib.AbstractContextManager[None]:
@@ -92,10 +113,9 @@ class Faults:
         if not stream:
             return self.answering(lambda: Response(200, body), count=count, matches=matches)
 
-        async def pieces() -> AsyncGenerator[bytes]:
-            yield body
-
-        return self.answering(lambda: Response(200, stream=pieces()), count=count, matches=matches)
+        return self.answering(
+            lambda: Response(200, stream=_pieces(body)), count=count, matches=matches
+        )
 
     async def before(self, request: Request) -> Response | None:
         """The answer that a fault gives instead of the server's; None where none does."""
@@ -106,3 +126,8 @@ class Faults:
                 burst.left = None if burst.left is None else burst.left - 1
                 return burst.answer()
         return None
+
+
+async def _pieces(*pieces: bytes) -> AsyncGenerator[bytes]:
+    for piece in pieces:
+        yield piece

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.domain.errors import AccelbindError
+from services.process.errors import AccelbindError
 from simulator.apiserver import wire
 from simulator.apiserver.wire import Json
 

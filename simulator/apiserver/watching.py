@@ -50,6 +50,8 @@ class Watch:
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._order = ""
+        self._error: status.StatusError | None = None
+        self.bookmarks_without_version = self._bookmarks and not query.get("resourceVersion")
 
     @property
     def too_old(self) -> status.StatusError | None:
@@ -62,6 +64,10 @@ class Watch:
     def end(self) -> None:
         """Ends the answer properly, as when `timeoutSeconds` are over."""
         self._give("end")
+
+    def fail(self, error: status.StatusError) -> None:
+        """Has nothing come but an ERROR event; call it before `stream`."""
+        self._error = error
 
     def cut(self) -> None:
         """Drops the connection in the middle of a line."""
@@ -77,7 +83,7 @@ class Watch:
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """The answer's pieces: lines, joined where many are ready at once."""
-        if (error := self.too_old) is not None:
+        if (error := self._error or self.too_old) is not None:
             yield event_line("ERROR", wire.encode(error.status()))
             return
         self._begin()

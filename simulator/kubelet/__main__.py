@@ -16,10 +16,10 @@ from pathlib import Path
 
 import structlog
 
-from services.cluster.client import ClusterClient, load_config
-from services.domain.errors import AccelbindError
-from services.runtime.lifecycle import stop_signals
-from services.runtime.logging import FORMATS, LEVELS, configure
+from services.kube.client import ClusterClient, load_config
+from services.process.errors import AccelbindError
+from services.process.logging import FORMATS, LEVELS, configure
+from services.process.signals import stop_signals
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.files import write_atomically
 from simulator.kubelet.standin import KubeletStandIn

@@ -18,8 +18,8 @@ from typing import Any, Final
 import httpx2
 import structlog
 
-from services.cluster.client import Answer, ClusterClient
-from services.domain.errors import AskerError, ClusterError
+from services.kube.client import Answer, ClusterClient
+from services.process.errors import AskerError, ClusterError
 from simulator.kubelet import reports
 from simulator.kubelet.reports import GIVEN_ANNOTATION, Json
 from simulator.kubelet.standin import KubeletStandIn

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from services.domain.errors import KubeletError
 from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
+from services.process.errors import KubeletError
 from simulator.kubelet.ledger import Entry, Ledger, entry_of, granted
 from simulator.kubelet.pods import ContainerSpec, PodSpec
 from simulator.kubelet.registry import Device, Registry

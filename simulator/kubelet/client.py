@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet.channel import HEALTHY, dial
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
+from services.kubelet.sockets import HEALTHY, dial
 from simulator.kubelet.allocator import AskAllocate, AskPreferred, PluginFailed, PreStart
 from simulator.kubelet.registry import Device, Options
 

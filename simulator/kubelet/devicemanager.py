@@ -12,14 +12,14 @@ from pathlib import Path
 import grpc.aio
 import structlog
 
-from services.kubelet.channel import (
+from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
+from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
+from services.kubelet.sockets import (
     checkpoint_file,
     plugins_folder,
     pod_resources_socket,
     registration_socket,
 )
-from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
-from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 from simulator.kubelet.allocator import (
     AllocationFailed,
     Allocator,

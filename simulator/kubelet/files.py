@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from services.kubelet.channel import address, listen
+from services.kubelet.sockets import address, listen
 
 
 @asynccontextmanager

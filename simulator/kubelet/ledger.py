@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from services.domain.errors import KubeletError
 from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
+from services.process.errors import KubeletError
 from simulator.kubelet.registry import Device
 from simulator.kubelet.states import DeviceNode, Granted, Mount
 

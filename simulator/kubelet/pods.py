@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from services.domain.errors import AskerError, InvalidQuantity
-from services.domain.quantity import parse_count
+from services.pods.quantity import parse_count
+from services.process.errors import AskerError, InvalidQuantity
 
 ALWAYS: Final = "Always"
 

@@ -21,10 +21,10 @@ import grpc
 import grpc.aio
 import structlog
 
-from services.domain.errors import KubeletError
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet.channel import API_VERSION
 from services.kubelet.deviceplugin_pb2_grpc import RegistrationServicer
+from services.kubelet.sockets import API_VERSION
+from services.process.errors import KubeletError
 from simulator.kubelet.allocator import PluginFailed
 from simulator.kubelet.client import DIAL_SECONDS, PluginClient
 from simulator.kubelet.journal import Call, Journal

@@ -28,8 +28,8 @@ from typing import Any, Final, Self
 
 import structlog
 
-from services.domain.errors import KubeletError
-from services.kubelet.channel import plugins_folder, registration_socket
+from services.kubelet.sockets import plugins_folder, registration_socket
+from services.process.errors import KubeletError
 from simulator.kubelet.allocator import AllocationFailed
 from simulator.kubelet.devicemanager import DeviceManager
 from simulator.kubelet.files import delete_sockets

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from accelbind import __version__, cli
-from services.domain.errors import HardwareError, InvalidName
+from services.process.errors import HardwareError, InvalidName
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 

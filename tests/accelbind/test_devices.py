@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from accelbind import devices_show
-from services.domain.device_table import Owner, Reason, Row, Table
+from services.node.table import Owner, Reason, Row, Table
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from accelbind import explaining
 from accelbind.cli import main
+from services.admission import preview
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -397,7 +398,7 @@ def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: 
 def test_a_manifest_without_end_is_not_read(
     explain: Explain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "MAX_BYTES", 100)
+    monkeypatch.setattr(preview, "MAX_BYTES", 100)
     code, _, err = explain(POD)
     assert code == 2
     assert err.endswith("pod.yaml has more than 100 bytes\n")

@@ -15,18 +15,18 @@ import httpx2
 import pytest
 import yaml
 
-from accelbind.doctor_model import State
+from accelbind.doctor.model import State
 from accelbind.plain_port import ask
 from certs.folder import issue
-from services.domain.names import DOMAIN, function_name
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.names import DOMAIN, function_name
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import CardSpec, Rack
 from simulator.driver import raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
-from tests.accelbind import doctor_cluster as cluster
-from tests.accelbind.doctor_cluster import Json
+from tests.accelbind.doctor import answers as cluster
+from tests.accelbind.doctor.answers import Json
 from tests.plugin.support import AF, container, pod, running, settings
 from tests.simulator.apiserver.support import MERGE, NODES, PODS, client_of, created
 from tests.simulator.kubelet.fake_plugin import FakePlugin, devices

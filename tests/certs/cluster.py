@@ -10,7 +10,7 @@ from certs.certificates import read_certificates
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.store import ClusterStore
-from services.cluster.connection import connector
+from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, SERVICE, TLS
 

@@ -21,11 +21,11 @@ from certs.keeper import CertificateReconciler, ForceRenew, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
-from services.cluster.client import Answer, BadStatus
-from services.cluster.named_object import Conflict, NamedObject
-from services.cluster.secrets import Secret
-from services.cluster.webhook_configs import PLURALS, Configuration
-from services.domain.errors import ClusterError
+from services.kube.client import Answer, BadStatus
+from services.kube.named_object import Conflict, NamedObject
+from services.kube.secrets import Secret
+from services.kube.webhook_configs import PLURALS, Configuration
+from services.process.errors import ClusterError
 
 NAMESPACE = "accelbind-system"
 CA, TLS = "accelbind-ca", "accelbind-webhook-tls"

@@ -6,7 +6,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.authority import create_authority, issue_serving, name_text, parse_names
-from services.domain.errors import InvalidSettings
+from services.process.errors import InvalidSettings
 from tests.certs.memory import rebuilt
 
 Extension = TypeVar("Extension", bound=x509.ExtensionType)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from certs import folder
 from certs.authority import create_authority
 from certs.folder import IssuedPaths, issue, renew
-from services.domain.errors import CertificateError, InvalidSettings
+from services.process.errors import CertificateError, InvalidSettings
 from tests.certs.memory import private_key_pem
 from tests.support import REPOSITORY, require
 
@@ -233,7 +233,7 @@ FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from certs.folder import issue
-from services.domain.errors import CertificateError
+from services.process.errors import CertificateError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
     issue(Path(sys.argv[1]), ["hook.svc"])

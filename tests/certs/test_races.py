@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from certs.certificates import bundle_pem
-from services.runtime.certificates import CertificateSource
+from services.process.tls import CertificateSource
 from tests.certs.memory import CA, HOST, TLS, Cluster, Replica
 from tests.support import soak, soaking
 

@@ -13,8 +13,8 @@ from cryptography import x509
 
 from certs.authority import certificate_pem
 from certs.certificates import is_signed_by
-from services.cluster.client import ClusterClient
-from services.cluster.connection import connector
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.certs.cluster import (
     MUTATING,

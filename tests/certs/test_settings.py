@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from certs.settings import CertsSettings, duration, duration_text, own_namespace
-from services.domain.errors import InvalidSettings
-from services.runtime.settings import load, render
+from services.process.errors import InvalidSettings
+from services.process.settings import load, render
 
 
 def settings(**flags: object) -> CertsSettings:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from certs.authority import create_authority, utc_now
-from services.domain.errors import ClusterError
+from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,

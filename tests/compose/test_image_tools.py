@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accelbind.demo import cluster
-from accelbind.try_cards import main as lay_out
+from simulator.demo import cluster
+from simulator.demo.try_cards import main as lay_out
 from tests.support import REPOSITORY
 from tools.image import install_hook, sbom
 from tools.image.pick_lock import pick

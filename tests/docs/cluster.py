@@ -14,7 +14,8 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from services.hardware.bitstreams import BitstreamStorage
+from accelbind.doctor.node_fit import is_selected
+from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver import fields
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.standin import ApiServerStandIn, Options
@@ -33,8 +34,11 @@ TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 EVERY = 0.1
 
 
+_VERSIONS = {"deviceplugin.intel.com": "v1beta1", "nfd.k8s-sigs.io": "v1alpha1"}
+
+
 def _resource(kind: str, group: str, *short: str, spread: bool = True, many: str = "") -> Resource:
-    version = "v1beta1" if group == "deviceplugin.intel.com" else "v1"
+    version = _VERSIONS.get(group, "v1")
     return Resource(
         group,
         version,
@@ -73,6 +77,7 @@ FURTHER = (
     _resource("ServiceMonitor", _MONITORING),
     _resource("PrometheusRule", _MONITORING),
     _resource("FpgaDevicePlugin", "deviceplugin.intel.com", spread=False),
+    _resource("NodeFeatureRule", "nfd.k8s-sigs.io", spread=False),
 )
 """What the stand-in doesn't serve by itself: kept as it is sent, and nothing is made of it."""
 
@@ -192,6 +197,13 @@ class Cluster:
         return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
     def _begin_plugin(self) -> bool:
+        """Starts it once the DaemonSet selects the node; whether it runs."""
+        daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE) or {}
+        node = self.get("Node", NODE, "") or {}
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
+        if not is_selected(daemonset["spec"]["template"]["spec"], linux):
+            return False
         self.processes.accelbind(
             *("plugin", "--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),

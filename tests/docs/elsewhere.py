@@ -26,12 +26,13 @@ ELSEWHERE = {
     r"make e2e SIMULATOR=1": f"{_MAKE}::test_make_e2e_brings_a_cluster_of_stand_ins",
     r"make e2e KUBECONFIG=\S+": f"{_E2E}::test_what_is_deployed_is_tried_as_well",
     r"make e2e KUBECONFIG=\S+ HOST_PROCESSES=1 .*": (
-        f"{_E2E}::test_the_suite_passes_twice_in_a_row_and_leaves_nothing"
+        f"{_E2E}::test_the_suite_passes_and_leaves_nothing"
     ),
     r"make e2e HELP=1": f"{_MAKE}::test_make_e2e_tells_its_settings",
     r"make hook": "tests/accelbind/test_hook_folder.py::folder",
     r"make format": f"{_MAKE}::test_nothing_is_left_to_format",
     r"make proto": f"{_MAKE}::test_the_stubs_are_what_make_proto_makes",
+    r"make golden": f"{_MAKE}::test_make_golden_writes_what_is_committed",
     r"make docs": f"{_MAKE}::test_what_make_docs_makes_is_what_is_committed",
     r"docker compose up": _SUITE,
     r"docker compose run --rm try": _SUITE,

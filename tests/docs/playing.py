@@ -25,13 +25,13 @@ from tests.docs.elsewhere import who_runs
 from tests.support import REPOSITORY, clean_environment, require
 
 PROGRAMS = {"accelbind", "kubectl", "python", "cat", "cd", "echo", "export", "mkdir", "printf"}
-PROGRAMS |= {"true", "rm"}
+PROGRAMS |= {"true", "rm", "grep", "cut"}
 """What the documents may have people type, beside what is run elsewhere."""
 
 ANSWERS = ("accelbind doctor", "accelbind check mappings", "kubectl exec", "kubectl diff")
 """Commands whose exit code 1 is an answer: something was found."""
 
-COPIED = ("docs", "examples", "manifests", "accelbind/demo/mappings", "tests/services/domain")
+COPIED = ("docs", "examples", "manifests", "simulator/demo/mappings", "tests/services")
 TIME_LIMIT = 900
 """Seconds for a page: one takes ten where nothing else runs."""
 
@@ -83,7 +83,7 @@ class Scene:
         self.cluster = cluster
         for name in COPIED:
             shutil.copytree(REPOSITORY / name, self.home / name)
-        for path in ("tests/__init__.py", "tests/services/__init__.py", "pyproject.toml"):
+        for path in ("tests/__init__.py", "pyproject.toml"):
             shutil.copy(REPOSITORY / path, self.home / path)
         self.bin = self.home / ".venv" / "bin"
         self.bin.mkdir(parents=True)

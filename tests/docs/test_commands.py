@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 PAGES = blocks.pages()
 INSTALLED = (
+    "kubectl label node worker-1 accelbind.dev/plugin=true",
     "kubectl apply -k manifests/overlays/af",
     "kubectl -n accelbind-system rollout status deployment/accelbind-webhook --timeout=60s",
     "kubectl -n accelbind-system rollout status daemonset/accelbind-plugin --timeout=60s",

@@ -70,6 +70,18 @@ def test_make_bench_prints_the_tables_that_are_chosen() -> None:
     assert make("bench", "BENCHES=plugin scan", python="echo") == "-m tools.bench plugin scan\n"
 
 
+def test_make_golden_writes_what_is_committed(copy: Path) -> None:
+    left = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(REPOSITORY / "tests", copy / "tests", ignore=left)
+    (copy / "docs").mkdir()
+    shutil.copy(REPOSITORY / "docs" / "reference.md", copy / "docs")
+    files = copy / "tests" / "golden" / "files"
+    (files / "help.txt").unlink()
+    (files / "reviews.jsonl").write_text("another\n")
+    assert "· reviews.jsonl\n" in make(*typed("make golden"), folder=copy)
+    assert contents(files, "*") == contents(REPOSITORY / "tests" / "golden" / "files", "*")
+
+
 def test_make_test_runs_some_tests() -> None:
     assert " passed" in make(*typed("make test PYTEST_ARGS="))
 

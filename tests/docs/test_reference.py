@@ -7,8 +7,8 @@ from enum import StrEnum
 import pytest
 
 from accelbind import hook
-from plugin.event_reasons import EventReason
-from services.runtime.settings import ENVIRONMENT
+from services.node.event_reasons import EventReason
+from services.process.settings import ENVIRONMENT
 from tests.manifests.test_monitoring import scraped, unreachable
 from tests.support import REPOSITORY, Processes
 from tests.webhook.running import start_webhook
@@ -34,7 +34,7 @@ def test_what_stands_before_commands_their_variables_and_the_hook_are_there() ->
         assert flag in page
     variables = {
         each
-        for path in (REPOSITORY / "accelbind").glob("*.py")
+        for path in (REPOSITORY / "accelbind").rglob("*.py")
         for each in re.findall(r'envvar="(\w+)"', path.read_text())
     }
     assert len(variables) >= 3
@@ -110,7 +110,7 @@ def test_names_in_objects_of_others_are_all_told() -> None:
 
 def test_reasons_that_are_constants_are_told_where_they_are_made() -> None:
     page = reference.page()
-    for name in ("services/domain/review.py", "services/domain/mapping_review.py"):
+    for name in ("services/admission/review.py", "services/admission/mapping_review.py"):
         text = (REPOSITORY / name).read_text()
         reasons = re.findall(r'^[A-Z_]+ = "([a-z]+(?:-[a-z]+)*)"$', text, re.MULTILINE)
         assert len(reasons) >= 5
@@ -121,7 +121,7 @@ def test_every_check_of_the_doctor_is_told() -> None:
     page = reference.page()
     ids = {
         each
-        for path in (REPOSITORY / "accelbind").glob("doctor*.py")
+        for path in (REPOSITORY / "accelbind" / "doctor").glob("*.py")
         for each in re.findall(r'Check\(\s*"([a-z.-]+)"', path.read_text())
     }
     assert len(ids) > 25

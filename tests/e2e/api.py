@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
-from services.cluster.access import Access
-from services.cluster.client import Answer, ClusterClient, load_config
-from services.domain.errors import ClusterError
+from services.kube.access import Access
+from services.kube.client import Answer, ClusterClient, load_config
+from services.process.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.domain.names import DOMAIN, UNIT_RESOURCE
+from services.names import DOMAIN, UNIT_RESOURCE
 from tests.e2e.api import Api, Json, Place, place_of
 from tests.e2e.settings import Settings
 from tests.e2e.waiting import NotYet, holds, until

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.domain.errors import ClusterError
-from services.domain.mapping_review import RESOURCE
-from services.domain.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
-from services.kubelet.channel import registration_socket
+from services.admission.mapping_review import RESOURCE
+from services.kubelet.sockets import registration_socket
+from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+from services.process.errors import ClusterError
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.driver import raw_bitstream

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.domain.names import DOMAIN, is_physical
+from services.names import DOMAIN, is_physical
 from tests.e2e.api import Json, Place, Refused
 from tests.e2e.cluster import MANIFESTS, NODES, Cluster
 from tests.e2e.waiting import holds, until

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.domain.errors import AskerError
+from services.process.errors import AskerError
 
 HELP = """\
 make e2e KUBECONFIG=FILE …: the suite against a cluster. What it makes there goes with it.

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from simulator.cards import NLB3, CardSpec, Rack
-from tests.accelbind.doctor_cluster import Answers, answering, first_of, items
-from tests.accelbind.doctor_cluster import one as at
+from tests.accelbind.doctor.answers import Answers, answering, first_of, items
+from tests.accelbind.doctor.answers import one as at
 from tests.e2e.api import Api, Place
 from tests.e2e.cluster import offered
 from tests.e2e.simulator import NODE, Simulator, simulated
 from tests.making import in_the_environment_of_make, make_command
 from tests.manifests.rendering import NAMESPACE, one, rendered
 from tests.manifests.test_cluster import WEBHOOK, begin, certs, cluster, webhook
-from tests.support import Process, Processes, eventually_async, python_module
+from tests.support import Process, Processes, eventually_async, python_module, soaking
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -58,12 +58,11 @@ def run(processes: Processes, stands_in: Simulator, *arguments: str, **env: str)
     )
 
 
-def test_the_suite_passes_twice_in_a_row_and_leaves_nothing(
-    stands_in: Simulator, processes: Processes
-) -> None:
+@pytest.mark.long
+def test_the_suite_passes_and_leaves_nothing(stands_in: Simulator, processes: Processes) -> None:
     before = seen(stands_in)
     settings = [f"{name}={value}" for name, value in stands_in.environment().items()]
-    for _ in range(2):
+    for _ in range(2 if soaking() else 1):  # twice in a row: nothing was left in its way
         process = processes.start(
             make_command("e2e", *settings), env=in_the_environment_of_make(), name="e2e"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.domain.errors import ClusterError
+from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.e2e import api
 from tests.e2e.api import Api, Place

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from services.domain.errors import ClusterError
+from services.process.errors import ClusterError
 
 T = TypeVar("T")
 

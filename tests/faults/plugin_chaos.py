@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from services.kubelet.channel import plugins_folder
+from services.kubelet.sockets import plugins_folder
 from simulator.card_faults import Fault
 from simulator.hanging import Hang
 from tests.faults.plugin_api import ApiServer

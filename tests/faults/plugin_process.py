@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.kubelet.channel import plugins_folder
+from services.kubelet.sockets import plugins_folder
 from tests.support import Process, Processes, eventually
 
 PROBE: Final = Path(__file__).parent / "probe"

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 import httpx2
 
-from accelbind.demo.suite import ASKS_FOR_ACCELERATORS
-from services.cluster.client import ClusterClient, load_config
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.kube.client import ClusterClient, load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.demo.suite import ASKS_FOR_ACCELERATORS
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.standin import KubeletStandIn

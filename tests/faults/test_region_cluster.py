@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
 from simulator.bitstreams import OPENCL_AFU, aocx_of, make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
 from simulator.driver import raw_bitstream

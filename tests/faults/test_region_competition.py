@@ -125,7 +125,7 @@ def regions_of(state: PodState) -> list[str]:
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
     short_dir: Path, processes: Processes, figure: Callable[[str], None]
 ) -> None:
-    length, afus = soak(short=60, full=600), tuple(FUNCTIONS.values())
+    length, afus = soak(short=10, full=600), tuple(FUNCTIONS.values())
     cards = [
         CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(afus[number % 3],))
         for number in range(REGIONS)
@@ -140,7 +140,7 @@ async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice
             fight.content[region] = cluster.content(region)
         async with asyncio.TaskGroup() as group:
             group.create_task(fight.trouble())
-            group.create_task(fight.killing(every=20))
+            group.create_task(fight.killing(every=min(20.0, length.seconds / 3)))
             for _ in range(PODS):
                 group.create_task(fight.compete())
         done = len(cluster.driver.programmed)

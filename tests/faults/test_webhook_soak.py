@@ -218,7 +218,7 @@ def resident_of(webhook: Webhook) -> int:
 def test_no_answer_fails_or_is_wrong_while_everything_changes(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=60, full=600)
+    length = soak(short=10, full=600)
     figure(f"seed {length.seed}")
     started: list[Webhook] = []
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from services.domain.bitstream_files import parse
-from services.domain.bitstreams import MAX_FILE, Bitstream, Kind
-from services.domain.errors import InvalidBitstream
+from services.bitstreams.model import MAX_FILE, Bitstream, Kind
+from services.bitstreams.parse import parse
+from services.process.errors import InvalidBitstream
 from simulator.bitstreams import (
     GBS_MAGIC,
     OPENCL_AFU,

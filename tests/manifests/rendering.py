@@ -22,8 +22,10 @@ OVERLAYS = (
 KUSTOMIZATIONS = ("crd", "base", *(f"overlays/{name}" for name in OVERLAYS), "samples")
 COMPONENTS = (
     *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook"),
-    *("cert-manager", "monitoring"),
+    *("cert-manager", "monitoring", "mapping-access", "enforce-mappings", "tolerate-taints"),
 )
+INCLUDED = {"mapping-access": "enforce-mappings"}
+"""Components that are part of another one, which has to be used instead of both."""
 WORKLOADS = ("Deployment", "DaemonSet")
 QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Reads what yaml.safe_load reads, ten times as fast where there is libyaml."""
@@ -52,6 +54,22 @@ def everything() -> Iterator[tuple[str, Json]]:
             if text not in seen:
                 seen.add(text)
                 yield folder, json.loads(text)
+
+
+def with_components(folder: Path, *names: str) -> list[Json]:
+    """What the base becomes with components, as an overlay of somebody's own would have it."""
+    above = Path(*[".."] * (len(folder.resolve().parts) - 1)) / MANIFESTS.relative_to("/")
+    (folder / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kustomize.config.k8s.io/v1beta1",
+                "kind": "Kustomization",
+                "resources": [str(above / "base")],
+                "components": [str(above / "components" / name) for name in names],
+            }
+        )
+    )
+    return rendered(folder)
 
 
 def named(item: Json) -> str:

@@ -47,12 +47,17 @@ class Right:
 
 
 def rights_of(items: list[Json], account: str) -> list[Right]:
-    """What an account may do, each verb and resource apart."""
+    """What an account may do by the roles that are bound to it, each verb and resource apart."""
     found = []
     for kind in ("Role", "ClusterRole"):
+        bound = {
+            (binding["metadata"].get("namespace", ""), binding["roleRef"]["name"])
+            for binding in of_kind(items, f"{kind}Binding")
+            if account in {subject["name"] for subject in binding["subjects"]}
+        }
         for role in of_kind(items, kind):
-            if role["metadata"]["name"] == account:
-                namespace = role["metadata"].get("namespace", "")
+            namespace = role["metadata"].get("namespace", "")
+            if (namespace, role["metadata"]["name"]) in bound:
                 found += [right for rule in role["rules"] for right in _split(rule, namespace)]
     return found
 

@@ -36,13 +36,16 @@ METADATA: Final = closed(
 )
 
 
-def kind(api_version: str, name: str, spec: Json) -> Json:
+CLUSTER_METADATA: Final = closed(("name",), name=TEXT, labels=MAP, annotations=MAP)
+
+
+def kind(api_version: str, name: str, spec: Json, metadata: Json = METADATA) -> Json:
     """A kind with its envelope."""
     return closed(
         ("apiVersion", "kind", "metadata", "spec"),
         apiVersion={"const": api_version},
         kind={"const": name},
-        metadata=METADATA,
+        metadata=metadata,
         spec=spec,
     )
 
@@ -120,6 +123,33 @@ ISSUER: Final[Json] = {
     "maxProperties": 1,
 }
 
+PCI_ID: Final = closed(
+    ("op", "value"),
+    op={"const": "In"},
+    value={"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[0-9a-f]{4}$"}},
+)
+NODE_FEATURE_RULES: Final[Json] = {
+    "type": "array",
+    "minItems": 1,
+    "items": closed(
+        ("name", "labels", "matchFeatures"),
+        name=TEXT,
+        labels=MAP,
+        matchFeatures={
+            "type": "array",
+            "minItems": 1,
+            "items": closed(
+                ("feature", "matchExpressions"),
+                feature={"const": "pci.device"},
+                matchExpressions=closed(
+                    ("vendor", "device"),
+                    **dict.fromkeys(("class", "vendor", "device", "subsystem_device"), PCI_ID),
+                ),
+            ),
+        },
+    ),
+}
+
 SCHEMAS: Final = {
     "ServiceMonitor": kind(
         "monitoring.coreos.com/v1",
@@ -142,6 +172,12 @@ SCHEMAS: Final = {
         closed(("groups",), groups={"type": "array", "items": GROUP, "minItems": 1}),
     ),
     "Certificate": kind("cert-manager.io/v1", "Certificate", CERTIFICATE),
+    "NodeFeatureRule": kind(
+        "nfd.k8s-sigs.io/v1alpha1",
+        "NodeFeatureRule",
+        closed(("rules",), rules=NODE_FEATURE_RULES),
+        CLUSTER_METADATA,
+    ),
     "Issuer": kind("cert-manager.io/v1", "Issuer", ISSUER),
 }
 """By kind."""

@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
 import httpx2
 import pytest
@@ -20,9 +20,9 @@ from simulator.apiserver.cel import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered
+from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered, with_components
 from tests.manifests.rights import asked, beyond, idle, rights_of
-from tests.plugin.support import REGION, container, functions, pod
+from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.plugin.test_process import get
 from tests.simulator.apiserver.support import client_of
 from tests.support import Process, Processes, eventually_async
@@ -158,7 +158,7 @@ async def test_a_cluster_of_the_manifests_serves_its_samples(
             made = await eventually_async(partial(admitted, client, item), timeout=PATIENCE)
             limits = [each["resources"]["limits"] for each in made["spec"]["containers"]]
             for each in limits:
-                (name,) = each
+                (name,) = (resource for resource in each if "/" in resource)
                 assert name.startswith(
                     ("fpga.intel.com/af-", "fpga.intel.com/region-", "b-com.com/")
                 )
@@ -225,23 +225,53 @@ def told(api: ApiServerStandIn, reason: str, count: int) -> bool:
     return any(each["reason"] == reason and each["count"] >= count for each in api.objects("Event"))
 
 
-@pytest.mark.parametrize(("folder", "function"), [("base", NLB0), ("overlays/region", NLB3)])
+class Served(NamedTuple):
+    """What a node of a mode offers, and the function that its pod asks for.
+
+    In mode region the card has NLB0, and no bitstream of NLB3 is to be had.
+    """
+
+    mode: str
+    resource: str
+    function: str
+
+
+SERVED = {
+    "overlays/af": Served("af", AF, NLB0),
+    "components/enforce-mappings": Served("af", AF, NLB0),
+    "overlays/regiondevel": Served("regiondevel", REGION, ""),
+    "overlays/region": Served("region", REGION, NLB3),
+}
+
+
+def objects_of(folder: str, own: Path) -> list[Json]:
+    """The objects of an overlay, or of the base with a component."""
+    if folder.startswith("overlays"):
+        return rendered(folder)
+    return with_components(own, PurePath(folder).name)
+
+
+@pytest.mark.parametrize("folder", SERVED)
 async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
-    folder: str, function: str, short_dir: Path, tmp_path: Path, processes: Processes
+    folder: str, short_dir: Path, tmp_path: Path, processes: Processes
 ) -> None:
-    """In mode region, where the card has NLB0, and no bitstream of NLB3 is to be had."""
+    """Whoever may ask who starts a container must, where it starts on what the pod names."""
+    mode, resource, function = SERVED[folder]
+    (tmp_path / "own").mkdir()
+    rights = rights_of(objects_of(folder, tmp_path / "own"), "accelbind-plugin")
     Rack(short_dir / "root").add_card(CardSpec())
     async with (
         cluster(tmp_path) as (api, _),
         KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as kubelet,
     ):
-        annotate(api, "region")
-        begin(processes, short_dir, api)
-        await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1, timeout=PATIENCE)
-        spec = pod("p", container("c", REGION, 1, functions(function)))
+        annotate(api, mode)
+        begin(processes, short_dir, api, enforced=folder.startswith("components"))
+        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1, timeout=PATIENCE)
+        named = functions(function) if mode == "region" else []
+        spec = pod("p", container("c", resource, 1, named))
         api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
         api.put(spec)
-        api.put(mapping(function))
+        api.put(mapping(mode, function))
         await kubelet.settled(await kubelet.admit(spec))
         if function == NLB3:
             await eventually_async(partial(told, api, "ProgrammingFailed", 2), timeout=PATIENCE)
@@ -250,20 +280,22 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
             await eventually_async(
                 partial(told, api, "ModeAnnotationInvalid", count), timeout=PATIENCE
             )
-            annotate(api, "region")
+            annotate(api, mode)
             await eventually_async(partial(understood, short_dir), timeout=PATIENCE)
-        rights = rights_of(rendered(folder), "accelbind-plugin")
         await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
         assert beyond(rights, asked(api)) == set()
 
 
-def begin(processes: Processes, folder: Path, api: ApiServerStandIn) -> Process:
+def begin(
+    processes: Processes, folder: Path, api: ApiServerStandIn, *, enforced: bool = False
+) -> Process:
     return processes.accelbind(
         *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
         *("--pod-logs-dir", folder / "k" / "pod-logs", "--scan-interval", "0.1"),
         *("--ports-file", folder / "ports", "--bitstreams", folder / "bitstreams"),
+        *("--enforce-mappings", "always" if enforced else "auto"),
     )
 
 
@@ -273,16 +305,14 @@ async def understood(folder: Path) -> bool:
     return "accelbind_node_mode_annotation_invalid 0.0" in text
 
 
-def mapping(function: str) -> Json:
+def mapping(mode: str, function: str) -> Json:
+    kind = "AcceleratorFunction" if function else "FpgaRegion"
+    functional = {"afuId": function} if function else {}
     return {
         "apiVersion": "fpga.intel.com/v2",
-        "kind": "AcceleratorFunction",
+        "kind": kind,
         "metadata": {"name": "nlb", "namespace": "ns"},
-        "spec": {
-            "interfaceId": REGION.partition("region-")[2],
-            "afuId": function,
-            "mode": "region",
-        },
+        "spec": {"interfaceId": REGION.partition("region-")[2], "mode": mode} | functional,
     }
 
 

@@ -16,9 +16,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain import names
-from services.domain.errors import InvalidMapping
-from services.domain.mappings import parse
+from services import names
+from services.mappings.model import parse
+from services.process.errors import InvalidMapping
 from simulator.apiserver import schemas
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import MERGE, client_of, created

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.cluster.client import MAX_LIST
+from accelbind.doctor.node_fit import is_selected, untolerated_taints
+from services.kube.client import MAX_LIST
 from tests.manifests.rendering import (
     NAMESPACE,
     OVERLAYS,
@@ -20,6 +21,7 @@ from tests.manifests.rendering import (
     pod_spec,
     rendered,
 )
+from tests.manifests.rights import rights_of
 
 FOLDERS = ("base", *(f"overlays/{name}" for name in OVERLAYS))
 PROGRAMMING = ("overlays/region", "overlays/region-hook")
@@ -78,25 +80,24 @@ def test_nobody_may_delete_escalate_or_speak_for_others(folder: str) -> None:
 def test_every_role_is_given_to_one_account_that_a_pod_uses(folder: str) -> None:
     items = rendered(folder)
     used = {spec["serviceAccountName"] for spec in ours(folder).values()}
-    given = set()
+    given, bound = set(), set()
     for kind in ("RoleBinding", "ClusterRoleBinding"):
         for binding in of_kind(items, kind):
             (subject,) = binding["subjects"]
-            assert subject == {
-                "kind": "ServiceAccount",
-                "name": binding["metadata"]["name"],
-                "namespace": NAMESPACE,
-            }
+            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
+            assert subject["name"] in used
+            assert binding["metadata"]["name"].startswith(subject["name"])
             assert binding["roleRef"]["name"] == binding["metadata"]["name"]
             one(items, binding["roleRef"]["kind"], binding["roleRef"]["name"])
             given.add((binding["roleRef"]["kind"], binding["metadata"]["name"]))
+            bound.add(subject["name"])
     roles = {
         (role["kind"], role["metadata"]["name"])
         for kind in ("Role", "ClusterRole")
         for role in of_kind(items, kind)
     }
     assert given == roles
-    assert {name for _, name in roles} == used
+    assert bound == used
     for account in of_kind(items, "ServiceAccount"):
         assert account["metadata"]["name"] in used
         assert account["automountServiceAccountToken"] is False
@@ -166,6 +167,79 @@ def test_what_of_the_node_is_written_to_is_known() -> None:
         more |= {"/opt/accelbind", "/var/run/cdi"} if folder.endswith("hook") else set()
         assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
         assert "/" not in hosts.values()
+
+
+ASKING_PODS = {"overlays/region", "overlays/region-hook", "overlays/regiondevel"}
+"""The overlays whose mode asks who starts a container."""
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_pods_are_read_only_where_the_mode_asks_who_starts_a_container(folder: str) -> None:
+    items = rendered(folder)
+    readers = {role for role, rule in rules(items) if "pods" in rule["resources"]}
+    assert readers == (
+        {"ClusterRole /accelbind-plugin-mappings"} if folder in ASKING_PODS else set()
+    )
+    resources = {right.resource for right in rights_of(items, "accelbind-plugin")}
+    mapped = {"pods", "acceleratorfunctions", "fpgaregions"}
+    assert resources - mapped == {"nodes", "events"}
+    assert resources & mapped == (mapped if folder in ASKING_PODS else set())
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_events_on_pods_are_written_only_where_containers_are_programmed(folder: str) -> None:
+    writing = {
+        right.namespace
+        for right in rights_of(rendered(folder), "accelbind-plugin")
+        if right.resource == "events"
+    }
+    assert writing == {"default", ""} if folder in PROGRAMMING else {"default"}
+
+
+CONTROL_PLANE: Json = {
+    "metadata": {
+        "name": "control-plane",
+        "labels": {"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
+    },
+    "spec": {
+        "taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
+    },
+}
+WORKER: Json = {"metadata": {"name": "worker", "labels": {"kubernetes.io/os": "linux"}}, "spec": {}}
+CARDS = {"accelbind.dev/plugin": "true", "node.kubernetes.io/instance-type": "f2.6xlarge"}
+
+
+def labelled(node: Json, **taint: str) -> Json:
+    metadata = node["metadata"] | {"labels": node["metadata"]["labels"] | CARDS}
+    return {"metadata": metadata, "spec": {"taints": [taint]} if taint else node["spec"]}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
+    spec = ours(folder)["accelbind-plugin"]
+    assert not is_selected(spec, WORKER)
+    assert not is_selected(spec, CONTROL_PLANE)
+    assert is_selected(spec, labelled(WORKER))
+    assert untolerated_taints(spec, labelled(WORKER)) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
+    spec = ours(folder)["accelbind-plugin"]
+    assert untolerated_taints(spec, CONTROL_PLANE)
+    for effect, kept_away in (("NoSchedule", False), ("NoExecute", True)):
+        tainted = labelled(WORKER, key="accelbind.dev/fpga", value="yes", effect=effect)
+        assert bool(untolerated_taints(spec, tainted)) is kept_away
+    other = labelled(WORKER, key="example.com/team", effect="NoSchedule")
+    assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_daemonset_keeps_its_name_and_its_immutable_selector(folder: str) -> None:
+    daemonset = one(rendered(folder), "DaemonSet", "accelbind-plugin")
+    assert daemonset["spec"]["selector"] == {
+        "matchLabels": {"app.kubernetes.io/name": "accelbind-plugin"}
+    }
 
 
 def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:

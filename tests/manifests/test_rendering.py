@@ -8,9 +8,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from accelbind.doctor.node_fit import untolerated_taints
 from simulator.apiserver import schemas as crd_schemas
 from tests.manifests.rendering import (
     COMPONENTS,
+    INCLUDED,
     KUSTOMIZATIONS,
     MANIFESTS,
     OVERLAYS,
@@ -22,27 +24,13 @@ from tests.manifests.rendering import (
     one,
     ours,
     rendered,
+    with_components,
 )
+from tests.manifests.rights import rights_of
 from tests.manifests.schemas import SCHEMAS
 
 OLDEST, NEWEST = "1.30", "1.37"
 MAPPINGS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
-
-
-def with_components(folder: Path, *names: str) -> list[Json]:
-    """What the base becomes with components, as an overlay of somebody's own would have it."""
-    above = Path(*[".."] * (len(folder.resolve().parts) - 1)) / MANIFESTS.relative_to("/")
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kustomize.config.k8s.io/v1beta1",
-                "kind": "Kustomization",
-                "resources": [str(above / "base")],
-                "components": [str(above / "components" / name) for name in names],
-            }
-        )
-    )
-    return rendered(folder)
 
 
 def check(item: Json, version: str) -> None:
@@ -106,7 +94,7 @@ def test_each_component_fits_the_base(name: str, tmp_path: Path) -> None:
 
 
 def test_all_components_fit_together(tmp_path: Path) -> None:
-    for item in with_components(tmp_path, *COMPONENTS):
+    for item in with_components(tmp_path, *(name for name in COMPONENTS if name not in INCLUDED)):
         check(item, NEWEST)
 
 
@@ -122,6 +110,52 @@ def test_another_kubelet_root_changes_where_the_host_has_it_and_nothing_else(
     # A kubelet takes plugins in /var/lib/kubelet/device-plugins, whatever its root is.
     assert {name for name in paths if paths[name] != before[name]} == {"pod-resources"}
     assert paths["pod-resources"].endswith("kubelet/pod-resources")
+
+
+def test_enforcing_mappings_in_mode_af_grants_what_that_takes(tmp_path: Path) -> None:
+    plain = rights_of(rendered("base"), "accelbind-plugin")
+    items = with_components(tmp_path, "enforce-mappings")
+    more = {(right.verb, right.resource) for right in rights_of(items, "accelbind-plugin")}
+    more -= {(right.verb, right.resource) for right in plain}
+    assert more == {("get", "pods"), ("list", "acceleratorfunctions"), ("list", "fpgaregions")}
+    (container,) = ours(tmp_path)["accelbind-plugin"]["containers"]
+    assert {"name": "ACCELBIND_ENFORCE_MAPPINGS", "value": "always"} in container["env"]
+
+
+def test_any_taint_is_tolerated_by_who_asks_for_that(tmp_path: Path) -> None:
+    with_components(tmp_path, "tolerate-taints")
+    taint = {"key": "example.com/team", "effect": "NoSchedule"}
+    assert (
+        untolerated_taints(ours(tmp_path)["accelbind-plugin"], {"spec": {"taints": [taint]}}) == []
+    )
+
+
+GPU = {"vendor": "8086", "device": "56c0", "class": "0380", "subsystem_device": "4905"}
+CARDS = (
+    {"vendor": "8086", "device": "09c4", "class": "1200", "subsystem_device": "0000"},
+    {"vendor": "8086", "device": "0b2b", "class": "1200", "subsystem_device": "0000"},
+    {"vendor": "8086", "device": "bcce", "class": "1200", "subsystem_device": "1771"},
+    {"vendor": "1c2c", "device": "1000", "class": "1200", "subsystem_device": "0000"},
+)
+
+
+def test_the_nfd_rule_labels_nodes_with_our_cards_and_no_other(tmp_path: Path) -> None:
+    rule = one(with_components(tmp_path, "nfd"), "NodeFeatureRule", "accelbind")
+    selector = ours(tmp_path)["accelbind-plugin"]["nodeSelector"]
+
+    def labels(device: dict[str, str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for each in rule["spec"]["rules"]:
+            (feature,) = each["matchFeatures"]
+            expressions = feature["matchExpressions"].items()
+            if all(device[name] in wanted["value"] for name, wanted in expressions):
+                found |= each["labels"]
+        return found
+
+    for card in CARDS:
+        assert labels(card).items() <= selector.items()
+        assert labels(card)
+    assert labels(GPU) == labels(CARDS[2] | {"subsystem_device": "0000"}) == {}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -3,10 +3,12 @@
 import subprocess
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from tests.manifests.rendering import MANIFESTS, rendered
-from tests.support import accelbind_command, clean_environment
+from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 SAMPLES = MANIFESTS / "samples"
 BECOMES = {
@@ -14,6 +16,7 @@ BECOMES = {
     "region": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
     "regiondevel": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
     "init-container": "fpga.intel.com/af-ce4.d84.",
+    "non-root": "fpga.intel.com/af-ce4.d84.",
     "deployment": "fpga.intel.com/af-ce4.d84.",
     "units": "",
 }
@@ -43,6 +46,26 @@ def test_a_sample_is_admitted(name: str) -> None:
     assert f"becomes {wanted}" in text if wanted else "admitted unchanged" in text
     if name == "region":
         assert "FPGA_AFU_1" in text
+
+
+@pytest.mark.parametrize("path", ["manifests/samples/pods", "examples/pods"])
+def test_the_workload_without_root_passes_the_level_restricted(path: str) -> None:
+    """Its list: kubernetes.io/docs/concepts/security/pod-security-standards."""
+    pod = yaml.safe_load((REPOSITORY / path / "non-root.yaml").read_text())
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+    spec = pod["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0, "runtimes take the nodes' owner from here"
+    assert spec["securityContext"]["runAsGroup"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert {kind for volume in spec.get("volumes", ()) for kind in volume} <= {"name", "emptyDir"}
+    (container,) = spec["containers"]
+    own = container["securityContext"]
+    assert own["allowPrivilegeEscalation"] is False
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    limits = container["resources"]["limits"]
+    assert {"hugepages-2Mi", "memory"} <= set(limits), "huge pages need CPU or memory as well"
 
 
 def test_without_its_mapping_a_sample_is_refused(tmp_path: Path) -> None:

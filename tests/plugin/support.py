@@ -10,8 +10,8 @@ from typing import Any
 from plugin.app import Plugin
 from plugin.options import PluginOptions
 from plugin.settings import PluginSettings
-from services.domain.devices import PluginMode
-from services.domain.mappings import MappingIndex, NamespaceMappings, build_index, parse
+from services.devices.model import PluginMode
+from services.mappings.model import MappingIndex, NamespaceMappings, build_index, parse
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from services.domain.devices import PluginMode
-from services.domain.mappings import build_index, parse
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.devices.model import PluginMode
+from services.mappings.model import build_index, parse
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -130,7 +130,7 @@ class Competition:
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=15, full=600)
+    length = soak(short=8, full=600)
     storage = BitstreamStorage(short_dir / "bitstreams")
     for afu in FUNCTIONS:
         (short_dir / "new.gbs").write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))

@@ -1,19 +1,21 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
+import copy
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 
-from plugin.approval_file import ApprovalFile
-from plugin.worker import Worker
-from services.domain.approvals import Approval
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError
-from services.domain.mappings import EMPTY_INDEX
-from services.domain.startup import Candidate
+from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import Approval
+from services.containers.identity import Candidate
+from services.devices.model import PluginMode
+from services.mappings.model import EMPTY_INDEX
+from services.process.errors import ClusterError
+from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
@@ -57,6 +59,48 @@ async def test_in_mode_regiondevel_a_region_is_for_namespaces_that_map_it(
             " that: create one, or ask for a name that is mapped"
         ) in said(kubelet)
         pods.mapped = mapping_both_functions()
+        await kubelet.until(lambda: admitted["c"].running)
+
+
+def another_uid(spec: dict[str, Any]) -> None:
+    spec["metadata"]["uid"] = "uid-of-its-successor"
+
+
+def another_node(spec: dict[str, Any]) -> None:
+    spec["spec"]["nodeName"] = "n2"
+
+
+UNCONFIRMED = [
+    (None, "the API server has no pod ns/p"),
+    (another_uid, "pod ns/p has been replaced"),
+    (another_node, 'has pod ns/p on node "n2", and this is "n1"'),
+]
+
+
+@pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGIONDEVEL])
+@pytest.mark.parametrize("case", UNCONFIRMED)
+async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    mode: PluginMode,
+    case: tuple[Callable[[dict[str, Any]], None] | None, str],
+) -> None:
+    """Whoever can make a folder in /var/log/pods could name a namespace that maps everything."""
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    resource, (change, text) = AF if mode is PluginMode.AF else REGION, case
+    pods = Pods()
+    pods.mapped = mapping_both_functions("af" if mode is PluginMode.AF else "region")
+    spec = pod("p", container("c", resource))
+    if change is not None:
+        known = pods.add(copy.deepcopy(spec))
+        change(known)
+    async with running(settings(short_dir, mode, enforce_mappings="always"), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(resource, 0) >= 1)
+        admitted = await kubelet.settled(await kubelet.admit(spec))
+        assert not admitted["c"].started
+        assert text in said(kubelet)
+        pods.add(spec)
         await kubelet.until(lambda: admitted["c"].running)
 
 
@@ -149,7 +193,7 @@ async def found(path: Path) -> Approval | None:
 
 async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "approvals.json"
-    await ApprovalFile(path, Worker("files")).add([ALLOWED], living={"uid"})
+    await ApprovalFile(path, Worker("files")).add([ALLOWED], gone=())
     assert path.stat().st_mode & 0o777 == 0o600
     assert await found(path) == ALLOWED
 
@@ -157,8 +201,8 @@ async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_p
 async def test_approvals_of_pods_that_are_gone_go(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     file = ApprovalFile(path, Worker("files"))
-    await file.add([ALLOWED], living={"uid"})
-    await file.add([], living=set())
+    await file.add([ALLOWED], gone=())
+    await file.add([], gone={"uid"})
     assert await found(path) is None
 
 
@@ -172,7 +216,7 @@ async def test_a_file_that_is_broken_counts_for_nothing(tmp_path: Path, content:
 
 async def test_a_file_that_others_may_write_counts_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
-    await ApprovalFile(path, Worker("files")).add([ALLOWED], living={"uid"})
+    await ApprovalFile(path, Worker("files")).add([ALLOWED], gone=())
     path.chmod(0o622)
     assert await found(path) is None
 
@@ -184,8 +228,8 @@ async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on
     file = ApprovalFile(tmp_path / "file" / "approvals.json", Worker("files"))
     other = Approval("uid", "d", REGION, ("dfl-fme.1",), "who")
     with structlog.testing.capture_logs() as logs:
-        await file.add([ALLOWED], living={"uid"})
-        await file.add([other], living={"uid"})
+        await file.add([ALLOWED], gone=())
+        await file.add([other], gone=())
     assert await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"]) == ALLOWED
     written = [each for each in logs if "can't be written" in each["reason"]]
     assert len(written) == 1

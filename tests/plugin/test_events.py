@@ -6,10 +6,10 @@ import pytest
 
 from plugin.events import ABSENCES, FAILURES, NodeEvents
 from plugin.mode import Choice
-from services.cluster.event_queue import Happening
-from services.domain.damping import RECOVERING
-from services.domain.devices import Card, Device, Inventory, PluginMode, Problem
-from services.domain.tree import Memory, Tree
+from services.devices.damping import RECOVERING
+from services.devices.model import Card, Device, Inventory, PluginMode, Problem
+from services.devices.resources import Memory, Tree
+from services.kube.event_queue import Happening
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from services.kubelet.channel import plugins_folder
+from services.kubelet.sockets import plugins_folder
 from tests.faults.plugin_chaos import Storm, make_pod
 from tests.faults.plugin_process import Plugin
 from tests.faults.plugin_storm import calm

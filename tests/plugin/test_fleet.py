@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from plugin.backoff import Backoff
+from plugin import endpoint as endpoint_module
 from plugin.endpoint import Endpoint, State, first_of
 from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
-from services.domain.devices import Device, PluginMode
-from services.domain.tree import Memory, Tree
+from services.devices.model import Device, PluginMode
+from services.devices.resources import Memory, Tree
+from services.process.backoff import Backoff
+from services.process.errors import KubeletError
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -217,3 +219,32 @@ async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_aw
         async with asyncio.timeout(60):
             await each.withdraw(60)
         assert [endpoint.devices for endpoint in each.endpoints.values()] == [{}, {}]
+
+
+async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "STABLE_SECONDS", 0.0)
+    backoff = Backoff(0.001, 0.002)
+
+    def hopeless(_devices: Mapping[str, Device]) -> ResourceServer:
+        raise KubeletError("the kubelet took ten seconds and hasn't asked for the devices")
+
+    short_dir.joinpath("kubelet.sock").touch()
+    kubelet = KubeletWatch(short_dir)
+    endpoint = Endpoint(
+        "a",
+        {"x": device("x", "a")},
+        make_server=hopeless,
+        next_path=lambda: short_dir / "a.sock",
+        kubelet=kubelet,
+        registered=lambda *_: None,
+        backoff=backoff,
+    )
+    tasks = [asyncio.create_task(kubelet.run()), asyncio.create_task(endpoint.run())]
+    try:
+        await eventually_async(lambda: backoff.failures > 5)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

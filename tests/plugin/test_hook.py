@@ -19,18 +19,20 @@ from accelbind import hook
 from plugin.app import Plugin
 from plugin.hook_server import HookServer
 from plugin.options import PluginOptions
-from plugin.worker import Worker
-from services.domain import hook as domain_hook
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError, KubeletError, NotAllowed
-from services.domain.hook import HookCall
-from services.domain.mappings import EMPTY_INDEX
-from services.domain.startup import Candidate
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
+from services.containers import hook_call as domain_hook
+from services.containers.hook_call import HookCall
+from services.containers.identity import Candidate
+from services.devices.model import PluginMode
+from services.kube.event_queue import Happening
+from services.mappings.model import EMPTY_INDEX
+from services.process.errors import ClusterError, KubeletError, NotAllowed
+from services.process.worker import Worker
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
+from simulator.kubelet.states import PodState
 from tests.plugin.support import (
     NLB0,
     NLB3,
@@ -119,6 +121,19 @@ def runtime(short_dir: Path) -> Runtime:
     return Runtime(short_dir)
 
 
+def said(kubelet: KubeletStandIn) -> str:
+    return "\n".join(event.message for event in kubelet.events)
+
+
+def state_of(kubelet: KubeletStandIn, uid: str) -> PodState:
+    (found,) = (each for each in kubelet.pods if each.spec.uid == uid)
+    return found
+
+
+def runs(state: PodState, name: str = "c") -> bool:
+    return state[name].running
+
+
 async def admitted(
     kubelet: KubeletStandIn, pods: Pods, *afus: str, name: str = "p", count: int = 1
 ) -> str:
@@ -161,23 +176,76 @@ async def test_what_the_container_says_of_itself_counts_for_nothing(
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_the_allocation_names_the_device_by_cdi_and_has_the_old_annotation(
+async def test_the_allocation_names_the_device_by_cdi_alone_and_has_the_old_annotation(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, written: bool
 ) -> None:
+    """A runtime that knows no CDI calls no hook, and so must make no device nodes either."""
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    if not written:  # then the runtime finds no such device, rather than to start it unhooked
+    if not written:
         (short_dir / "cdi").touch()
     pods = Pods()
-    async with running(hooked(short_dir), pods) as plugin:
+    async with running(hooked(short_dir), pods):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-        await eventually_async(
-            lambda: bool(plugin._serving.cdi and plugin._serving.cdi.published) is written
-        )
         spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         state = await kubelet.settled(await kubelet.admit(spec))
+        assert runs(state) is written
+        if not written:  # neither the nodes nor the hook could be found
+            assert "accelbind-fpga.json doesn't describe dfl-fme.0, so" in said(kubelet)
+            (short_dir / "cdi").unlink()
+            await kubelet.until(lambda: runs(state))
         granted = state["c"].granted
+        assert list(granted.devices) == []
         assert list(granted.cdi_devices) == ["intel.cdi.k8s.io/fpga=dfl-fme.0"]
         assert dict(granted.annotations) == {"com.intel.fpga.mode": "fpga.intel.com/region"}
+        (described,) = json.loads((short_dir / "cdi" / "accelbind-fpga.json").read_text())[
+            "devices"
+        ]
+        edits = described["containerEdits"]
+        assert [each["path"] for each in edits["deviceNodes"]] == ["/dev/dfl-port.0"]
+        assert [each["path"] for each in edits["hooks"]] == [str(short_dir / "hook")]
+
+
+async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_starts(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, runtime: Runtime
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(replace(hooked(short_dir), scan_interval=600.0), pods):
+        uid = await admitted(kubelet, pods, NLB0)
+        assert await runtime.start(uid) == (0, "")
+        file = short_dir / "cdi" / "accelbind-fpga.json"
+        file.unlink()
+        await kubelet.restart_container(state_of(kubelet, uid), "c")
+        assert file.exists()
+
+
+async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[Happening] = []
+    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
+    for _ in range(2):
+        rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods, runtime = Pods(), Runtime(short_dir)
+    async with running(hooked(short_dir), pods) as plugin:
+        unhooked = state_of(kubelet, await admitted(kubelet, pods, NLB0))
+        assert runs(unhooked)
+        await kubelet.restart_container(unhooked, "c")
+        assert not runs(unhooked)
+        assert "has not called accelbind's OCI hook for the last start with" in said(kubelet)
+        assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
+        assert plugin._metrics._hooks.labels("missing")._value.get() >= 1
+        events = [each for each in happened if each.reason == "HookMissing"]
+        assert {(each.about.kind, each.about.name, each.warning) for each in events} == {
+            ("Pod", "p", True)
+        }
+        # Somebody repairs the runtime, and another container of the node is started by its hook.
+        other = await admitted(kubelet, pods, NLB0, name="other")
+        started = state_of(kubelet, other)["c"]
+        assert started.running
+        (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
+        assert await runtime.start(other, nodes=(device.replace("fme", "port"),)) == (0, "")
+        await kubelet.until(lambda: runs(unhooked))
 
 
 async def test_a_refusal_is_on_stderr(
@@ -247,6 +315,7 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
 async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:
     """One after the other might take longer than a hook waits."""
     other, begun = f"fpga.intel.com/region-{D5005_INTERFACE}", []
+    called: list[Candidate] = []
     both, checkpoint = asyncio.Event(), tmp_path / "checkpoint"
     entries = [
         {"PodUID": "uid", "ContainerName": "c", "ResourceName": each, "DeviceIDs": {"0": ["x"]}}
@@ -272,11 +341,13 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         gate=Gate(),
         worker=Worker("files"),
         counted=lambda _: None,
+        called=called.append,
     )
     who = Candidate("uid", "c")
     with pytest.raises(NotAllowed, match="the other one"):
         await server._decide(HookCall(who, frozenset()))
     assert begun == [(REGION, ("x",), who), (other, ("x",), who)]
+    assert called == [who]  # a hook that refuses was called all the same
 
 
 async def test_a_hook_that_floods_or_says_nothing_holds_up_no_other(

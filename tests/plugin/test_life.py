@@ -22,11 +22,11 @@ from plugin import probes
 from plugin import server as server_module
 from plugin.app import Plugin
 from plugin.endpoint import State, explain
-from services.domain.devices import PluginMode
-from services.domain.errors import KubeletError
-from services.kubelet import channel
+from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet import sockets as channel
+from services.process.errors import KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn

@@ -8,10 +8,10 @@ import pytest
 
 from plugin.mode import ANNOTATION, Choice, NodeMode, choose
 from plugin.mode_memory import last_mode
-from plugin.recall import FILE
-from services.domain.devices import PluginMode
-from services.domain.recall import encode
-from services.domain.tree import Memory
+from services.devices.model import PluginMode
+from services.devices.resources import Memory
+from services.node.offer import encode
+from services.node.offer_memory import FILE
 
 pytestmark = pytest.mark.anyio
 

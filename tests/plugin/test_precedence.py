@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from plugin.precedence import Precedence
-from plugin.worker import Worker
-from services.domain.errors import KubeletError
+from services.process.errors import KubeletError
+from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod

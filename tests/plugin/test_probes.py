@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from plugin import probes
-from plugin.discovery import Discovery
 from plugin.endpoint import Endpoint, State
 from plugin.server import ResourceServer
-from services.domain.devices import Device, Inventory, PluginMode, Problem
-from services.domain.errors import KubeletError
-from services.domain.tree import Memory, Tree, empty_tree
+from services.devices.model import Device, Inventory, PluginMode, Problem
+from services.devices.resources import Memory, Tree, empty_tree
+from services.node.discovery import Discovery
+from services.process.errors import KubeletError
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, running, settings

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.devices import PluginMode
-from services.domain.tree import build_tree
-from services.hardware.scan import scan
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.devices.resources import build_tree
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, REGION, container, pod
@@ -198,7 +198,7 @@ import asyncio, sys, threading
 from pathlib import Path
 import plugin.app
 from plugin.settings import PluginSettings
-from services.hardware.scan import Scanner
+from services.devices.hardware.scan import Scanner
 Scanner.scan = lambda scanner: print("hangs", flush=True) or threading.Event().wait()
 folder = Path(sys.argv[1])
 settings = PluginSettings(kubelet_dir=folder / "k", metrics_port=0)

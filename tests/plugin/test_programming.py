@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from plugin import prestart, region_work
 from plugin.app import Plugin
 from plugin.mode_memory import last_mode
-from services.cluster.event_queue import Happening
-from services.domain.bitstreams import Bitstream
-from services.domain.devices import PluginMode
-from services.domain.errors import ClusterError
-from services.domain.mappings import EMPTY_INDEX
-from services.hardware.bitstreams import BitstreamStorage, read_bitstream
-from services.hardware.programming import Image, Programmer
-from services.kubelet.channel import plugins_folder
+from services.bitstreams.model import Bitstream
+from services.bitstreams.storage import BitstreamStorage, read_bitstream
+from services.devices.model import PluginMode
+from services.kube.event_queue import Happening
+from services.kubelet.sockets import plugins_folder
+from services.mappings.model import EMPTY_INDEX
+from services.node import regions as region_work
+from services.node import start_gate as prestart
+from services.process.errors import ClusterError
+from services.programming.programmer import Image, Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -528,15 +529,36 @@ async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
     )
 
 
-async def test_every_port_of_a_region_is_reset_since_the_container_gets_all(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
+async def test_every_port_of_a_region_carries_what_was_asked_for_and_is_reset(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    storage: BitstreamStorage,
 ) -> None:
+    """The container gets all ports, and its namespace may not map what is in the others."""
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
     pods = Pods()
     async with running(settings(short_dir, PluginMode.REGION), pods):
         admitted = await start(kubelet, pods, wants("p", NLB0))
-        assert admitted["c"].running
-        assert [(each.what, each.port) for each in driver.done] == [
-            ("reset", "dfl-port.1"),
-            ("reset", "dfl-port.0"),
+        assert not admitted["c"].started
+        assert (
+            "on node n1 for dfl-port.0 of region dfl-fme.0, since the container gets every port of"
+            " the region; install it with"
+        ) in said(kubelet)
+        assert driver.done == []
+        install(storage, NLB0)
+        await kubelet.until(lambda: admitted["c"].running)
+        assert [(each.what, each.port, each.afu_id) for each in driver.done] == [
+            ("reset", "dfl-port.1", NLB0),
+            ("programmed", "dfl-port.0", NLB0),
+            ("reset", "dfl-port.0", NLB0),
         ]
+        assert sorted(each.container_path for each in admitted["c"].granted.devices) == [
+            "/dev/dfl-port.0",
+            "/dev/dfl-port.1",
+        ]
+        driver.done.clear()
+        await kubelet.restart_container(admitted, "c")
+        await kubelet.until(lambda: admitted["c"].running)
+        assert [each.what for each in driver.done] == ["reset", "reset"]

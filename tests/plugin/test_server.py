@@ -9,13 +9,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin.prestart import StartGate
 from plugin.server import MAX_DETAILS, ResourceServer
-from services.domain.devices import Device, DeviceNode, PluginMode, Problem
-from services.domain.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
-from services.kubelet import channel
+from services.devices.model import Device, DeviceNode, PluginMode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
+from services.kubelet import sockets as channel
+from services.node.start_gate import StartGate
+from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio

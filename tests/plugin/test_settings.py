@@ -6,9 +6,9 @@ import pytest
 
 from plugin.options import PluginOptions
 from plugin.settings import PluginSettings
-from services.domain.devices import PluginMode
-from services.domain.errors import InvalidSettings
-from services.runtime.settings import ENVIRONMENT, load
+from services.devices.model import PluginMode
+from services.process.errors import InvalidSettings
+from services.process.settings import ENVIRONMENT, load
 
 
 def test_what_is_not_set_is_as_the_flags_say(monkeypatch: pytest.MonkeyPatch) -> None:

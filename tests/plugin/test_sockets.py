@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from plugin.sockets import SocketNames, Swept, sweep
-from services.domain.errors import KubeletError
+from services.process.errors import KubeletError
 
 OURS = "accelbind-0123abcd-7.sock"
 

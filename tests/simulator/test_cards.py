@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.devices import PluginMode
-from services.domain.tree import build_tree
-from services.hardware.scan import scan
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.devices.resources import build_tree
 from simulator.card_faults import DAMAGE, Fault
 from simulator.cards import (
     A10_INTERFACE,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.domain.mutation import Policy
-from services.domain.review import Outcome, answer
+from services.admission.mutate import Policy
+from services.admission.review import Outcome, answer
 from tools.bench import __main__ as bench
 from tools.bench import admission, measure, plugin, scan, serving, sync
 from tools.bench.reviews import SIZES, different, index, review, strangers
@@ -24,6 +24,7 @@ LITTLE: dict[Any, dict[str, Any]] = {
 """So little of everything that a bench takes seconds."""
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", bench.BENCHES)
 def test_a_bench_runs_with_a_cell_a_heading(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, numbers in LITTLE.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from services.domain.user_clock import IOPLL_KINDS, iopll_setting
+from services.programming.clock import IOPLL_KINDS, iopll_setting
 from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3
 from tests.support import (
@@ -253,9 +253,9 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
 IN_ONE_PROCESS = """
 import sys
 from pathlib import Path
-from services.domain.errors import DeviceHung
-from services.hardware.card_threads import CardThreads
-from services.hardware.programming import Image, Programmer
+from services.process.errors import DeviceHung
+from services.process.card_threads import CardThreads
+from services.programming.programmer import Image, Programmer
 
 goes_on, state, interface, afu, *ports = sys.argv[1:]
 hanging, other = zip(ports[::2], ports[1::2])
@@ -333,11 +333,17 @@ def test_an_opencl_program_is_known_by_its_record(host: Host, driver: str) -> No
     assert host.done("program", port, second)["outcome"] == "programmed"  # who knows what is there
 
 
-def test_a_port_on_a_virtual_function_is_programmed_by_the_physical_ones_engine(
+def test_a_port_on_a_virtual_function_is_programmed_out_of_tree_only(
     host: Host, driver: str
 ) -> None:
+    """The in-tree driver would go through the device that it deleted when the port was released."""
     card = host.bed.add(driver=driver, ports=2)
     host.bed.ask("split", address=card["address"], port=1)
+    if driver == "dfl":
+        code, _, err = host.fpga("program", card["ports"][1], host.gbs(NLB3))
+        assert (code, "is released to virtual function" in err) == (1, True)
+        assert host.bed.calls(BASE[driver] + PROGRAM) == []
+        return
     assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
     (call,) = host.bed.calls(BASE[driver] + PROGRAM)
     assert (call["node"], call["fields"][2]) == (card["fme"], 1)

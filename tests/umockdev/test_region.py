@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.hardware.bitstreams import BitstreamStorage
+from services.bitstreams.storage import BitstreamStorage
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3

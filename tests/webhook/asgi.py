@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from services.domain.mappings import MappingIndex, build_index, parse
-from services.domain.mutation import Policy
+from services.admission.mutate import Policy
+from services.mappings.model import MappingIndex, build_index, parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
 from webhook.admission import Gate, Message
 from webhook.app import AdmissionApp, Readiness, build_app

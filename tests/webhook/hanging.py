@@ -12,7 +12,7 @@ import time
 from typing import NoReturn
 
 from accelbind.entry import main
-from services.domain import review, verdicts
+from services.admission import review, verdicts
 from webhook import process
 from webhook.process import Webhook
 
@@ -41,7 +41,7 @@ class Faulty(Webhook):
     """The webhook, with the signals."""
 
     def close_listener(self) -> None:
-        self.server.servers[0].close()
+        self.server.acceptors[0].close()
 
     async def serve_until(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from services.domain import verdicts
+from services.admission import verdicts
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import UID
 from webhook import selfcheck

@@ -8,11 +8,16 @@ STATE = State(
     rejected=2,
     age=0.5,
     outdated=True,
+    watch_failures={"AcceleratorFunction": 4, "FpgaRegion": 0},
     certificate_ends=1.5e9,
     certificate_failing=True,
     certificate_failures=3,
     clients_refused={"no-certificate": 2},
     ready=False,
+    connections=5,
+    handshakes=2,
+    held_bytes=7_000,
+    evicted={"memory": 3},
 )
 
 
@@ -56,9 +61,15 @@ def test_what_is_the_case_comes_out_as_gauges() -> None:
     assert 'accelbind_mappings{kind="AcceleratorFunction"} 3.0' in lines
     assert 'accelbind_mappings{kind="FpgaRegion"} 1.0' in lines
     assert "accelbind_mappings_rejected 2.0" in lines
+    assert 'accelbind_watch_failures_total{kind="AcceleratorFunction"} 4.0' in lines
+    assert 'accelbind_watch_failures_total{kind="FpgaRegion"} 0.0' in lines
     assert "accelbind_mappings_age_seconds 0.5" in lines
     assert "accelbind_certificate_expiry_timestamp_seconds 1.5e+09" in lines
     assert "accelbind_certificate_reload_failing 1.0" in lines
     assert "accelbind_ready 0.0" in lines
     assert "accelbind_certificate_reload_failures_total 3.0" in lines
     assert 'accelbind_clients_refused_total{reason="no-certificate"} 2.0' in lines
+    assert 'accelbind_connections_evicted_total{reason="memory"} 3.0' in lines
+    assert "accelbind_connections 5.0" in lines
+    assert "accelbind_connections_handshaking 2.0" in lines
+    assert "accelbind_connections_held_bytes 7000.0" in lines

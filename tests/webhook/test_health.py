@@ -61,6 +61,7 @@ def plain(webhook: Webhook) -> int:
     return probe(http.client.HTTPConnection("localhost", webhook.metrics_port, timeout=PATIENCE))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ask", [over_tls, plain])
 def test_a_blocked_event_loop_fails_the_probe_and_says_where_it_is(
     faulty: Webhook, ask: Callable[[Webhook], int]

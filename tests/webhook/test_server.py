@@ -10,14 +10,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.folder import issue
-from services.domain.errors import InvalidSettings, WorldError
-from services.runtime.certificates import CertificateSource
-from services.runtime.listening import listen
+from services.process.errors import InvalidSettings, WorldError
+from services.process.listening import listen
+from services.process.tls import CertificateSource
 from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
 from webhook.admission import Gate
+from webhook.ledger import Limits
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -27,12 +28,12 @@ App = Callable[..., Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def serving(
-    folder: Path, app: App, *, gate: Gate | None = None, request_seconds: float = 30
+    folder: Path, app: App, *, gate: Gate | None = None, limits: Limits | None = None
 ) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
-    server = AdmissionServer(app, certificates.context, gate=gate, request_seconds=request_seconds)
+    server = AdmissionServer(app, certificates.context, gate=gate, limits=limits)
     task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
@@ -48,7 +49,7 @@ async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asynci
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    port = server.servers[0].sockets[0].getsockname()[1]
+    port = server.acceptors[0].port
     return await asyncio.open_connection("127.0.0.1", port, ssl=context)
 
 
@@ -74,7 +75,9 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(
     tmp_path: Path, gate: Gate | None, begun: bytes
 ) -> None:
     async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.1) as server:
+        async with serving(
+            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=0.1)
+        ) as server:
             reader, writer = await connect(server)
             writer.write(begun)
             return await ended(reader)
@@ -84,7 +87,9 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(
 
 def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path, gate: Gate | None) -> None:
     async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=0.2) as server:
+        async with serving(
+            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=0.2)
+        ) as server:
             reader, writer = await connect(server)
             writer.write(head(90_000))
 
@@ -105,7 +110,9 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path, gate: Gate | None
     content = body()
 
     async def scenario() -> list[bytes]:
-        async with serving(tmp_path, Bench().app, gate=gate, request_seconds=1) as server:
+        async with serving(
+            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=1)
+        ) as server:
             reader, writer = await connect(server)
             lines = []
             for _ in range(3):
@@ -131,7 +138,9 @@ async def _ticks(seconds: float) -> None:
 
 def test_after_a_body_too_large_the_next_request_is_waited_for_with_a_limit(tmp_path: Path) -> None:
     async def scenario() -> bool:
-        async with serving(tmp_path, Bench(max_body=10).app, request_seconds=0.2) as server:
+        async with serving(
+            tmp_path, Bench(max_body=10).app, limits=Limits(request_seconds=0.2)
+        ) as server:
             reader, writer = await connect(server)
             writer.write(head(20) + b" " * 10)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.errors import InvalidSettings
-from services.runtime.settings import load
+from services.process.errors import InvalidSettings
+from services.process.settings import load
 from webhook.settings import WebhookSettings
 
 NEEDED: dict[str, object] = {"tls_cert": "c", "tls_key": "k", "mappings": "m"}

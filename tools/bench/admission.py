@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from services.domain.mappings import MappingIndex
-from services.domain.mutation import Policy
-from services.domain.review import Outcome, answer
+from services.admission.mutate import Policy
+from services.admission.review import Outcome, answer
+from services.mappings.model import MappingIndex
 from tools.bench.measure import time_calls
 from tools.bench.reviews import SIZES, index, review
 

@@ -27,7 +27,7 @@ import structlog
 
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet.channel import CHANNEL_OPTIONS, address
+from services.kubelet.sockets import CHANNEL_OPTIONS, address
 from simulator.cards import CardSpec, Rack, lay_out
 from simulator.kubelet.standin import KubeletStandIn
 from tools.bench.scan import memory

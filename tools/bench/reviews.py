@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from services.domain.mapping_table import MappingTable
-from services.domain.mappings import Mapping, MappingIndex, parse
-from services.domain.names import DOMAIN
+from services.mappings.model import Mapping, MappingIndex, parse
+from services.mappings.table import MappingTable
+from services.names import DOMAIN
 
 NAMESPACE = "default"
 FUNCTION = "arria10.dcp1.0-nlb0-orchestrated"

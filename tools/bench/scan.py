@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from services.domain.devices import PluginMode
-from services.domain.tree import build_tree
-from services.hardware.scan import Scanner
-from services.hardware.sensors import SensorReader
+from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.model import PluginMode
+from services.devices.resources import build_tree
 from simulator.cards import CardSpec, lay_out
 from tools.bench.measure import time_calls
 

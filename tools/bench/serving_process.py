@@ -19,12 +19,12 @@ import structlog
 import uvloop
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from services.domain.mappings import MappingIndex
-from services.domain.mutation import Policy
-from services.runtime.certificates import CertificateSource
-from services.runtime.lifecycle import stop_signals
-from services.runtime.listening import listen
-from services.runtime.ports_file import write_ports
+from services.admission.mutate import Policy
+from services.mappings.model import MappingIndex
+from services.process.listening import listen
+from services.process.ports_file import write_ports
+from services.process.signals import stop_signals
+from services.process.tls import CertificateSource
 from tools.bench.reviews import index
 from webhook.admission import Gate, Receive, Scope, Send
 from webhook.app import Readiness, build_app

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 import structlog
 import uvloop
 
-from services.cluster.client import load_config
-from services.cluster.connection import connector
-from services.cluster.mapping_source import ApiServerSource
-from services.domain.mappings import MappingIndex, parse
+from services.kube.client import load_config
+from services.kube.connection import connector
+from services.mappings.model import MappingIndex, parse
+from services.mappings.source import ApiServerSource
 
 Row = tuple[str, ...]
 HEADINGS = (

@@ -1,17 +1,18 @@
-"""`make docs`: writes the pages that are made from the code and from the dashboard."""
+"""`make docs`: writes the pages and the node rule that are made from code and dashboard."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from services.atomic import replace_file
-from tools.docs import dashboard, reference
+from services.process.files import replace_file
+from tools.docs import dashboard, node_rule, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
     dashboard.PATH: dashboard.page,
+    node_rule.PATH: node_rule.page,
 }
 """Path in the repository → what is to stand there."""
 

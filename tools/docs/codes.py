@@ -7,20 +7,26 @@ from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
-from plugin import clearing, mode, server
-from plugin.event_reasons import EventReason, event_reason
-from services.cluster import webhook_configs
-from services.domain import allocation, env_rules, mapping_review, mappings, pod, review
-from services.domain.errors import AccelbindError
-from services.domain.mutation import UnchangedReason
-from services.domain.reasons import REASONS, Effect
-from services.domain.refusals import RefusalReason
-from services.domain.review import Outcome
-from services.domain.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
-from services.hardware.errors_clear import Outcome as Clearing
+from plugin import mode, server
+from services.admission import mapping_review, review
+from services.admission.mutate import UnchangedReason
+from services.admission.review import Outcome
+from services.admission.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
+from services.devices import allocation
+from services.devices.reasons import REASONS, Effect
+from services.kube import webhook_configs
+from services.mappings import model as mappings
+from services.node import error_clearing as clearing
+from services.node.event_reasons import EventReason, event_reason
+from services.pods import functions as env_rules
+from services.pods import pod
+from services.pods.refusals import RefusalReason
+from services.process.errors import AccelbindError
+from services.programming.errors_clear import Outcome as Clearing
 from tools.docs.texts import attribute_docstrings, code, members, table
 from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
 from webhook.clients import REASONS as CLIENT_REASONS
+from webhook.ledger import EvictionReason
 
 _REASON: Final = "Reason: "
 
@@ -39,6 +45,9 @@ def admission() -> Iterator[str]:
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
+    )
+    yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
+        ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))
     )
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from typer.main import get_command
 
-from accelbind import doctor, hook
+from accelbind import hook
 from accelbind.cli import COMMANDS, app, load
+from accelbind.doctor import command as doctor
 from tools.docs.settings import DEFAULT_IN_HELP, MODELS
 from tools.docs.texts import code, table
 

@@ -10,16 +10,16 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from plugin.access import Needs
-from plugin.access_watch import AccessWatch
 from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
 from plugin.mode import Choice
 from plugin.mode_metrics import ModeMetrics
-from plugin.worker import Worker
-from services.domain.devices import Inventory, PluginMode
-from services.domain.tree import build_tree
-from services.runtime.metrics import build_info, new_registry
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import build_tree
+from services.node.permissions import Needs
+from services.node.permissions_watch import AccessWatch
+from services.process.metrics import build_info, new_registry
+from services.process.worker import Worker
 from tools.docs.texts import code, table
 from webhook.figures import Figures, State, WebhookCollector
 
@@ -100,11 +100,16 @@ def of_webhook() -> CollectorRegistry:
         rejected=0,
         age=0.0,
         outdated=False,
+        watch_failures={},
         certificate_ends=0.0,
         certificate_failing=False,
         certificate_failures=0,
         clients_refused={},
         ready=True,
+        connections=0,
+        handshakes=0,
+        held_bytes=0,
+        evicted={},
     )
     registry.register(WebhookCollector(Figures(), lambda: state))
     return registry

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from services.runtime.settings import PREFIX
+from services.process.settings import PREFIX
 from tools.docs import codes, commands, metrics, settings
 
 PATH: Final = "docs/reference.md"

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from accelbind.cli import load
 from certs.settings import CertsSettings, duration_text
 from plugin.settings import PluginSettings
-from services.runtime.settings import PREFIX, Settings
+from services.process.settings import PREFIX, Settings
 from tools.docs.texts import code, table
 from webhook.settings import WebhookSettings
 

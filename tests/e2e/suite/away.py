@@ -1,6 +1,6 @@
 """The webhook being away: pods without an FPGA don't notice, the others are refused."""
 
-from services.domain.names import DOMAIN
+from services.names import DOMAIN
 from tests.e2e.hosts import Hosts, hang_up
 from tests.e2e.pods import Pods, simple
 

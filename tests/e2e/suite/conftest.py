@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from services.domain.errors import ClusterError, InvalidName
-from services.domain.names import DOMAIN, FunctionName, decode
+from services.names import DOMAIN, FunctionName, decode
+from services.process.errors import ClusterError, InvalidName
 from simulator.cards import A10_INTERFACE, NLB3
 from tests.e2e.api import Api, Json, Place
 from tests.e2e.cluster import CONFIGURATION, CONFIGURATIONS, REGISTRATION, CantRun, Cluster

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.domain.names import DOMAIN
+from services.names import DOMAIN
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.api import Json, Place, Refused
 from tests.e2e.cluster import Cluster

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from services.kubelet.channel import registration_socket
+from services.kubelet.sockets import registration_socket
 from tests.e2e.cluster import NODES, Cluster, ready
 from tests.e2e.hosts import Hosts
 from tests.e2e.pods import STAY, Broken, Pods, simple

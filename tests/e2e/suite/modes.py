@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.domain.names import DOMAIN
+from services.names import DOMAIN
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.e2e.hosts import CARDS, Hosts
 from tests.e2e.pods import Given, Pods, containers, sample_pods, simple

@@ -3,7 +3,7 @@
 import threading
 from typing import Self
 
-from services.domain.names import DOMAIN
+from services.names import DOMAIN
 from tests.e2e.hosts import SETTLE, Hosts
 from tests.e2e.pods import Pods, simple
 from tests.e2e.waiting import holds, until

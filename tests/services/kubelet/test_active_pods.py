@@ -4,11 +4,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from services.domain.errors import KubeletError
-from services.domain.holders import ActivePod, Held
-from services.kubelet import channel
 from services.kubelet import podresources_pb2 as pb
+from services.kubelet import sockets as channel
 from services.kubelet.active_pods import active_pods
+from services.kubelet.values import ActivePod, Held
+from services.process.errors import KubeletError
 
 pytestmark = pytest.mark.anyio
 

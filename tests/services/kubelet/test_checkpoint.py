@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.domain.errors import KubeletError
-from services.domain.startup import Entry
 from services.kubelet import checkpoint
 from services.kubelet.checkpoint import parse_checkpoint, pod_folders, read_checkpoint
+from services.kubelet.values import Entry
+from services.process.errors import KubeletError
 
 # In the shape of a 1.36 kubelet's, shortened.
 REAL = {

@@ -11,17 +11,17 @@ import grpc
 import grpc.aio
 
 from services.kubelet import deviceplugin_pb2 as pb
-from services.kubelet.channel import (
+from services.kubelet.deviceplugin_pb2_grpc import (
+    DevicePluginServicer,
+    RegistrationStub,
+    add_DevicePluginServicer_to_server,
+)
+from services.kubelet.sockets import (
     API_VERSION,
     dial,
     listen,
     plugins_folder,
     registration_socket,
-)
-from services.kubelet.deviceplugin_pb2_grpc import (
-    DevicePluginServicer,
-    RegistrationStub,
-    add_DevicePluginServicer_to_server,
 )
 
 RESOURCE = "fpga.intel.com/region-0123"

@@ -10,11 +10,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from services.domain.errors import KubeletError
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
-from services.kubelet.channel import checkpoint_file, dial, pod_resources_socket
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
+from services.kubelet.sockets import checkpoint_file, dial, pod_resources_socket
+from services.process.errors import KubeletError
 from simulator.kubelet.client import PRE_START_SECONDS, go_text
 from simulator.kubelet.pods import PodSpec
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kubelet.channel import registration_socket
+from services.kubelet.sockets import registration_socket
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices
 from tests.simulator.kubelet.test_registration import names
 from tests.support import Process, Processes, eventually, eventually_async, python_module

@@ -7,7 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from services.kubelet.channel import plugins_folder, registration_socket
+from services.kubelet.sockets import plugins_folder, registration_socket
 from simulator.kubelet.registry import GRACE_SECONDS
 from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.conftest import Clock

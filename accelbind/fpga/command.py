@@ -1,0 +1,314 @@
+"""`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelbind.printing import Format, Output, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from services.programming.programmer import Programmer
+
+Root = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_ROOT",
+        help="Folder below which sys/ and dev/ are.",
+        readable=False,
+    ),
+]
+State = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_STATE_DIR",
+        help="Locks and records of cards, shared by all who program on a host.",
+        readable=False,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEVICE",
+        help="FME or port: dfl-port.0, its node, or a PCI address, which stands for the FME there.",
+    ),
+]
+PortName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PORT",
+        help="dfl-port.0, or its node; an FME or a PCI address stands for the only port there.",
+    ),
+]
+EngineName = Annotated[
+    str, typer.Argument(metavar="FME", help="dfl-fme.0, its node, or its PCI address.")
+]
+PortNumber = Annotated[
+    int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
+]
+Seconds = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long it may take.")
+]
+
+
+class Kind(StrEnum):
+    """What a device is."""
+
+    FME = "fme"
+    PORT = "port"
+
+
+ROOT = Path("/")
+STATE_DIR = Path("/run/accelbind")
+TIMEOUT = 60.0
+
+app = typer.Typer(
+    name="fpga",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.callback()
+def fpga() -> None:
+    """Look at this node's FPGAs, program and reset them.
+
+    Exit codes: 0 done, 1 the card or its driver stands in the way, 2 the
+    bitstream or the request is wrong, 3 somebody else has the device, 4 there
+    is no such device (any more), 5 it gives no answer in time.
+    """
+
+
+@app.command("list")
+def list_(
+    *,
+    kind: Annotated[
+        Kind | None, typer.Option(help="Only FMEs, or only ports.", show_default="all")
+    ] = None,
+    root: Root = ROOT,
+    output: Output = Format.TEXT,
+) -> None:
+    """List the FMEs and ports of this node, with what is wrong with any.
+
+    [bold]Examples[/bold]
+      accelbind fpga list -o json
+      accelbind fpga list --kind port
+    """
+    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - only when it runs
+    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
+
+    inventory = scan(root)
+    rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
+    for problem in inventory.problems:
+        typer.echo(f"warning: {problem.message}", err=True)
+    if output is Format.JSON:
+        print_json(rows)
+    elif rows:
+        print_table(fpga_show.HEADINGS, map(fpga_show.row, rows))
+
+
+@app.command()
+def info(
+    device: Device, *, root: Root = ROOT, output: Output = Format.TEXT, timeout: Seconds = 10.0
+) -> None:
+    """Show all that is known of an FME or a port.
+
+    [bold]Example[/bold]
+      accelbind fpga info dfl-port.0
+    """
+    from accelbind.fpga import info as fpga_info  # noqa: PLC0415 - as above
+    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
+    from services.programming.port import seen_from  # noqa: PLC0415 - the same
+
+    with fpga_run.exit_codes():
+        device = seen_from(root, device)
+        told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
+    if output is Format.JSON:
+        print_json(told)
+    else:
+        print_facts(fpga_info.facts(told))
+
+
+@app.command()
+def program(
+    port: PortName,
+    bitstream: Annotated[
+        Path, typer.Argument(metavar="BITSTREAM", help="GBS or AOCX file.", readable=False)
+    ],
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check that it could be done, and change nothing.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Program it even if the function is there already.")
+    ] = False,
+    user_clock: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="Where the clock that the bitstream asks for can't be had: try (program it all the"
+            " same, and say so), require (refuse), or leave (don't look at clocks).",
+        ),
+    ] = "try",
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Put the function of a bitstream into a port.
+
+    Nothing is programmed if the bitstream doesn't fit the card, or while
+    somebody has the port open. What is there already isn't programmed again;
+    the port is reset all the same. Afterwards the port must show the function.
+
+    [bold]Examples[/bold]
+      accelbind fpga program dfl-port.0 nlb0.gbs
+      accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
+    """
+    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
+    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - as above
+    from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
+    from services.programming.programmer import Image  # noqa: PLC0415 - the same
+
+    programmer = _programmer(root, state_dir, timeout, user_clock)
+    with fpga_run.exit_codes():
+        port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
+        if dry_run:
+            done = programmer.check(port, image, force=force)
+        else:
+            with fpga_run.shown(port, quiet=output is Format.JSON) as say:
+                done = fpga_run.in_time(
+                    port, lambda: programmer.ensure(port, image, force=force, say=say), timeout
+                )
+    for remark in done.remarks:
+        typer.echo(f"warning: {remark}", err=True)
+    if output is Format.JSON:
+        print_json(fpga_show.programmed(done, dry_run=dry_run))
+    else:
+        typer.echo(fpga_show.sentence(done, dry_run=dry_run))
+
+
+@app.command()
+def reset(
+    port: PortName,
+    *,
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Reset a port and the function in it, unless somebody has it.
+
+    [bold]Example[/bold]
+      accelbind fpga reset dfl-port.0
+    """
+    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
+
+    programmer = _programmer(root, state_dir, timeout)
+    with fpga_run.exit_codes():
+        port = _port_meant(root, port)
+        fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
+    _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
+
+
+@app.command("clear-errors")
+def clear_errors(
+    device: Device, *, root: Root = ROOT, timeout: Seconds = TIMEOUT, output: Output = Format.TEXT
+) -> None:
+    """Clear the errors that an FME or a port has noted.
+
+    Each register is given the value that it reads, so that an error which
+    comes meanwhile isn't cleared unseen.
+
+    [bold]Example[/bold]
+      accelbind fpga clear-errors dfl-port.0
+    """
+    from accelbind.fpga import errors as fpga_errors  # noqa: PLC0415 - as above
+    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
+    from services.programming.port import seen_from  # noqa: PLC0415 - the same
+
+    with fpga_run.exit_codes():
+        device = seen_from(root, device)
+        name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+    if output is Format.JSON:
+        print_json({"device": name, "cleared": cleared})
+        return
+    for each in cleared:
+        typer.echo(f"{each['register']} of {each['device']}: {each['value']} cleared")
+        if each["now"] not in {"0x0", None}:
+            typer.echo(f"warning: {each['register']} reads {each['now']} again", err=True)
+    if not cleared:
+        typer.echo(f"{name} has no errors")
+
+
+RELEASE = """Take a port from the physical function, for a virtual one to have.
+
+[bold]Example[/bold]
+  accelbind fpga release dfl-fme.0 --port 0
+"""
+ASSIGN = """Give a port back to the physical function.
+
+[bold]Example[/bold]
+  accelbind fpga assign dfl-fme.0 --port 0
+"""
+
+
+@app.command("assign", help=ASSIGN)
+@app.command("release", help=RELEASE)
+def move(
+    context: typer.Context,
+    fme: EngineName,
+    *,
+    port: PortNumber = 0,
+    root: Root = ROOT,
+    state_dir: State = STATE_DIR,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
+) -> None:
+    """Moves a port between a card's physical function and its virtual ones."""
+    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
+    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
+    from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
+
+    programmer = _programmer(root, state_dir, timeout)
+    away = context.info_name == "release"
+    moved = programmer.release if away else programmer.assign
+    with fpga_run.exit_codes():
+        name = find_engine(scan(root), seen_from(root, fme)).name
+        fpga_run.in_time(name, lambda: moved(name, port), timeout)
+    word = "released" if away else "assigned"
+    told = {"device": name, "port": port, "outcome": word}
+    _done(output, f"port {port} of {name} is {word}", told)
+
+
+def _port_meant(root: Path, named: str) -> str:
+    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
+    from services.programming.port import port_meant, seen_from  # noqa: PLC0415 - as above
+
+    return port_meant(scan(root), seen_from(root, named))
+
+
+def _programmer(
+    root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
+) -> "Programmer":
+    """A programmer that waits for a card that somebody works on, but not until all time is up."""
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
+    from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - the same
+    from services.programming.programmer import Programmer  # noqa: PLC0415 - the same
+
+    try:
+        policy = ClockPolicy(user_clock)
+    except ValueError as error:
+        known = ", ".join(ClockPolicy)
+        raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
+    return Programmer(root, state_dir, clock=policy, lock_seconds=timeout / 2)
+
+
+def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:
+    if output is Format.JSON:
+        print_json(told)
+    else:
+        typer.echo(sentence)

@@ -1,0 +1,90 @@
+"""What `accelbind fpga` shows of FMEs, ports and of what it did."""
+
+from typing import Any, Final
+
+from services.devices.model import Card, Inventory, Port, Problem
+from services.programming.programmer import Programmed
+
+HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
+
+
+def listed(inventory: Inventory) -> list[dict[str, Any]]:
+    """The FMEs and ports of a node, each card's FME first; a card without either by itself."""
+    rows = []
+    for card in inventory.cards:
+        if card.fme is not None:
+            rows.append(
+                _device(card, card.fme.name, "fme", card.fme.problems)
+                | {"interfaceId": card.fme.interface_id}
+            )
+        rows += [_port(inventory, card, port) for port in card.ports]
+        if card.failure is not None:
+            rows.append(_device(card, "", "card", (card.failure,)))
+    return rows
+
+
+def _port(inventory: Inventory, card: Card, port: Port) -> dict[str, Any]:
+    physical = card.pci.physfn if card.pci else None
+    owners = [card, *(each for each in inventory.cards if physical and each.address == physical)]
+    fme = next((each.fme for each in owners if each.fme is not None), None)
+    problems = (*(fme.problems if fme else ()), *port.problems)
+    return _device(card, port.name, "port", problems) | {
+        "fme": fme.name if fme else "",
+        "number": port.number,
+        "interfaceId": fme.interface_id if fme else "",
+        "afuId": port.afu_id,
+    }
+
+
+def _device(card: Card, name: str, kind: str, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    return {
+        "device": name,
+        "kind": kind,
+        "driver": card.driver,
+        "card": card.name,
+        "pciAddress": card.address,
+        "numaNode": card.pci.numa_node if card.pci else None,
+        "healthy": not problems,
+        "problems": [{"reason": each.reason, "message": each.message} for each in problems],
+    }
+
+
+def row(device: dict[str, Any]) -> tuple[str, ...]:
+    """A device as a row of the table."""
+    numa = device["numaNode"]
+    return (
+        device["device"],
+        device["kind"],
+        device["card"],
+        device["pciAddress"],
+        "" if numa is None else str(numa),
+        device.get("interfaceId", ""),
+        device.get("afuId", ""),
+        "; ".join(each["message"] for each in device["problems"]) or "ok",
+    )
+
+
+def programmed(done: Programmed, *, dry_run: bool) -> dict[str, Any]:
+    """What has been done, for scripts."""
+    word = "programmed" if done.programmed else "present"
+    return {
+        "device": done.port,
+        "outcome": f"would-be-{word}" if dry_run and done.programmed else word,
+        "interfaceId": done.interface_id,
+        "afuId": done.afu_id,
+        "before": done.before,
+        "seconds": round(done.seconds, 3),
+        "remarks": list(done.remarks),
+    }
+
+
+def sentence(done: Programmed, *, dry_run: bool) -> str:
+    """What has been done, for people."""
+    if dry_run:
+        what = f"AFU {done.afu_id} fits {done.port}"
+        if done.programmed:
+            return f"{what} and would be programmed; it shows {done.before or 'nothing usable'} now"
+        return f"{what} and is there already; the port would be reset"
+    if done.programmed:
+        return f"{done.port} has AFU {done.afu_id} now, programmed in {done.seconds:.1f} s"
+    return f"{done.port} had AFU {done.afu_id} already, and was reset"

@@ -1,0 +1,170 @@
+"""Marking the node when containers may have programmed its ports themselves.
+
+Mode `regiondevel` hands out the power to program, so no AFU ID that a port shows afterwards can be
+trusted. Before a mode is served, the node's mark (`services.programming.distrust`) is brought up to
+date:
+
+    mode to serve   mark now           what happens
+    regiondevel     absent, closed     the mark is opened
+    another         open               the mark is closed with a new token
+    another         absent, closed     the same if regiondevel was served last: by a version of the
+                                       plugin that keeps no mark
+
+No device is offered before that is done. The mark is kept in the kubelet's folder of device
+plugins, which survives reboots, and in `--state-dir`, where `accelbind fpga` sees it. One of the
+two is enough. Where they differ nothing is trusted.
+"""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from plugin.mode_memory import last_mode
+from services.devices.model import PluginMode
+from services.node.offer_memory import FILE
+from services.process.backoff import Backoff
+from services.process.errors import HardwareError
+from services.process.worker import Worker
+from services.programming.distrust import Mark, closed, read_marks, write_mark
+
+WRITE_SECONDS: Final = 5.0
+"""For reading and writing the mark once."""
+
+FIRST_SECONDS: Final = 0.5
+MOST_SECONDS: Final = 30.0
+"""Between two tries to write it."""
+
+FOLDER_SECONDS: Final = 1.0
+"""Between two tries while the kubelet's folder is not there."""
+
+log = structlog.get_logger(room="plugin")
+
+
+def lasting_folder(plugins: Path) -> Path:
+    """Where the mark is.
+
+    Args:
+        plugins: The kubelet's folder of device plugins.
+    """
+    return (plugins / FILE).parent
+
+
+def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) -> Mark | None:
+    """The mark of a node that is about to serve a mode.
+
+    Args:
+        mode: The mode.
+        mark: The mark as it is.
+        last: The mode that was served last, None where nobody can tell.
+    """
+    if mode is PluginMode.REGIONDEVEL:
+        return Mark()
+    is_open = mark == Mark() or last is PluginMode.REGIONDEVEL
+    return closed() if is_open else mark
+
+
+class NodeMark:
+    """Keeps the node's mark up to date.
+
+    Args:
+        plugins: The kubelet's folder of device plugins.
+        state_dir: The folder of locks and records.
+        worker: Where to read and write.
+        backoff: How long to wait between tries.
+    """
+
+    def __init__(
+        self, plugins: Path, state_dir: Path, worker: Worker, backoff: Backoff | None = None
+    ) -> None:
+        self._plugins = plugins
+        self._folder = lasting_folder(plugins)
+        self._state_dir = state_dir
+        self._worker = worker
+        self._backoff = backoff or Backoff(FIRST_SECONDS, MOST_SECONDS)
+        self._trouble = ""
+
+    async def settle(self, mode: PluginMode) -> None:
+        """Brings the mark up to date; returns once a mode can be served safely.
+
+        Args:
+            mode: The mode.
+        """
+        while True:
+            pause = await self._try(mode)
+            if pause is None:
+                break
+            await asyncio.sleep(pause)
+        if self._trouble:
+            log.info("the node's mark of mode regiondevel is up to date", mode=mode.value)
+        self._trouble = ""
+
+    async def _try(self, mode: PluginMode) -> float | None:
+        """One try; the seconds to wait before the next one, None if there need be no other."""
+        try:
+            await self._worker.run(
+                partial(self._update, mode),
+                seconds=WRITE_SECONDS,
+                what=f"marking ports as untrusted in {self._folder}",
+            )
+        except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch says
+            return FOLDER_SECONDS
+        except (OSError, HardwareError) as error:
+            self._say(error)
+            return self._backoff.pause()
+        return None
+
+    def _update(self, mode: PluginMode) -> None:
+        """In the worker's thread.
+
+        Raises:
+            OSError: The mark has to be changed, and neither folder takes it.
+        """
+        mark = read_marks(self._folder, self._state_dir)
+        wanted = wanted_mark(mode, mark, last_mode(self._plugins))
+        if wanted is None:
+            return
+        failure = _written(self._folder, wanted)
+        if isinstance(failure, FileNotFoundError):
+            raise failure
+        copied = _written(self._state_dir, wanted, parents=True)
+        if failure and copied and mark != Mark():
+            raise failure
+        if wanted != mark:
+            log.info(
+                "the content of all ports is untrusted until they are programmed again",
+                mode=mode.value,
+                folder=str(self._folder),
+            )
+        for folder, error, loss in (
+            (self._folder, failure, "it is lost in a reboot"),
+            (self._state_dir, copied, "accelbind fpga does not see it"),
+        ):
+            if error is not None:
+                log.warning(
+                    "the node's mark of mode regiondevel is not written everywhere",
+                    loss=loss,
+                    folder=str(folder),
+                    reason=error.strerror or str(error),
+                )
+
+    def _say(self, error: Exception) -> None:
+        trouble = getattr(error, "strerror", None) or str(error)
+        if trouble != self._trouble:
+            log.warning(
+                "no device is offered until the node's mark of mode regiondevel is written",
+                folder=str(self._folder),
+                reason=trouble,
+            )
+        self._trouble = trouble
+
+
+def _written(folder: Path, mark: Mark, *, parents: bool = False) -> OSError | None:
+    """Why a mark could not be written, None if it was."""
+    try:
+        write_mark(folder, mark, parents=parents)
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,164 @@
+"""Ports that a process holds although no pod has them: their devices are unhealthy meanwhile.
+
+A pod can pass an open port to another pod over a shared volume. In mode region such a port cannot
+be programmed, in mode af two pods would share it. The driver knows: it refuses to open a port alone
+(O_EXCL) that is open already.
+
+A legitimate start is never disturbed. The cards are locked first, then the kubelet is asked whose
+the devices are, and only ports that nobody has are opened, for an instant. `PreStartContainer` of
+mode region waits for the lock. A port counts as held when it was busy twice in a row, and as free
+once it can be opened or a container has it. Closing a port resets it, which harms no function that
+nobody uses. Where the process may not open device nodes (it is not
+privileged) nothing can be seen.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from services.containers.holders import Holders
+from services.devices.model import Card, Inventory, Port
+from services.devices.port_owners import free_ports, lock_of, with_held
+from services.process.errors import AccelbindError, DeviceBusy, HardwareError
+from services.process.worker import Worker
+from services.programming.lock import card_lock
+from services.programming.port import PortPlace
+from services.programming.port_session import held_by
+
+INTERVAL_SECONDS: Final = 30.0
+"""Between two rounds while nothing is held."""
+
+SOON_SECONDS: Final = 5.0
+"""Between two rounds while something is."""
+
+ANSWER_SECONDS: Final = 2.0
+"""For the kubelet to say whose the devices are: the cards are locked meanwhile."""
+
+OPEN_SECONDS: Final = 5.0
+"""For opening all ports once."""
+
+log = structlog.get_logger(room="plugin")
+
+
+class StrayHolders:
+    """Looks for ports that are held by processes outside their pods.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        locks: Where the locks of cards are.
+        holders: Reads whose the devices are, with nobody left out.
+        worker: Where to open ports; not one that others wait for.
+        look_now: Asks for a scan.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        locks: Path,
+        holders: Callable[[], Awaitable[Holders]],
+        worker: Worker,
+        look_now: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._locks = locks
+        self._holders = holders
+        self._worker = worker
+        self._look_now = look_now
+        self._inventory = Inventory()
+        self._busy: dict[str, str] = {}
+        """What was said of the ports that were busy in the last round."""
+        self._held: frozenset[str] = frozenset()
+        self._trouble = ""
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The ports that are held, by name."""
+        return self._held
+
+    def take(self, inventory: Inventory) -> None:
+        """Takes what a scan found."""
+        self._inventory = inventory
+
+    def judged(self, inventory: Inventory) -> Inventory:
+        """What a scan found, with the held ports marked; in discovery's thread."""
+        return with_held(inventory, self._held)
+
+    async def run(self) -> None:
+        """Looks now and then, until cancelled."""
+        await asyncio.sleep(SOON_SECONDS)
+        while True:
+            await self.run_once()
+            await asyncio.sleep(SOON_SECONDS if self._busy else INTERVAL_SECONDS)
+
+    async def run_once(self) -> None:
+        """Looks once."""
+        inventory, trouble = self._inventory, ""
+        busy: dict[str, str] = {}
+        try:
+            with ExitStack() as locks:
+                free = await self._free(inventory, locks)
+                if free:
+                    busy = await self._worker.run(
+                        partial(self._open, free), seconds=OPEN_SECONDS, what="opening free ports"
+                    )
+        except TimeoutError:
+            trouble = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
+        except AccelbindError as error:
+            trouble = str(error)
+        if trouble and trouble != self._trouble:
+            log.info("whether processes outside of pods hold ports can't be seen", reason=trouble)
+        self._trouble = trouble
+        if not trouble:
+            self._judge(busy)
+
+    async def _free(self, inventory: Inventory, locks: ExitStack) -> list[tuple[Card, Port]]:
+        """The ports that nobody has, of the cards that nobody works on; those are locked."""
+        locked = set()
+        for key in sorted({lock_of(card) for card in inventory.cards if card.ports}):
+            try:
+                locks.enter_context(card_lock(self._locks, key, seconds=0.0))
+            except DeviceBusy:
+                continue
+            locked.add(key)
+        if not locked:
+            return []
+        async with asyncio.timeout(ANSWER_SECONDS):
+            holders = await self._holders()
+        free = free_ports(inventory, {key for _, key in holders})
+        return [(card, port) for card, port in free if lock_of(card) in locked]
+
+    def _open(self, free: list[tuple[Card, Port]]) -> dict[str, str]:
+        """In the worker's thread.
+
+        Raises:
+            HardwareError: None of the ports can be opened.
+        """
+        busy: dict[str, str] = {}
+        failures: list[HardwareError] = []
+        for card, port in free:
+            try:
+                held = held_by(self._root, PortPlace(card, port, None))
+            except HardwareError as error:
+                failures.append(error)
+                continue
+            if held:
+                busy[port.name] = held
+        if len(failures) == len(free):
+            raise failures[0]
+        return busy
+
+    def _judge(self, busy: dict[str, str]) -> None:
+        held = frozenset(busy) & frozenset(self._busy)
+        for name in sorted(held - self._held):
+            log.warning("a process outside its pod holds a port", port=name, reason=busy[name])
+        for name in sorted(self._held - held):
+            log.info("no process outside its pod holds the port any more", port=name)
+        is_new, self._held, self._busy = held != self._held, held, busy
+        if is_new:
+            self._look_now()

@@ -1,0 +1,90 @@
+"""AOCX, an OpenCL program for FPGAs: an ELF file, in it another one, in that a packed GBS.
+
+The sections `.acl.*` of the outer file are texts, but `.acl.fpga.bin`, which is the inner ELF file;
+its section `.acl.gbs.gz` is a gzip of the GBS (`aocl` of the FPGA SDK for OpenCL makes them). The
+GBS's AFU id is the one that all OpenCL board packages share: what tells two programs apart is the
+outer file's `.acl.rand_hash`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from services.bitstreams.elf import read_sections
+from services.bitstreams.gbs import MAX_START, NOTHING_AFTER, parse_start
+from services.bitstreams.gunzip import unpack
+from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl
+from services.process.errors import InvalidBitstream
+from services.process.text import plain, quote
+
+PREFIX: Final = ".acl."
+PROGRAM: Final = ".acl.fpga.bin"
+PACKED: Final = ".acl.gbs.gz"
+
+_HASH: Final = re.compile(r"[0-9a-f]{40}")
+_MAX_TEXT: Final = 4096
+
+
+def parse_aocx(data: bytes | memoryview) -> Bitstream:
+    """Read an AOCX and look through the GBS in it, without keeping it unpacked.
+
+    Args:
+        data: All bytes of the file; the result holds a view of them.
+
+    Raises:
+        InvalidBitstream: It is none, or not whole, or unpacks to more than `MAX_FILE`.
+    """
+    if len(data) > MAX_FILE:
+        raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
+    outer = read_sections(data, PREFIX)
+    opencl = OpenCl(
+        program_id=_program_id(outer),
+        board=_text(outer, ".acl.board"),
+        target=_text(outer, ".acl.target"),
+        version=_text(outer, ".acl.version"),
+    )
+    if PROGRAM not in outer:
+        target = f" (its target is {quote(opencl.target)})" if opencl.target else ""
+        raise InvalidBitstream(f"it has no section {PROGRAM}: it is not for an FPGA{target}")
+    inner = read_sections(outer[PROGRAM], PREFIX)
+    if PACKED not in inner:
+        raise InvalidBitstream(f"its {PROGRAM} has no section {PACKED}: it is for another card")
+    packed = inner[PACKED]
+    try:
+        metadata, start, size = _look_into(packed)
+    except InvalidBitstream as error:
+        raise InvalidBitstream(f"the GBS in it: {error}") from error
+    return Bitstream(metadata, packed, start, size, opencl)
+
+
+def _look_into(packed: memoryview) -> tuple[Metadata, int, int]:
+    """The metadata of a packed GBS, where its raw bitstream starts, and how long it is.
+
+    Keeps no more than the start of it, and goes on unpacking only if that is a GBS's.
+    """
+    head, total, found = bytearray(), 0, None
+    for piece in unpack(packed, limit=MAX_FILE):
+        total += len(piece)
+        head += piece[: MAX_START - len(head)]
+        if len(head) == MAX_START and found is None:
+            found = parse_start(head)
+    metadata, start = found or parse_start(head)
+    if total <= start:
+        raise InvalidBitstream(NOTHING_AFTER)
+    return metadata, start, total - start
+
+
+def _program_id(outer: Mapping[str, memoryview]) -> str:
+    text = _text(outer, ".acl.rand_hash").lower()
+    if not _HASH.fullmatch(text):
+        raise InvalidBitstream(
+            f"its section .acl.rand_hash is {quote(text)}, and it should be 40 hex digits"
+            if text
+            else "it has no section .acl.rand_hash, which tells programs apart: it is no AOCX"
+        )
+    return text
+
+
+def _text(outer: Mapping[str, memoryview], name: str) -> str:
+    content = bytes(outer.get(name, b"")[:_MAX_TEXT])
+    return plain(content.decode("utf-8", "replace").strip("\0 \t\r\n"), 256)

@@ -1,0 +1,94 @@
+"""Sections of ELF files from strangers, with pyelftools for the structures and bounds of our own.
+
+pyelftools reads what the file says: its section objects follow links without end, unpack without a
+bound and search names to the end of the file. So only its structures are used here, the header of
+the file and of each section; names and contents are cut out of the bytes, each length checked
+against what is there (layout: the System V ABI, chapter 4).
+
+pyelftools is imported for the first ELF file: it takes 3 MiB, and a node without OpenCL has none.
+"""
+
+import io
+from typing import Any, Final
+
+from services.process.errors import InvalidBitstream
+from services.process.text import quote
+
+MAGIC: Final = b"\x7fELF"
+"""The first 4 bytes of every ELF file."""
+
+MAX_SECTIONS: Final = 512
+"""Sections that are looked at; an OpenCL program has about 50."""
+
+_MAX_NAME: Final = 256
+_NO_BITS: Final = "SHT_NOBITS"
+_COMPRESSED: Final = 0x800  # SHF_COMPRESSED
+
+
+def is_elf(data: bytes | memoryview) -> bool:
+    """Tell whether the bytes start as an ELF file does."""
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
+def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview]:
+    """Give the sections whose names start so, with their bytes as they are in the file.
+
+    Args:
+        data: All bytes of the file; what is given are views of them.
+        prefix: How the names start.
+
+    Raises:
+        InvalidBitstream: It is no ELF file, one of these sections lies outside it or is there
+            twice, or it has more sections than `MAX_SECTIONS`.
+    """
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - as the module says
+
+    try:
+        headers, names_at = _headers(data)
+    except (ELFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        # what pyelftools raises for a broken header is no part of its promises
+        raise InvalidBitstream(f"it is no ELF file that can be read: {error}") from error
+    if names_at >= len(headers):
+        raise InvalidBitstream("its sections have no names")
+    names = _content(data, headers[names_at], "the table of its sections' names")
+    found: dict[str, memoryview] = {}
+    for header in headers:
+        name = _name(names, header["sh_name"])
+        if not name.startswith(prefix):
+            continue
+        if name in found:
+            raise InvalidBitstream(f"it has two sections {quote(name)}")
+        found[name] = _content(data, header, f"its section {quote(name)}")
+    return found
+
+
+def _headers(data: bytes | memoryview) -> tuple[list[Any], int]:
+    """The headers of all sections, and the number of the one that holds their names."""
+    from elftools.common.utils import struct_parse  # noqa: PLC0415 - as the module says
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - the same
+
+    stream = io.BytesIO(data)  # of bytes, this copies nothing
+    elf = ELFFile(stream)
+    count, size, start = elf.num_sections(), elf.header["e_shentsize"], elf.header["e_shoff"]
+    if not 1 <= count <= MAX_SECTIONS:
+        raise InvalidBitstream(f"it has {count} sections, and a bitstream has 1 to {MAX_SECTIONS}")
+    layout = elf.structs.Elf_Shdr
+    if size < layout.sizeof():
+        raise InvalidBitstream(f"its section headers have {size} bytes, too few for one")
+    parsed = [struct_parse(layout, stream, start + number * size) for number in range(count)]
+    return parsed, elf.get_shstrndx()
+
+
+def _name(names: memoryview, offset: int) -> str:
+    return bytes(names[offset : offset + _MAX_NAME]).partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _content(data: bytes | memoryview, header: Any, what: str) -> memoryview:  # noqa: ANN401 - a container of pyelftools's
+    if header["sh_type"] == _NO_BITS or header["sh_flags"] & _COMPRESSED:
+        raise InvalidBitstream(f"{what} is not there as it should be: empty, or packed")
+    start, size = header["sh_offset"], header["sh_size"]
+    if start + size > len(data):
+        raise InvalidBitstream(
+            f"{what} ends at byte {start + size}, and the file at {len(data)}: it is cut off"
+        )
+    return memoryview(data)[start : start + size]

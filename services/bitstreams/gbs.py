@@ -1,0 +1,180 @@
+"""GBS, the "green bitstream": a small header, metadata as JSON, then what the FPGA takes.
+
+Little endian: the magic number (u64, u64), the metadata's length (u32, 1 to 4095), the metadata,
+and the raw bitstream up to the end of the file. The format is that of the OPAE tools
+(`packager`); the bytes are anyone's, so each length is checked against what is there.
+"""
+
+import math
+import re
+import struct
+from typing import Any, Final
+
+import msgspec
+
+from services.bitstreams.model import MAX_FILE, Bitstream, Metadata
+from services.names import CRASHED, check_id
+from services.process.errors import InvalidBitstream, InvalidName
+from services.process.text import quote
+
+MAGIC: Final = struct.pack("<QQ", 0x414750466E6F6558, 0x31303076534247B7)
+"""The first 16 bytes of every GBS."""
+
+MAX_METADATA: Final = 4095
+"""Bytes of metadata, by the format."""
+
+MAX_START: Final = len(MAGIC) + 4 + MAX_METADATA
+"""How many bytes of a file say all that there is to know of it but the raw bitstream."""
+
+NOTHING_AFTER: Final = "it ends after its metadata: there is no bitstream in it"
+
+_LENGTH: Final = struct.Struct("<I")
+_PADDING: Final = b"\0 \t\r\n"
+_WHOLE_ID: Final = range(32, 33)
+_AUTO: Final = re.compile(r"auto(-[0-9.]+)?", re.IGNORECASE)
+_LONGEST_NUMBER: Final = 32
+_LARGEST_CLOCK: Final = 10_000.0  # MHz; the user clocks of known cards end at 600
+_LARGEST_POWER: Final = 10_000.0  # W
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    accelerator_type_uuid: str
+    name: str | None = None
+    total_contexts: Any = 0
+
+
+class _Image(msgspec.Struct, rename="kebab"):
+    interface_uuid: str
+    accelerator_clusters: list[_Cluster]
+    power: Any = 0
+    clock_frequency_high: Any = None
+    clock_frequency_low: Any = None
+    magic_no: Any = 0
+
+
+class _Metadata(msgspec.Struct, rename="kebab"):
+    afu_image: _Image
+    version: Any = 0
+    platform_name: str | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Metadata)
+
+
+def is_gbs(data: bytes | memoryview) -> bool:
+    """Tell whether the bytes start as a GBS does."""
+    return bytes(data[: len(MAGIC)]) == MAGIC
+
+
+def parse_gbs(data: bytes | memoryview) -> Bitstream:
+    """Read a GBS.
+
+    Args:
+        data: All bytes of the file; the result holds a view of them.
+
+    Raises:
+        InvalidBitstream: It is none, or not whole; the text says where it ends.
+    """
+    if len(data) > MAX_FILE:
+        raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
+    metadata, start = parse_start(data)
+    if len(data) <= start:
+        raise InvalidBitstream(NOTHING_AFTER)
+    return Bitstream(metadata, memoryview(data), start, len(data) - start)
+
+
+def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
+    """Read what comes before the raw bitstream.
+
+    Args:
+        data: The file's first bytes; `MAX_START` of them are always enough.
+
+    Returns:
+        The metadata, and where the raw bitstream starts.
+
+    Raises:
+        InvalidBitstream: It is no GBS.
+    """
+    head = bytes(data[:MAX_START])
+    if not head.startswith(MAGIC):
+        raise InvalidBitstream("it doesn't start as a GBS does")
+    start = len(MAGIC) + _LENGTH.size
+    if len(head) < start:
+        raise InvalidBitstream(f"it ends within its header, after {len(head)} bytes")
+    (length,) = _LENGTH.unpack_from(head, len(MAGIC))
+    if not 1 <= length <= MAX_METADATA:
+        raise InvalidBitstream(
+            f"its header says {length} bytes of metadata, and a GBS has 1 to {MAX_METADATA}"
+        )
+    if len(head) < start + length:
+        raise InvalidBitstream(
+            f"it ends within its metadata, after {len(head) - start} of {length} bytes"
+        )
+    return _read_metadata(head[start : start + length]), start + length
+
+
+def _read_metadata(text: bytes) -> Metadata:
+    try:
+        found = _DECODER.decode(text.rstrip(_PADDING))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidBitstream(f"its metadata can't be read: {error}") from error
+    image, clusters = found.afu_image, found.afu_image.accelerator_clusters
+    if len(clusters) != 1:
+        raise InvalidBitstream(
+            f"its metadata names {len(clusters)} accelerators, and a GBS has exactly one"
+        )
+    return Metadata(
+        interface_id=_id(image.interface_uuid, "interface-uuid"),
+        afu_id=_id(clusters[0].accelerator_type_uuid, "accelerator-type-uuid"),
+        name=clusters[0].name or "",
+        platform=found.platform_name or "",
+        version=_whole(found.version, "version"),
+        power=_number(image.power, "power", _LARGEST_POWER) or 0,
+        clock_high=_clock(image.clock_frequency_high, "clock-frequency-high"),
+        clock_low=_clock(image.clock_frequency_low, "clock-frequency-low"),
+        contexts=_whole(clusters[0].total_contexts, "total-contexts"),
+        magic=_whole(image.magic_no, "magic-no"),
+    )
+
+
+def _id(text: str, key: str) -> str:
+    try:
+        found = check_id(text, what=key, lengths=_WHOLE_ID)
+    except InvalidName as error:
+        raise InvalidBitstream(
+            f"its metadata's {key} {quote(text)} is not 32 hex digits"
+        ) from error
+    if found == CRASHED:
+        raise InvalidBitstream(f"its metadata's {key} is all f, which crashed firmware shows")
+    return found
+
+
+def _clock(value: object, key: str) -> float | None:
+    """MHz, or None where the function leaves it open: nothing, 0, or what a build calls `auto`."""
+    if isinstance(value, str) and _AUTO.fullmatch(value.strip()):
+        return None
+    return _number(value, key, _LARGEST_CLOCK) or None
+
+
+def _whole(value: object, key: str) -> int:
+    return int(_number(value, key, 2.0**64) or 0)
+
+
+def _number(value: object, key: str, largest: float) -> float | None:
+    """A number that may be written as text; None where there is none."""
+    if value is None or value == "":
+        return None
+    number = math.nan
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = value  # an int may be too large for a float
+    if not 0 <= number <= largest:
+        raise InvalidBitstream(
+            f"its metadata's {key} {quote(str(value)[:_LONGEST_NUMBER])} is no number from 0 to"
+            f" {largest:g}"
+        )
+    return number

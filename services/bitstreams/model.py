@@ -1,0 +1,121 @@
+"""What a bitstream is, whatever file it came in.
+
+A file is either a GBS ("green bitstream", `services.bitstreams.gbs`) or an AOCX, an OpenCL program
+with a GBS inside (`services.bitstreams.aocx`); which one, its first bytes say. Both come from
+outside, and both are hostile until read: no length in them is believed, and nothing grows beyond
+`MAX_FILE`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from services.bitstreams.gunzip import unpack
+
+MAX_FILE = 256 * 1024 * 1024
+"""Bytes of a bitstream file, and of what an AOCX unpacks to; the largest known cards need 70 MB."""
+
+
+class Kind(StrEnum):
+    """The two kinds of file, by their suffix."""
+
+    GBS = "gbs"
+    AOCX = "aocx"
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a GBS says of itself.
+
+    Args:
+        interface_id: Canonical interface id of the regions that it fits, 32 hex digits.
+        afu_id: Canonical id that the port shows once it is programmed, 32 hex digits.
+        name: The accelerator's name, empty if it has none.
+        platform: The platform it was made for, empty if unsaid.
+        version: Of the metadata's format.
+        power: Watts that the function takes at most, 0 if unsaid.
+        clock_high: MHz of the user clock, None if the function doesn't say.
+        clock_low: MHz of the user clock's slower half, None if the function doesn't say.
+        contexts: How many contexts the accelerator has.
+        magic: The format's number for the AFU image.
+    """
+
+    interface_id: str
+    afu_id: str
+    name: str = ""
+    platform: str = ""
+    version: int = 0
+    power: float = 0
+    clock_high: float | None = None
+    clock_low: float | None = None
+    contexts: int = 0
+    magic: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCl:
+    """What an AOCX says beside the GBS in it.
+
+    Args:
+        program_id: Its unique id (`.acl.rand_hash`), 40 hex digits.
+        board: The board package it was compiled for.
+        target: What it was compiled for: `fpga`, or an emulator.
+        version: Version of the compiler.
+    """
+
+    program_id: str
+    board: str = ""
+    target: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bitstream:
+    """A bitstream that was read and found whole.
+
+    Args:
+        metadata: What its GBS says of itself.
+        body: The GBS, in an AOCX as a gzip of it.
+        start: Where the raw bitstream starts in the GBS.
+        size: Bytes of the raw bitstream.
+        opencl: What the AOCX says, if it came in one.
+    """
+
+    metadata: Metadata
+    body: memoryview
+    start: int
+    size: int
+    opencl: OpenCl | None = None
+
+    def raw(self) -> memoryview:
+        """What the FPGA is programmed with: all that follows the metadata; unpacked anew."""
+        if self.opencl is None:
+            return self.body[self.start :]
+        whole, at = bytearray(self.start + self.size), 0  # there may be no room for it twice
+        for piece in unpack(self.body, limit=len(whole)):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
+        return memoryview(whole)[self.start :]
+
+    @property
+    def memory(self) -> int:
+        """Bytes in memory while it is here and has been unpacked: its whole file counts."""
+        file = memoryview(self.body.obj).nbytes
+        return file if self.opencl is None else file + self.start + self.size
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of file that it came in."""
+        return Kind.GBS if self.opencl is None else Kind.AOCX
+
+    @property
+    def interface_id(self) -> str:
+        """Canonical interface id of the regions that it fits."""
+        return self.metadata.interface_id
+
+    @property
+    def function_id(self) -> str:
+        """The id that mappings name: a GBS's AFU id, an AOCX's program id."""
+        return self.metadata.afu_id if self.opencl is None else self.opencl.program_id
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.interface_id}/{self.function_id}, {self.size} bytes raw>"

@@ -1,0 +1,340 @@
+"""The bitstreams that a node keeps: looked up by interface and function, installed safely.
+
+A folder an interface id, in it a file a function (`services.bitstreams.parse` has the names).
+Ids spelt otherwise, as people copy them, are found too, after those spelt as `install` does it.
+Nothing in a name is believed: what is read must hold what its place says. A file appears whole or
+not at all: it is written and synced beside its place, then renamed. Whoever installs or removes
+holds a lock on the storage's folder; readers need none.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from services.bitstreams.model import MAX_FILE, Bitstream, Kind
+from services.bitstreams.parse import (
+    check_is,
+    function_of,
+    interface_of,
+    parse,
+    stored_name,
+    stored_names,
+)
+from services.process.errors import (
+    BitstreamMissing,
+    InvalidBitstream,
+    InvalidSettings,
+    StorageError,
+)
+from services.process.files import open_at_once, replace_file
+
+_HALF: Final = re.compile(r"\.[0-9a-f]{8,40}\.(gbs|aocx)\.new")
+_FOLDER_MODE: Final = 0o755
+_FILE_MODE: Final = 0o644
+
+
+class Outcome(StrEnum):
+    """What came of installing a file."""
+
+    INSTALLED = "installed"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file in the storage.
+
+    Args:
+        path: Where it is.
+        interface_id: The interface id that its folder's name spells.
+        function_id: The function that its own name spells.
+        kind: By its suffix.
+        bitstream: What it holds, if it could be read and is what its place says.
+        problem: What is wrong with it otherwise.
+    """
+
+    path: Path
+    interface_id: str
+    function_id: str
+    kind: Kind
+    bitstream: Bitstream | None
+    problem: str = ""
+
+
+def read_bitstream(path: Path) -> Bitstream:
+    """Read a GBS or an AOCX from anywhere.
+
+    Args:
+        path: The file; what is no regular file is refused, and never waited for.
+
+    Raises:
+        InvalidBitstream: It holds no bitstream, or not a whole one.
+        StorageError: It can't be read.
+    """
+    try:
+        return parse(_read(path))
+    except InvalidBitstream as error:
+        raise InvalidBitstream(f"{path} is no bitstream that can be used: {error}") from error
+
+
+class BitstreamStorage:
+    """A folder of bitstreams.
+
+    Args:
+        folder: Where they are; it need not be there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, interface_id: str, function_id: str) -> Bitstream:
+        """Read the bitstream of a function.
+
+        Args:
+            interface_id: Canonical interface id.
+            function_id: Canonical AFU id, or id of an OpenCL program.
+
+        Raises:
+            BitstreamMissing: There is none.
+            StorageError: It can't be read.
+            InvalidBitstream: It is broken, or another one than its place says.
+        """
+        for path, kind in self._places(interface_id, function_id):
+            found = read_bitstream(path)
+            self._check(path, found, interface_id, function_id, kind)
+            return found
+        raise BitstreamMissing(
+            f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
+        )
+
+    def weigh(self, interface_id: str, function_id: str) -> int:
+        """Tell how many bytes of memory a function's bitstream needs at most, before it is read.
+
+        Returns:
+            0 if there is none that could be read: whoever reads it is told why.
+
+        Raises:
+            StorageError: The storage's folder can't be listed.
+        """
+        for path, kind in self._places(interface_id, function_id):
+            try:
+                size = min(path.stat().st_size, MAX_FILE)
+            except OSError:
+                return 0
+            return size if kind is Kind.GBS else size + MAX_FILE  # packed, it may be that much
+        return 0
+
+    def entries(self) -> Iterator[Stored]:
+        """Give all files that are named as bitstreams, each read and checked, in order of names.
+
+        Raises:
+            StorageError: The storage's folder can't be listed.
+        """
+        for found in self._named():
+            yield self._stored(*found)
+
+    def install(
+        self, source: Path, *, force: bool = False, dry_run: bool = False
+    ) -> tuple[Path, Outcome]:
+        """Copy a file to the place where its function is looked for.
+
+        Args:
+            source: A GBS or an AOCX.
+            force: Whether another file that is there already is replaced.
+            dry_run: Whether only to tell what would come of it.
+
+        Returns:
+            The place, and what came of it; the same content again changes nothing.
+
+        Raises:
+            InvalidBitstream: The file holds no whole bitstream.
+            InvalidSettings: Another file is there, and `force` wasn't given.
+            StorageError: It can't be read or written; the storage is as it was.
+        """
+        try:
+            data = _read(source)
+            place = self.folder / stored_name(parse(data))
+        except InvalidBitstream as error:
+            raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
+        if dry_run:
+            return place, _outcome(place, data, force=force)
+        with self._writing(place.parent):
+            _remove_halves(place.parent)
+            outcome = _outcome(place, data, force=force)
+            if outcome is not Outcome.UNCHANGED:
+                replace_file(place, data, mode=_FILE_MODE)
+        return place, outcome
+
+    def remove(self, interface_id: str, function_id: str) -> list[Path]:
+        """Remove the files of a function, whatever they hold.
+
+        Raises:
+            BitstreamMissing: There is none.
+            StorageError: It can't be removed.
+        """
+        gone = []
+        with self._writing(None):
+            for path, _ in list(self._places(interface_id, function_id)):
+                _remove(path)
+                gone.append(path)
+        if not gone:
+            raise BitstreamMissing(
+                f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
+            )
+        return gone
+
+    def _places(self, interface_id: str, function_id: str) -> Iterator[tuple[Path, Kind]]:
+        """The files of a function, the one that counts first."""
+        usual = [
+            (self.folder / name, kind) for name, kind in stored_names(interface_id, function_id)
+        ]
+        yield from ((path, kind) for path, kind in usual if _is_there(path))
+        for path, interface, function, kind in self._named():
+            if (interface, function) == (interface_id, function_id) and (path, kind) not in usual:
+                yield path, kind
+
+    def _named(self) -> Iterator[tuple[Path, str, str, Kind]]:
+        """All files that are named as bitstreams: path, interface id, function id, kind."""
+        for name in _listed(self.folder):
+            folder, interface_id = self.folder / name, interface_of(name)
+            if interface_id is None or not _is_folder(folder):
+                continue
+            for each in _listed(folder):
+                if found := function_of(each):
+                    yield folder / each, interface_id, *found
+
+    def _stored(self, path: Path, interface_id: str, function_id: str, kind: Kind) -> Stored:
+        try:
+            found = read_bitstream(path)
+            self._check(path, found, interface_id, function_id, kind)
+        except (InvalidBitstream, StorageError) as error:
+            return Stored(path, interface_id, function_id, kind, None, str(error))
+        return Stored(path, interface_id, function_id, kind, found)
+
+    def _check(
+        self, path: Path, found: Bitstream, interface_id: str, function_id: str, kind: Kind
+    ) -> None:
+        try:
+            check_is(found, interface_id, function_id, kind)
+        except InvalidBitstream as error:
+            raise InvalidBitstream(
+                f"{path} is not what its name says: {error}; remove it, and install what belongs"
+                " there with: accelbind bitstream install FILE"
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self, folder: Path | None) -> Iterator[None]:
+        """Makes the folders, holds the lock (the kernel drops it with us), and words errors."""
+        try:
+            for each in (self.folder, folder):
+                if each is not None:
+                    each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StorageError(f"{self.folder} can't be written: {_why(error)}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open_at_once(path) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise StorageError(f"{path} is no regular file")
+            if found.st_size > MAX_FILE:
+                raise InvalidBitstream(
+                    f"it has {found.st_size} bytes, and at most {MAX_FILE} are read"
+                )
+            data = file.read(MAX_FILE)
+            if _state(os.fstat(file.fileno())) != _state(found):
+                raise StorageError(f"{path} is being written: try again once it is whole")
+            return data
+    except OSError as error:
+        raise StorageError(f"{path} can't be read: {_why(error)}") from error
+
+
+def _state(found: os.stat_result) -> tuple[int, int]:
+    """What changes while somebody writes to a file: nothing else tells that it isn't whole."""
+    return found.st_size, found.st_mtime_ns
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name, a broken link too."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
+    return True
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder, or a link to one; a link that leads nowhere is none."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
+
+
+def _outcome(place: Path, data: bytes, *, force: bool) -> Outcome:
+    """What comes of putting a file there."""
+    if not _is_there(place):
+        return Outcome.INSTALLED
+    if _same(place, data):
+        return Outcome.UNCHANGED
+    if not force:
+        raise InvalidSettings(
+            f"{place} is there already and differs: remove it first, or use --force"
+        )
+    return Outcome.REPLACED
+
+
+def _same(path: Path, data: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(data) and _read(path) == data
+    except (OSError, StorageError, InvalidBitstream):
+        return False
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{folder} can't be listed: {_why(error)}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise StorageError(f"{path} can't be removed: {_why(error)}") from error
+
+
+def _remove_halves(folder: Path) -> None:
+    """Removes what an install that was killed has left; whoever holds the lock writes none."""
+    for name in _listed(folder):
+        if _HALF.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _why(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return f"{reason} (as user {os.geteuid()})"
+    return reason

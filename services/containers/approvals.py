@@ -1,0 +1,120 @@
+"""What containers were allowed to have, so that they can start again while nobody can be asked.
+
+A container that was approved once may start again with the same devices and the same functions
+for as long as its pod lives (its UID stays), whether or not the API server can be reached. Nothing
+else is concluded from an approval, and while the API server answers, its word counts.
+
+Approvals are a value; `encode` and `decode` are for the file that outlives the plugin's process.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+import msgspec
+
+from services.containers.identity import Candidate, Wish
+from services.process.errors import AskerError
+
+MAX_APPROVALS: Final = 4096
+"""A node has 110 pods, unless told otherwise; the oldest go first."""
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of a file of approvals."""
+
+
+class Approval(msgspec.Struct, frozen=True, rename="camel"):
+    """What a container may have of a resource.
+
+    Attributes:
+        pod_uid: UID of its pod.
+        container: Its name.
+        resource: Full resource name.
+        devices: The devices' ids, sorted.
+        who: The container and its pod, for messages.
+        functions: What it wants in regions; empty where it brings its own.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    devices: tuple[str, ...]
+    who: str
+    functions: tuple[str, ...] = ()
+
+    @property
+    def wish(self) -> Wish:
+        """What it wanted when it was approved."""
+        return Wish(self.who, self.functions)
+
+
+_Key: TypeAlias = tuple[str, str, str]
+
+
+class Approvals:
+    """The approvals of one moment; `with_` and `without_pods` give others."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, by_key: Mapping[_Key, Approval] = MappingProxyType({})) -> None:
+        """Take approvals by pod, container and resource; the caller keeps no hand on them."""
+        self._by_key = dict(by_key)
+
+    def __iter__(self) -> Iterator[Approval]:
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Approvals) and self._by_key == other._by_key
+
+    __hash__ = None  # type: ignore[assignment] # compares by value, and nobody looks it up
+
+    def find(
+        self, candidate: Candidate, resource: str, devices: Collection[str]
+    ) -> Approval | None:
+        """Give the approval of a container for exactly these devices, None if there is none."""
+        found = self._by_key.get((candidate.pod_uid, candidate.container, resource))
+        return found if found is not None and found.devices == tuple(sorted(devices)) else None
+
+    def with_(self, approvals: Iterable[Approval]) -> "Approvals":
+        """Give these and others, which replace what was there of the same container."""
+        every = dict(self._by_key)
+        for each in approvals:
+            key = (each.pod_uid, each.container, each.resource)
+            every.pop(key, None)  # so that the newest is last
+            every[key] = each
+        for key in list(every)[: max(0, len(every) - MAX_APPROVALS)]:
+            del every[key]
+        return Approvals(every)
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """UIDs of the pods that they are about."""
+        return frozenset(key[0] for key in self._by_key)
+
+    def without_pods(self, uids: Collection[str]) -> "Approvals":
+        """Give those of other pods than these."""
+        return Approvals({key: each for key, each in self._by_key.items() if key[0] not in uids})
+
+    def encode(self) -> bytes:
+        """Give all of them as JSON."""
+        return msgspec.json.encode(list(self._by_key.values()))
+
+
+class BrokenApprovals(AskerError):
+    """Bytes that are no approvals."""
+
+
+def decode(data: bytes) -> Approvals:
+    """Read what `encode` gave.
+
+    Raises:
+        BrokenApprovals: It is something else.
+    """
+    try:
+        found = msgspec.json.decode(data, type=list[Approval])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BrokenApprovals(f"no approvals can be read: {error}") from error
+    return Approvals().with_(found)

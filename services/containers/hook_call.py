@@ -1,0 +1,149 @@
+"""What an OCI hook tells of the container that a runtime is about to start.
+
+The hook is started by the runtime on the host, gets the container's state (OCI runtime
+specification, `runtime.md`, State), and hands on that, with two things of the container's
+configuration: its annotations and its devices. Who the container is, the runtime's own annotations
+say, which it sets whatever the pod's are called; containerd and CRI-O have names of their own. What
+the container's environment says is not looked at.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from services.containers.identity import Candidate
+from services.kubelet.values import Entry
+from services.names import DOMAIN, RegionName, decode
+from services.process.errors import AskerError, InvalidName
+from services.process.text import listing, plain
+from services.programming.regions import Region
+
+MAX_MESSAGE: Final = 1024 * 1024
+"""Bytes of what a hook hands on."""
+
+_NAMES: Final = (
+    ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
+    ("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
+)
+"""Annotations of containerd and of CRI-O: UID of the pod, name of the container."""
+
+_TYPES: Final = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
+_SANDBOX: Final = "sandbox"
+_NODE: Final = re.compile(r"/dev/([A-Za-z0-9_.:-]+)")
+
+
+class InvalidHookCall(AskerError):
+    """What a hook has handed on can't be read, or doesn't say who is starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """A container that is about to start, as its runtime has it.
+
+    Args:
+        who: The container; None for a pod's sandbox, which has no devices of its own.
+        nodes: File names of its device nodes below `/dev`.
+    """
+
+    who: Candidate | None
+    nodes: frozenset[str]
+
+
+class _State(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Device(msgspec.Struct):
+    path: str = ""
+
+
+class _Message(msgspec.Struct):
+    state: _State
+    annotations: dict[str, str] | None = None
+    devices: list[_Device] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Message)
+
+
+def parse(message: bytes) -> HookCall:
+    """Read what a hook has handed on.
+
+    Args:
+        message: JSON with `state`, and `annotations` and `devices` of the configuration.
+
+    Raises:
+        InvalidHookCall: It can't be read, or doesn't say which container of which pod it is.
+    """
+    try:
+        found = _DECODER.decode(message)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidHookCall(f"what the hook has handed on can't be read: {error}") from error
+    annotations = {**(found.annotations or {}), **(found.state.annotations or {})}
+    nodes = [_NODE.fullmatch(each.path) for each in found.devices or ()]
+    named = frozenset(match[1] for match in nodes if match)
+    if {annotations[key] for key in _TYPES if key in annotations} == {_SANDBOX}:
+        return HookCall(None, named)
+    return HookCall(_who(annotations), named)
+
+
+def _who(annotations: Mapping[str, str]) -> Candidate:
+    found = {
+        Candidate(annotations[uid], annotations[name])
+        for uid, name in _NAMES
+        if annotations.get(uid) and annotations.get(name)
+    }
+    if len(found) == 1:
+        return found.pop()
+    if found:  # a runtime that hands on the pod's own annotations, made to look like another's
+        raise InvalidHookCall("the annotations name two different containers")
+    raise InvalidHookCall(
+        "the runtime's annotations don't say which container of which pod is starting: containerd"
+        f" and CRI-O set {' and '.join(_NAMES[0])}, or {' and '.join(_NAMES[1])}"
+    )
+
+
+def held_regions(
+    call: HookCall, entries: Iterable[Entry], regions: Mapping[str, Region]
+) -> dict[str, tuple[str, ...]]:
+    """The regions that a container was allocated, by resource.
+
+    Args:
+        call: The container.
+        entries: The kubelet's checkpoint.
+        regions: The node's regions, without those that can't be read just now.
+
+    Returns:
+        Names of regions, sorted, by full resource name; empty for a container without any.
+
+    Raises:
+        InvalidHookCall: It has nodes of regions that the kubelet hasn't allocated to it.
+    """
+    held: dict[str, tuple[str, ...]] = {}
+    for entry in entries:
+        if call.who == Candidate(entry.pod_uid, entry.container) and _is_region(entry.resource):
+            held[entry.resource] = tuple(sorted({*held.get(entry.resource, ()), *entry.device_ids}))
+    allocated = {name for names in held.values() for name in names}
+    strange = sorted(
+        name
+        for name, region in regions.items()
+        if name not in allocated and call.nodes & {port.node for port in region.ports}
+    )
+    if strange:
+        shown = listing([plain(each) for each in strange[:8]])
+        raise InvalidHookCall(
+            f"the container has the nodes of {shown}, which the kubelet has not allocated to it:"
+            " ask for a region as a resource"
+        )
+    return held
+
+
+def _is_region(resource: str) -> bool:
+    """Whether a resource is of regions, those that aren't there at the moment too."""
+    try:
+        return resource.startswith(f"{DOMAIN}/") and isinstance(decode(resource), RegionName)
+    except InvalidName:
+        return False

@@ -1,0 +1,121 @@
+"""Which starts the OCI hook has yet to confirm, in hook mode.
+
+The kubelet calls `PreStartContainer` before the runtime calls the hook, so a start is allowed first
+and confirmed afterwards. A start is in one of these states:
+
+- **unknown**: it never was allowed, or it was confirmed, or too long ago. It may be allowed.
+- **pending**: it was allowed, and the hook has not been called for it. When its container asks to
+  start again, its runtime seems to start containers without the hook, so that is refused.
+
+A start can fail before its hook for other reasons, such as a missing ConfigMap. So a pending start
+is no obstacle any more once the hook was called for a later start on this node, or once
+`FORGET_SECONDS` are over. Nothing of this outlives the plugin's process: after a restart each
+container may try once more, and it gets its device nodes only together with the hook anyway.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from services.containers.identity import Candidate
+from services.process.errors import HookMissing
+from services.process.text import listing, plain
+
+FORGET_SECONDS: Final = 300.0
+"""For how long a start that was not confirmed is an obstacle."""
+
+MOST_PENDING: Final = 4096
+"""Starts that are remembered; the oldest are dropped first."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookedStart:
+    """A start of a container with devices of a resource.
+
+    Args:
+        containers: The containers that may be the one that starts.
+        resource: Full resource name.
+        devices: Ids of the devices.
+    """
+
+    containers: frozenset[Candidate]
+    resource: str
+    devices: frozenset[str]
+
+
+class HookStarts:
+    """The starts of this node that were allowed and that the hook has yet to confirm.
+
+    Args:
+        clock: Seconds of a clock that only goes forward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._pending: dict[HookedStart, float] = {}
+        """When each was allowed, the oldest first."""
+        self._confirmed_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def check(self, start: HookedStart) -> None:
+        """Check that a start may be allowed.
+
+        Raises:
+            HookMissing: Its container was allowed to start before, and the hook was not called.
+        """
+        allowed_at = self._pending.get(start)
+        if allowed_at is None:
+            return
+        confirmed = self._confirmed_at is not None and self._confirmed_at > allowed_at
+        if confirmed or self._clock() - allowed_at >= FORGET_SECONDS:
+            return
+        devices = listing([plain(each) for each in sorted(start.devices)[:8]])
+        raise HookMissing(
+            "the container runtime has not called accelbind's OCI hook for the last start with"
+            f" {devices}. Check that the runtime uses CDI files (containerd 1.7 or newer with"
+            " enable_cdi, or CRI-O) from the folder of --cdi-dir, that the kubelet passes CDI"
+            " device names (Kubernetes 1.29 or newer), and that the hook is at --hook-path. If"
+            " the start failed for another reason, an earlier Event of the pod says so. The plugin"
+            f" allows another try {FORGET_SECONDS / 60:.0f} minutes after that start, or once the"
+            " hook is called for another container"
+        )
+
+    def allow(self, start: HookedStart) -> None:
+        """Remember that a start was allowed."""
+        now = self._clock()
+        self._pending.pop(start, None)  # so that the newest is last
+        self._pending[start] = now
+        for each, allowed_at in list(self._pending.items()):
+            if now - allowed_at < FORGET_SECONDS and len(self._pending) <= MOST_PENDING:
+                break
+            del self._pending[each]
+
+    def withdraw(self, start: HookedStart) -> None:
+        """Forget what else was allowed to a container whose start is refused.
+
+        The kubelet asks once for each resource of a container. If one is refused, the hook is not
+        called, and that says nothing about the others.
+
+        Args:
+            start: The start that is refused; that itself is not forgotten.
+        """
+        self._forget(start.containers, keep=start)
+
+    def confirm(self, container: Candidate) -> None:
+        """Take it that the hook was called for a container."""
+        if self._forget({container}):
+            self._confirmed_at = self._clock()
+
+    def _forget(
+        self, containers: Collection[Candidate], *, keep: HookedStart | None = None
+    ) -> bool:
+        found = [
+            each
+            for each in self._pending
+            if each != keep and not each.containers.isdisjoint(containers)
+        ]
+        for each in found:
+            del self._pending[each]
+        return bool(found)

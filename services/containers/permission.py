@@ -1,0 +1,54 @@
+"""May a container have what it was given? The namespace's mappings, asked once more on the node.
+
+The webhook has asked before; a pod that never saw it, or a mapping that is gone since, is found
+here. `auto` asks where a mode hands out the power to programme: functions in mode region, regions
+in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have no mappings.
+"""
+
+from services.containers.identity import Wish
+from services.devices.model import PluginMode
+from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode, NamespaceMappings
+from services.names import DOMAIN
+from services.process.errors import NotMapped
+from services.process.text import plain
+
+
+def check_functions(wish: Wish, mappings: NamespaceMappings, interface_id: str) -> None:
+    """Let a container have only functions that its namespace maps.
+
+    Args:
+        wish: The functions that it wants.
+        mappings: Those of its namespace, as they are now.
+        interface_id: Canonical interface id of the regions that it was given.
+
+    Raises:
+        NotMapped: One of them isn't mapped, in mode region.
+    """
+    for function in wish.functions:
+        if (interface_id, function) not in mappings.pairs:
+            raise NotMapped(
+                f"{wish.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
+                f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"
+                " maps that: create one, or ask for a name that is mapped"
+            )
+
+
+def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
+    """Let a container have only a resource that its namespace maps for nodes of this mode.
+
+    Args:
+        who: The container, for the message.
+        resource: Full resource name.
+        mappings: Those of its namespace, as they are now.
+        mode: The node's: af or regiondevel.
+
+    Raises:
+        NotMapped: Nothing maps it.
+    """
+    if Mode(mode.value) in mappings.modes_of(resource.removeprefix(f"{DOMAIN}/")):
+        return
+    kind = FPGA_REGION if mode is PluginMode.REGIONDEVEL else f"{ACCELERATOR_FUNCTION} of mode af"
+    raise NotMapped(
+        f"{who} was given {plain(resource)}, and no {kind} in namespace"
+        f" {plain(mappings.namespace)} maps that: create one, or ask for a name that is mapped"
+    )

@@ -1,0 +1,135 @@
+"""What one container gets for the devices that the kubelet chose for it."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from services.devices.cdi import qualified_name
+from services.devices.model import Device, PluginMode
+from services.process.errors import NotAllowed
+
+HOOK_ANNOTATION: Mapping[str, str] = {"com.intel.fpga.mode": "fpga.intel.com/region"}
+"""What the hook configuration of the public suite looks for."""
+
+_NOT_IN_A_VARIABLE = re.compile(r"[^A-Z0-9]")
+
+UNIT_VARIABLES = ("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES")
+"""The b<>com plugin's README says the first, its code sets the second; workloads read either."""
+
+ADDRESS_VARIABLE = "ACCELBIND_{RESOURCE}"
+"""The PCI addresses of the devices that a container has of a resource; that one's name, without its
+domain, is in capitals, with `_` for what no variable's name can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMount:
+    """A device node of the host in a container.
+
+    Args:
+        container_path: Where the container sees it, always `/dev/…`.
+        host_path: Where the host has it.
+        permissions: What the container may do, of `r`, `w` and `m`.
+    """
+
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocation:
+    """The answer to one container's request.
+
+    Args:
+        envs: Environment variables.
+        devices: Device nodes, each once.
+        annotations: Annotations for the container runtime.
+        cdi_devices: Fully qualified CDI device names.
+    """
+
+    envs: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[NodeMount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+def allocate(
+    devices: Mapping[str, Device],
+    ids: Sequence[str],
+    *,
+    mode: PluginMode,
+    host_root: str = "/",
+    cdi: Collection[str] = (),
+    hooked: bool = False,
+) -> ContainerAllocation:
+    """What a container gets for the devices it was allocated.
+
+    Health plays no part: the kubelet has chosen, and a refusal here would fail the pod for good.
+
+    Args:
+        devices: The resource's devices by id.
+        ids: The ids that the kubelet chose, in its order; one that is there twice counts once.
+        mode: The node's mode.
+        host_root: Folder below which the host's `dev/` is, as the host sees it.
+        cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
+            the same: a runtime that is told both makes them once, and one without CDI makes them.
+        hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
+            their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
+            doesn't call the hook makes no nodes either. CRI-O's configuration of old starts a
+            hook for containers with `HOOK_ANNOTATION`.
+
+    Raises:
+        NotAllowed: An id is not one of the resource's.
+        InvalidName: A device has an id that CDI doesn't allow.
+    """
+    wanted = list(dict.fromkeys(ids))
+    unknown = [each for each in wanted if each not in devices]
+    if unknown:
+        raise NotAllowed(_no_such_device(unknown, devices))
+    chosen = [devices[each] for each in wanted]
+    plain = () if hooked else chosen
+    names = {node.name: node.permissions for device in plain for node in device.nodes}
+    before = host_root.rstrip("/")
+    return ContainerAllocation(
+        envs=_variables(chosen, mode),
+        devices=tuple(
+            NodeMount(f"/dev/{name}", f"{before}/dev/{name}", permissions)
+            for name, permissions in names.items()
+        ),
+        annotations=HOOK_ANNOTATION if hooked else {},
+        cdi_devices=tuple(
+            qualified_name(device.id) for device in chosen if hooked or device.id in cdi
+        ),
+    )
+
+
+def resource_variable(resource: str) -> str:
+    """The variable that tells a container the PCI addresses behind a resource.
+
+    The resource is in its name because of two variables of one name, set for two resources of a
+    container, the kubelet keeps one.
+
+    Args:
+        resource: Resource name, with or without its domain.
+    """
+    name = resource.rpartition("/")[2].upper()
+    return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))
+
+
+def _variables(chosen: Sequence[Device], mode: PluginMode) -> dict[str, str]:
+    if mode in (PluginMode.UNITS, PluginMode.BDF):
+        listed = ",".join(device.id for device in chosen)
+        return dict.fromkeys(UNIT_VARIABLES, listed)
+    addresses: dict[str, dict[str, None]] = {}
+    for device in chosen:
+        of_resource = addresses.setdefault(resource_variable(device.resource), {})
+        of_resource.update(dict.fromkeys(device.pci_addresses))
+    return {variable: ",".join(listed) for variable, listed in addresses.items()}
+
+
+def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:
+    asked = ", ".join(repr(each) for each in unknown)
+    if not devices:
+        return f"no device {asked}: the resource has no devices now"
+    resource = next(iter(devices.values())).resource
+    return f"no device {asked}: {resource} has {', '.join(devices)}"

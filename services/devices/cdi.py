@@ -1,0 +1,158 @@
+"""Devices as the Container Device Interface describes them, for runtimes that take them by name.
+
+A runtime that is given the name `vendor/class=device` looks it up in the JSON files of its folders
+(`/etc/cdi`, `/var/run/cdi`) and edits the container as the file says: here, it adds the device's
+nodes. Names and files as in the specification, version 0.5.0, the first one with `hostPath`
+(github.com/cncf-tags/container-device-interface, `SPEC.md`; what names may hold, `pkg/parser`).
+
+All devices of a node are in one file, because a runtime refuses a name that two files define: a
+device that moves to another resource would be in both for a moment. A runtime also refuses a file
+as a whole for one bad device in it, so what it wouldn't take is left out and told.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from services.devices.model import Device, DeviceNode, Problem
+from services.process.errors import InvalidName
+
+CDI_VERSION = "0.5.0"
+KIND = "intel.cdi.k8s.io/fpga"
+"""Vendor and class, as the public plugin has them."""
+FILE_PREFIX = "accelbind-"
+"""How the names of our files start: others of a folder are not ours to touch."""
+FILE_NAME = f"{FILE_PREFIX}fpga.json"
+
+_VENDOR = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_CLASS = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
+_DEVICE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_NODE = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.:-]+")
+_PERMISSIONS = re.compile(r"[rwm]{1,3}")
+
+
+@dataclass(frozen=True, slots=True)
+class CdiFile:
+    """What a runtime should find in our file.
+
+    Args:
+        content: The file; empty if there should be none, since a file without devices is invalid.
+        devices: Ids of the devices in it.
+        problems: What was left out, and why.
+    """
+
+    content: bytes = b""
+    devices: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def qualified_name(device_id: str, *, kind: str = KIND) -> str:
+    """What a device is called to a runtime: `intel.cdi.k8s.io/fpga=dfl-port.0`.
+
+    Args:
+        device_id: The device's id, which is its name in the file.
+        kind: Vendor and class.
+
+    Raises:
+        InvalidName: The specification doesn't allow such a name.
+    """
+    vendor, _, category = kind.partition("/")
+    if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(category):
+        raise InvalidName(f"{kind!r:.200} is not a CDI kind: vendor/class, such as {KIND}")
+    if not _DEVICE.fullmatch(device_id):
+        raise InvalidName(
+            f"{device_id!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"
+            " between them"
+        )
+    return f"{kind}={device_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A program that runtimes start, on the host, before a container with one of the devices.
+
+    Args:
+        path: Where the host has it.
+        arguments: Its command line, without its name.
+    """
+
+    path: str
+    arguments: tuple[str, ...] = ()
+
+
+def describe(
+    devices: Iterable[Device], *, host_root: str = "/", kind: str = KIND, hook: Hook | None = None
+) -> CdiFile:
+    """The file about a node's devices.
+
+    Health plays no part: a container that has a device restarts with it. Devices without nodes are
+    not in it, since there is nothing to edit.
+
+    Args:
+        devices: All that the node offers.
+        host_root: Folder below which the host's `dev/` is, as the host sees it.
+        kind: Vendor and class.
+        hook: What runtimes start for each of them, once the container's namespaces are there
+            (`createRuntime`).
+
+    Returns:
+        The same bytes for the same devices, in whatever order they come.
+
+    Raises:
+        InvalidName: The kind isn't one.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    problems: list[Problem] = []
+    qualified_name("0", kind=kind)
+    for device in devices:
+        if not device.nodes:
+            continue
+        problem = _problem(device, entries)
+        if problem:
+            problems.append(problem)
+            continue
+        nodes = [_node(node, host_root.rstrip("/")) for node in device.nodes]
+        edits: dict[str, Any] = {"deviceNodes": nodes}
+        if hook is not None:
+            edits["hooks"] = [_hook(hook)]
+        entries[device.id] = {"name": device.id, "containerEdits": edits}
+    names = tuple(sorted(entries))
+    if not names:
+        return CdiFile(problems=tuple(problems))
+    listed = [entries[name] for name in names]
+    text = json.dumps({"cdiVersion": CDI_VERSION, "kind": kind, "devices": listed}, indent=1)
+    return CdiFile(f"{text}\n".encode(), names, tuple(problems))
+
+
+def _problem(device: Device, known: Iterable[str]) -> Problem | None:
+    """Why a device can't be in a file, if it can't."""
+    if device.id in known:
+        return Problem("cdi-duplicate", f"two devices are called {device.id}")
+    try:
+        qualified_name(device.id)
+    except InvalidName as error:
+        return Problem("cdi-name", str(error))
+    for node in device.nodes:
+        if not _NODE.fullmatch(node.name) or not _PERMISSIONS.fullmatch(node.permissions):
+            text = f"{device.id} has a node that no container can have: {node.name!r:.200}"
+            return Problem("cdi-node", f"{text}, {node.permissions!r:.20}")
+    return None
+
+
+def _hook(hook: Hook) -> dict[str, Any]:
+    name = hook.path.rpartition("/")[2]
+    return {
+        "hookName": "createRuntime",
+        "path": hook.path,
+        "args": [name, *hook.arguments],
+    }
+
+
+def _node(node: DeviceNode, before: str) -> dict[str, str]:
+    return {
+        "path": f"/dev/{node.name}",
+        "hostPath": f"{before}/dev/{node.name}",
+        "permissions": node.permissions,
+    }

@@ -1,0 +1,290 @@
+"""Reading what cards measure: under `thermal_mgmt`, `power_mgmt`, `hwmon` and `sensorN`.
+
+Where the sensors of a card are depends on its driver and its board. The out-of-tree driver has
+`thermal_mgmt/temperature` (°C) and `power_mgmt/consumed` (W) in the engine's folder; the in-tree
+one has `hwmon` folders there (`temp1_input` in m°C, `power1_input` in µW, Linux'
+`Documentation/hwmon/sysfs-interface.rst`). A board's management controller adds its own deeper
+down, behind buses whose names nobody can foretell: `hwmon` in tree, `sensorN` with `type` and
+`value` (m°C, mW) out of tree. So what is below an engine is searched, a bounded number of folders
+deep and wide; what was found is read directly for a while, since drivers add to it at most once,
+late.
+
+Apart from the scan on purpose: a controller answers in milliseconds where a register does in
+microseconds. A read that hangs holds up no other card (`services.process.readers`).
+"""
+
+import itertools
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from services.devices.hardware.layout import part_folder
+from services.devices.hardware.pci import function_folder
+from services.devices.hardware.scan import CLASSES
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.health import register_value
+from services.devices.model import Card, Problem
+from services.devices.sensors import (
+    BusErrors,
+    CardSensors,
+    ErrorRegister,
+    aer_total,
+    board_watts,
+    celsius,
+    gauges,
+    label,
+    watts,
+)
+from services.process.readers import PATIENCE, Readers
+
+SEARCH_EVERY: Final = 20
+"""Reads after which a card's sensors are searched again."""
+
+MAX_DEPTH: Final = 10
+"""Folders below an engine down to a sensor; eight on an N3000."""
+
+MAX_FOLDERS: Final = 512
+"""Folders below an engine that are looked into; some sixty on an N6000."""
+
+MAX_CHANNELS: Final = 128
+"""Sensors of a card that are read; some forty on an N6000."""
+
+HUNG: Final = "sensors-hung"
+"""Reason code of a card whose sensors don't answer; other problems are those of the scan."""
+
+_MONITOR = re.compile(r"hwmon[0-9]{1,9}")
+_SENSOR = re.compile(r"sensor[0-9]{1,9}")
+_CHANNEL = re.compile(r"(temp|power)[0-9]{1,4}_(?:input|average)")
+_ERRORS = re.compile(r"(?!inject)(?:[a-z0-9]{1,32}_)?errors")
+
+_Parse = Callable[[str], float | None]
+_MILLI_CELSIUS: Final[_Parse] = partial(celsius, unit=1e-3)
+_MILLI_WATTS: Final[_Parse] = partial(watts, unit=1e-3)
+_MICRO_WATTS: Final[_Parse] = partial(watts, unit=1e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A file that holds what a sensor measures.
+
+    Args:
+        kind: `temp` or `power`.
+        label: What it measures.
+        file: Its path below the root.
+        parse: Makes °C or W of its text.
+    """
+
+    kind: str
+    label: str
+    file: str
+    parse: _Parse
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The sensors of an engine, and for how many more reads that may be believed."""
+
+    inode: int | None
+    channels: tuple[_Channel, ...]
+    reads: int = SEARCH_EVERY
+
+
+class SensorReader:
+    """Reads cards' sensors again and again; one call at a time.
+
+    Args:
+        root: Folder below which `sys/` is.
+        patience: Seconds within which a card must answer.
+        files: Gives the files of a root.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        patience: float = PATIENCE,
+        files: Callable[[Path], Sysfs] = Sysfs,
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._readers = Readers("sensors", patience=patience)
+        self._layouts: dict[str, _Layout] = {}
+
+    @property
+    def hanging(self) -> tuple[str, ...]:
+        """The cards whose sensors hang now, the longest first; each has a thread."""
+        return self._readers.stuck
+
+    def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
+        """What the sensors of cards read now.
+
+        Args:
+            cards: As the last scan found them; of those that it could not read, nothing is read
+                here either.
+
+        Returns:
+            One for each card, in their order.
+
+        Raises:
+            HardwareError: The system gives no thread to read in.
+        """
+        files = self._files(self._root)
+        wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
+        found = self._readers.run(
+            {
+                path: partial(_read, files, path, card, self._layouts.get(path))
+                for path, card in wanted.items()
+                if card.failure is None
+            }
+        )
+        self._layouts = {path: layout for path, (_, layout) in found.items() if layout is not None}
+        return tuple(
+            found[path][0] if path in found else _nothing(card, card.failure or self._hangs(path))
+            for path, card in wanted.items()
+        )
+
+    def _hangs(self, path: str) -> Problem:
+        text = f"reading the sensors of {path} hangs: no answer within {self._readers.patience:g} s"
+        return Problem(HUNG, text)
+
+
+def _read(
+    files: Sysfs, path: str, card: Card, layout: _Layout | None
+) -> tuple[CardSensors, _Layout | None]:
+    """The sensors of a card, and where they are; in a thread that may be left behind."""
+    entry = files.resolve(path)
+    if entry is None:
+        return _nothing(card, None), None
+    try:
+        within = files.within(entry)
+    except OSError:  # it went just now, or may not be entered
+        return _nothing(card, None), None
+    with closing(within):
+        return _read_within(within, entry, card, layout)
+
+
+def _read_within(
+    files: Sysfs, entry: str, card: Card, layout: _Layout | None
+) -> tuple[CardSensors, _Layout | None]:
+    read: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
+    registers: list[ErrorRegister] = []
+    if card.fme is not None:
+        engine = part_folder(files, entry, card.fme.name)
+        layout = _layout(files, engine, layout)
+        for each in layout.channels:
+            read[each.kind].append((each.label, each.parse(files.text(each.file))))
+        registers.extend(_engine_registers(files, engine, card.fme.name))
+    for port in card.ports:
+        file = f"{part_folder(files, entry, port.name)}/errors/errors"
+        registers.extend(_registers(files, port.name, {"port_errors": file}))
+    sensors = CardSensors(
+        driver=card.driver,
+        card=card.name,
+        address=card.address,
+        temperatures=gauges(read["temp"]),
+        powers=gauges(read["power"]),
+        registers=tuple(registers),
+        bus_errors=_bus_errors(files, function_folder(files, entry)[1]),
+    )
+    return sensors, layout
+
+
+def _nothing(card: Card, problem: Problem | None) -> CardSensors:
+    return CardSensors(card.driver, card.name, card.address, problem=problem)
+
+
+# Where the sensors are ---------------------------------------------------------------------------
+
+
+def _layout(files: Sysfs, engine: str, known: _Layout | None) -> _Layout:
+    """Where an engine's sensors are: as known, unless that is old or was another engine."""
+    inode = files.inode(engine)
+    if known is not None and known.inode == inode and known.reads > 1:
+        return replace(known, reads=known.reads - 1)
+    return _Layout(inode, tuple(itertools.islice(_search(files, engine), MAX_CHANNELS)))
+
+
+def _search(files: Sysfs, engine: str) -> Iterator[_Channel]:
+    """The sensors below an engine: its own first, then folder by folder in the order of names."""
+    yield _Channel("temp", "thermal_mgmt", f"{engine}/thermal_mgmt/temperature", celsius)
+    yield _Channel("power", "power_mgmt", f"{engine}/power_mgmt/consumed", watts)
+    todo = deque([(engine, 0)])
+    for _ in range(MAX_FOLDERS):
+        if not todo:
+            return
+        folder, depth = todo.popleft()
+        for name in _by_number(files.folders(folder)):
+            below = f"{folder}/{name}"
+            if _MONITOR.fullmatch(name):
+                yield from _monitor(files, below)
+            elif _SENSOR.fullmatch(name):
+                yield from _sensor(files, below)
+            elif depth + 1 < MAX_DEPTH:
+                todo.append((below, depth + 1))
+
+
+def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
+    try:
+        names = files.names(folder)
+    except OSError:
+        return
+    owner = files.text(f"{folder}/name")
+    power = board_watts if "bmc" in owner else _MICRO_WATTS
+    seen: set[str] = set()
+    for name in _by_number(names):
+        found = _CHANNEL.fullmatch(name)
+        channel = name.partition("_")[0]
+        if found is None or channel in seen:
+            continue
+        seen.add(channel)
+        told = label(files.text(f"{folder}/{channel}_label"))
+        parse = _MILLI_CELSIUS if found[1] == "temp" else power
+        yield _Channel(found[1], told or label(owner, channel), f"{folder}/{name}", parse)
+
+
+def _sensor(files: Sysfs, folder: str) -> Iterator[_Channel]:
+    kind = files.text(f"{folder}/type").lower()
+    shown = label(files.text(f"{folder}/name")) or folder.rpartition("/")[2]
+    if "temperature" in kind:
+        yield _Channel("temp", shown, f"{folder}/value", _MILLI_CELSIUS)
+    elif "power" in kind:
+        yield _Channel("power", shown, f"{folder}/value", _MILLI_WATTS)
+
+
+def _by_number(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (len(name), name))
+
+
+# Registers and counters --------------------------------------------------------------------------
+
+
+def _engine_registers(files: Sysfs, engine: str, name: str) -> Iterator[ErrorRegister]:
+    folder = f"{engine}/errors"
+    try:
+        names = files.names(folder)
+    except OSError:
+        return
+    paths = {each: f"{folder}/{each}" for each in sorted(names) if _ERRORS.fullmatch(each)}
+    if "fme-errors" in names:
+        paths["fme_errors"] = f"{folder}/fme-errors/errors"
+    yield from _registers(files, name, paths)
+
+
+def _registers(files: Sysfs, part: str, paths: Mapping[str, str]) -> Iterator[ErrorRegister]:
+    for name, path in paths.items():
+        value = register_value(files.text(path))
+        if value is not None:
+            yield ErrorRegister(part, name, value)
+
+
+def _bus_errors(files: Sysfs, function: str) -> BusErrors:
+    """What the PCI core has counted; its files ask nothing of the card."""
+    if not function:
+        return BusErrors()
+    kinds = ("correctable", "nonfatal", "fatal")
+    return BusErrors(*(aer_total(files.text(f"{function}/aer_dev_{kind}")) for kind in kinds))

@@ -1,0 +1,178 @@
+"""Verdicts on what the files of a card say: ids, error registers, event flags, device nodes.
+
+Pure: `services.devices.hardware` reads, this module judges. A verdict is a value and, where
+something is wrong, a `Problem` with a stable reason: `services.devices.reasons` has them all.
+
+A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
+to read tells nothing about the card's health, so it is a remark and no more; but an I/O
+error means that the card doesn't answer, and that is not healthy.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from services.devices.model import Problem
+from services.names import CRASHED, ID_DIGITS, canonical_id
+
+_ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
+_ALL_F = re.compile(r"f+")
+_HEX = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,64})")
+
+
+class Failure(Enum):
+    """Why a file could not be read."""
+
+    MISSING = auto()
+    """It isn't there."""
+    UNREADABLE = auto()
+    """No permission, or a folder in its place."""
+    DEAD = auto()
+    """The device doesn't answer: an I/O error, or a pipe on which whoever waits for it hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What reading one attribute gave.
+
+    Args:
+        text: Its content without the blanks, newlines and NULs around it.
+        failure: None if it could be read.
+        detail: For a failure, what the system said.
+    """
+
+    text: str = ""
+    failure: Failure | None = None
+    detail: str = ""
+
+
+class NodeState(Enum):
+    """What stands at the place of a device node."""
+
+    PRESENT = auto()
+    MISSING = auto()
+    UNREADABLE = auto()
+    NOT_A_DEVICE = auto()
+
+
+def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
+    """The id that a file holds.
+
+    Args:
+        what: `afu-id` or `interface-id`, the stem of the reason.
+        file: The file's name, for the message.
+        owner: Port or engine, for the message.
+        reading: What the file said.
+
+    Returns:
+        The canonical id, or an empty string and what is wrong with it.
+    """
+    found = canonical_id(reading.text)
+    if _ID.fullmatch(found) and found != CRASHED:
+        return found, None
+    return "", _id_problem(what, file, owner, reading, found)
+
+
+def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) -> Problem:
+    if reading.failure is Failure.MISSING:
+        return Problem(f"{what}-missing", f"{owner} has no {file}")
+    if reading.failure is not None:
+        text = f"{file} of {owner} can't be read: {reading.detail}"
+        return Problem(f"{what}-unreadable", text)
+    if not found:
+        return Problem(f"{what}-empty", f"{file} of {owner} is empty")
+    if _ALL_F.fullmatch(found):
+        text = f"{file} of {owner} is all f: the card's firmware has crashed"
+        return Problem(f"{what}-all-f", text)
+    text = f"{file} of {owner} is not {ID_DIGITS} hex digits: {_shown(reading)}"
+    return Problem(f"{what}-invalid", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a register says.
+
+    Args:
+        value: Its value, None where there is none to be had.
+        problem: Set if it makes its owner unhealthy.
+        remark: Set if it is worth saying but makes nothing unhealthy.
+    """
+
+    value: int | None = None
+    problem: Problem | None = None
+    remark: Problem | None = None
+
+
+_NOTHING = Verdict()
+_ZERO = Verdict(0)
+_ZEROS = frozenset({"0", "0x0"})
+"""How a register says zero nearly always."""
+
+
+def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verdict:
+    """What an error register or an event flag says; both are hex text, zero is good.
+
+    Args:
+        reason: Reason code if it isn't zero, and stem of the code if it can't be read.
+        file: The register's file, below its owner's folder, for the message.
+        owner: Port or engine, for the message.
+        reading: What the file said.
+    """
+    if reading.failure is None and reading.text in _ZEROS:
+        return _ZERO
+    if reading.failure is Failure.MISSING:
+        return _NOTHING
+    unreadable = f"{reason}-unreadable"
+    if reading.failure is not None:
+        text = f"{file} of {owner} can't be read: {reading.detail}"
+        told = Problem(unreadable, text)
+        return Verdict(problem=told) if reading.failure is Failure.DEAD else Verdict(remark=told)
+    value = register_value(reading.text)
+    if value is None:
+        text = f"{file} of {owner} is no hex number: {_shown(reading)}"
+        return Verdict(remark=Problem(unreadable, text))
+    if value == 0:
+        return Verdict(value)
+    return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+
+
+def register_value(text: str) -> int | None:
+    """The value of a register, which drivers write in hex, with or without `0x`."""
+    found = _HEX.fullmatch(text)
+    return int(found[1], 16) if found else None
+
+
+def _shown(reading: Reading) -> str:
+    """What a file said, short enough for a message."""
+    return repr(reading.text[:48])
+
+
+_NODE_PROBLEMS = {
+    NodeState.MISSING: ("node-missing", "there is no {}"),
+    NodeState.UNREADABLE: ("node-unreadable", "{} can't be looked at"),
+    NodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
+}
+
+
+def judge_node(node: str, state: NodeState) -> Problem | None:
+    """Whether a device node can be handed out.
+
+    Args:
+        node: File name below `/dev`.
+        state: What stands there.
+    """
+    if state is NodeState.PRESENT:
+        return None
+    reason, message = _NODE_PROBLEMS[state]
+    return Problem(reason, message.format(f"/dev/{node}"))
+
+
+def no_fme(owner: str, physfn: str | None) -> Problem:
+    """The problem of a port whose card has no engine.
+
+    Args:
+        owner: The port.
+        physfn: Address of the physical function if the card is on a virtual one.
+    """
+    where = f"its physical function {physfn}" if physfn else "its card"
+    return Problem("no-fme", f"{owner} can't be programmed or named: {where} has no FME")

@@ -1,0 +1,211 @@
+"""What an administrator tolerates of a card: how hot, how much power, which errors.
+
+A card says itself when it is too hot or broken, and `services.devices.health` believes it. Here is
+what people set on top, in both directions:
+
+- **Limits** make a card unhealthy that has said nothing: ``too-hot`` and ``too-much-power``, for
+  its engine and with it for each of its ports. What went beyond a limit counts as beyond it until
+  it is well below, so that a card at its limit doesn't flap; a sensor that doesn't tell any more
+  says nothing either way.
+- **Ignored errors** make nothing unhealthy: some boards have a bit that is always set. They are
+  remarks then. With a mask, only those bits are ignored. A register that can't be read because the
+  card doesn't answer is no error of this kind.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.devices.sensors import CardSensors, Gauge
+from services.process.errors import InvalidSettings
+from services.process.text import listing
+
+TOO_HOT: Final = "too-hot"
+TOO_MUCH_POWER: Final = "too-much-power"
+
+RELIEF_CELSIUS: Final = 5.0
+"""Below its limit by so much a sensor is fine again."""
+
+RELIEF_SHARE: Final = 0.05
+"""The same for power, as a share of the limit."""
+
+REGISTERS: Final = (
+    "port-errors",
+    "fme-errors",
+    "fme-catfatal-errors",
+    "fme-nonfatal-errors",
+)
+"""Error registers, by the reason that they give: a bit an error."""
+
+FLAGS: Final = ("ap1-event", "ap2-event", "overheated")
+"""Reasons that are said by a flag."""
+
+_MASKED: Final = re.compile(r"([a-z0-9-]+)=(0[xX][0-9a-fA-F]{1,16})")
+
+_SHOWN: Final = 3
+"""Sensors that a message names."""
+
+Over = Mapping[tuple[str, str], frozenset[str]]
+"""Labels of the sensors that are beyond their limit, by card and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is tolerated.
+
+    Args:
+        max_temperature: °C at the hottest place of a card; None: what the card says itself counts.
+        max_power: W; None likewise.
+        ignored: Bits of errors that make nothing unhealthy, by reason; None for all of them.
+    """
+
+    max_temperature: float | None = None
+    max_power: float | None = None
+    ignored: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def measure(self) -> bool:
+        """Whether any of them is about what sensors measure."""
+        return self.max_temperature is not None or self.max_power is not None
+
+
+def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
+    """Which errors to ignore.
+
+    Args:
+        words: `port-errors` for all errors of a register or flag, `port-errors=0x8` for some bits
+            of a register.
+
+    Raises:
+        InvalidSettings: A word is neither.
+    """
+    ignored: dict[str, int | None] = {}
+    for word in words:
+        masked = _MASKED.fullmatch(word)
+        reason = masked[1] if masked else word
+        if reason not in REGISTERS and (masked or reason not in FLAGS):
+            raise InvalidSettings(
+                f"{word!r:.60} is no error that could be ignored: say one of"
+                f" {listing([*REGISTERS, *FLAGS], last='or')}, or some bits of the first"
+                f" {len(REGISTERS)}, as in port-errors=0x8"
+            )
+        known = ignored.get(reason, 0)
+        ignored[reason] = None if masked is None or known is None else known | int(masked[2], 16)
+    return ignored
+
+
+def over_limits(found: Iterable[CardSensors], limits: Limits, before: Over) -> dict[str, Problem]:
+    """The cards that are beyond a limit, with the first reason.
+
+    Args:
+        found: What the sensors of all cards read.
+        limits: What is tolerated.
+        before: What `still_over` gave for the reading before.
+
+    Returns:
+        By the card's name.
+    """
+    problems: dict[str, Problem] = {}
+    over = still_over(found, limits, before)
+    for sensors in found:
+        for reason in (TOO_HOT, TOO_MUCH_POWER):
+            labels = over.get((sensors.card, reason))
+            if labels and sensors.card not in problems:
+                problems[sensors.card] = _said(sensors, reason, labels, limits)
+    return problems
+
+
+def still_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
+    """Which sensors are beyond their limit, or were and aren't well below it yet.
+
+    Args:
+        found: What the sensors of all cards read.
+        limits: What is tolerated.
+        before: What this gave for the reading before.
+    """
+    over: dict[tuple[str, str], frozenset[str]] = {}
+    for sensors in found:
+        for reason, gauges, limit, relief in (
+            (TOO_HOT, sensors.temperatures, limits.max_temperature, RELIEF_CELSIUS),
+            (TOO_MUCH_POWER, sensors.powers, limits.max_power, None),
+        ):
+            if limit is None:
+                continue
+            fine = limit - (limit * RELIEF_SHARE if relief is None else relief)
+            known = before.get((sensors.card, reason), frozenset())
+            labels = _beyond(gauges, limit, fine, known)
+            if labels:
+                over[sensors.card, reason] = labels
+    return over
+
+
+def _beyond(
+    gauges: Iterable[Gauge], limit: float, fine: float, known: Collection[str]
+) -> frozenset[str]:
+    return frozenset(
+        each.label
+        for each in gauges
+        if each.value > limit or (each.label in known and each.value > fine)
+    )
+
+
+def _said(sensors: CardSensors, reason: str, labels: Collection[str], limits: Limits) -> Problem:
+    """The problem in words that don't change while the value does: people are told once."""
+    names = sorted(labels)
+    where = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
+    if reason == TOO_HOT:
+        limit = f"--max-temperature, {limits.max_temperature:g} °C"
+    else:
+        limit = f"--max-power, {limits.max_power:g} W"
+    return Problem(reason, f"{where} of {sensors.card} went beyond {limit}")
+
+
+def judged(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) -> Inventory:
+    """What a scan found, as the administrator sees it.
+
+    Args:
+        inventory: What the scan found.
+        over: The cards beyond a limit, by name.
+        limits: What is tolerated.
+    """
+    if not over and not limits.ignored:
+        return inventory
+    cards = tuple(_judged(card, over.get(card.name), limits) for card in inventory.cards)
+    return replace(inventory, cards=cards)
+
+
+def _judged(card: Card, over: Problem | None, limits: Limits) -> Card:
+    remarks: list[Problem] = []
+    fme = card.fme
+    if fme is not None:
+        fme = replace(fme, problems=_kept(fme, dict(fme.errors), limits, remarks))
+    ports = tuple(
+        replace(port, problems=_kept(port, {"port-errors": port.errors}, limits, remarks))
+        for port in card.ports
+    )
+    if over is not None:
+        if fme is not None:
+            fme = replace(fme, problems=(*fme.problems, over))
+        else:
+            ports = tuple(replace(port, problems=(*port.problems, over)) for port in ports)
+    problems = (*card.problems, *remarks)
+    if (fme, ports, problems) == (card.fme, card.ports, card.problems):
+        return card
+    return replace(card, fme=fme, ports=ports, problems=problems)
+
+
+def _kept(
+    part: Fme | Port, values: Mapping[str, int | None], limits: Limits, remarks: list[Problem]
+) -> tuple[Problem, ...]:
+    """The problems of a part that are not ignored; the others become remarks."""
+    kept = []
+    for problem in part.problems:
+        if problem.reason in limits.ignored:
+            mask, value = limits.ignored[problem.reason], values.get(problem.reason)
+            if mask is None or (value is not None and not value & ~mask):
+                remarks.append(replace(problem, message=f"{problem.message}; ignored"))
+                continue
+        kept.append(problem)
+    return tuple(kept)

@@ -1,0 +1,184 @@
+"""What a node's accelerators are: cards, their engines and ports, and the devices made of them.
+
+A **card** is one FPGA device of one driver. Its management engine (**FME**) programs it and knows
+the interface id of its partial-reconfiguration region; its **ports** are what workloads open.
+`services.devices.hardware` reads cards from sysfs into these values, `services.devices.resources`
+turns them into the **devices** that the kubelet is offered. Everything here is immutable and
+compares by value.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PluginMode(StrEnum):
+    """What a node offers: one mode a node."""
+
+    AF = "af"
+    """A device is a port, its resource says which function is in it."""
+    REGION = "region"
+    """A device is a region; the suite programs it before a container starts."""
+    REGIONDEVEL = "regiondevel"
+    """A device is a region together with its engine; the workload programs it."""
+    UNITS = "units"
+    """A fixed number of identical units without device nodes."""
+    BDF = "bdf"
+    """A device is a port, named by its PCI function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong, for machines and for people.
+
+    Args:
+        reason: A stable kebab-case code, fit for a metric label (`afu-id-empty`).
+        message: One sentence that names the file or part it is about.
+    """
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """A PCI function, as far as it decides about devices; `fpga info` tells the rest.
+
+    Args:
+        address: Domain, bus, device and function: `0000:5e:00.0`.
+        numa_node: NUMA node, None where the kernel says -1 or nothing.
+        physfn: Address of the physical function, on a virtual one.
+    """
+
+    address: str
+    numa_node: int | None = None
+    physfn: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of a card: the part that a workload opens.
+
+    Args:
+        name: Its folder's name in sysfs, unique on a node: `dfl-port.0`.
+        number: Its number within the card, which programming needs; None if unreadable.
+        afu_id: The function in it, 32 lower-case hex digits, empty if unusable.
+        node: File name of its device node below `/dev`.
+        problems: Why it is unhealthy; empty if it is not.
+        pci: The PCI function it is on; None on a card without PCI.
+        errors: Its error register as read, None where there is none or it is unreadable.
+    """
+
+    name: str
+    number: int | None
+    afu_id: str
+    node: str
+    problems: tuple[Problem, ...] = ()
+    pci: PciFunction | None = None
+    errors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fme:
+    """The management engine of a card.
+
+    Args:
+        name: Its folder's name in sysfs, unique on a node: `dfl-fme.0`.
+        node: File name of its device node below `/dev`.
+        interface_id: What a bitstream must fit, 32 lower-case hex digits, empty if unusable.
+        problems: Why it is unhealthy, and with it every port of the card.
+        errors: Its error registers by name, where readable.
+    """
+
+    name: str
+    node: str
+    interface_id: str
+    problems: tuple[Problem, ...] = ()
+    errors: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One FPGA device of one driver: an engine, ports, or both.
+
+    Args:
+        driver: `opae` or `dfl`.
+        name: The class folder's name: `intel-fpga-dev.0`, `region0`.
+        pci: The PCI function it is on; None where it can't be told.
+        fme: Its engine; None on a virtual function, and on a broken card.
+        ports: Its ports, by number.
+        problems: Remarks that make nothing unhealthy by themselves, such as an error register
+            that can't be read for want of permission.
+        failure: Why the card could not be read at all. What is known of its ports is then
+            nothing, and `services.devices.resources` keeps what was known before, as unhealthy.
+    """
+
+    driver: str
+    name: str
+    pci: PciFunction | None
+    fme: Fme | None
+    ports: tuple[Port, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    failure: Problem | None = None
+
+    @property
+    def address(self) -> str:
+        """PCI address, empty where there is none."""
+        return self.pci.address if self.pci else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What one scan found.
+
+    Args:
+        cards: Every card, in a stable order.
+        problems: What is wrong with the node rather than with a card; with no card at all it
+            says why there is nothing.
+    """
+
+    cards: tuple[Card, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device node that a container gets.
+
+    Args:
+        name: File name below `/dev`, on the host and in the container.
+        permissions: What the container may do, of `r`, `w` and `m`.
+    """
+
+    name: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as the kubelet is offered it.
+
+    Args:
+        id: Unique within its resource, at most 63 characters.
+        resource: Full resource name, `fpga.intel.com/af-…`; empty for a device that has never
+            had one and therefore isn't offered.
+        healthy: What the kubelet is told.
+        reasons: Why it isn't healthy.
+        nodes: What a container that has it gets.
+        numa_node: NUMA node where known.
+        pci_addresses: The PCI functions behind its nodes, in their order, each once.
+        card: Name of the card that it is (a part of).
+        interface_id: Interface id of its region, empty if unknown.
+        afu_ids: The function in each of its ports, in the order of their nodes; empty strings
+            where unusable, and at the end one for each virtual function that can't be read.
+    """
+
+    id: str
+    resource: str
+    healthy: bool
+    reasons: tuple[Problem, ...] = ()
+    nodes: tuple[DeviceNode, ...] = field(default=())
+    numa_node: int | None = None
+    pci_addresses: tuple[str, ...] = ()
+    card: str = ""
+    interface_id: str = ""
+    afu_ids: tuple[str, ...] = ()

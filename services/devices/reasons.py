@@ -1,0 +1,216 @@
+"""Every reason code of a `Problem`: what it means, what it makes of a device, and what to do.
+
+Codes are labels of metrics and keys of the doctor's and the reference's tables, so they never
+change. A test compares this table with the codes that are made anywhere in the code.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+OTHERWISE: Final = "accelbind fpga info DEVICE tells all that the card says"
+"""What to do where nothing better is known."""
+
+
+class Effect(StrEnum):
+    """What a problem makes of what it is about."""
+
+    NODE = "no cards"
+    """The node shows no cards, or not those of one driver."""
+    CARD = "card unhealthy"
+    """The card can't be read: what was known of its devices stays, unhealthy."""
+    DEVICE = "unhealthy"
+    """The device is unhealthy; without a resource of old it isn't offered at all."""
+    LEFT_OUT = "not in CDI"
+    """The device isn't described in the CDI file; it is offered as ever."""
+    REMARK = "none"
+    """It is said, and makes nothing unhealthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What is known of a code.
+
+    Args:
+        effect: What it makes of what it is about.
+        meaning: What is the case, as a clause.
+        todo: What to do about it, in the imperative.
+    """
+
+    effect: Effect
+    meaning: str
+    todo: str
+
+
+_DEAD: Final = "the card doesn't answer: dmesg, then reset or reseat it"
+_ENTRY: Final = "look at its entry under /sys/class and at dmesg; unbind and bind its driver"
+_STATIC: Final = "the static image isn't one with partial reconfiguration: flash another"
+_PROGRAMME: Final = (
+    "programme the port: accelbind fpga program PORT FILE; if it stays so, reset or reseat the card"
+)
+_NODE: Final = (
+    "udev makes it when the driver loads: udevadm trigger; in a pod, mount the host's /dev"
+)
+_RENAME: Final = "a fault of the driver or of ours: the message says what can't be written"
+_IDS: Final = {
+    "afu-id": ("the port's afu_id", _PROGRAMME),
+    "interface-id": ("the engine's interface id", _STATIC),
+}
+_STATES: Final = {
+    "missing": "has no file",
+    "unreadable": "can't be read, or isn't a file",
+    "empty": "is nothing but blanks or NULs",
+    "all-f": "is all f, the driver's word for crashed firmware",
+    "invalid": "is not 32 hex digits",
+}
+_CLEAR_PORT: Final = (
+    "accelbind fpga clear-errors PORT once nobody has it; see what the workload did"
+)
+_CLEAR_ENGINE: Final = (
+    "accelbind fpga info FME tells the bits; accelbind fpga clear-errors FME, and if they come"
+    " back the card is broken"
+)
+_REGISTERS: Final = {
+    "port-errors": ("the port's error register isn't 0", _CLEAR_PORT),
+    "fme-errors": ("the engine's error register isn't 0", _CLEAR_ENGINE),
+    "fme-catfatal-errors": (
+        "the engine's register of catastrophic and fatal errors isn't 0",
+        _CLEAR_ENGINE,
+    ),
+    "fme-nonfatal-errors": ("the engine's register of nonfatal errors isn't 0", _CLEAR_ENGINE),
+    "ap1-event": (
+        "the port was in AFU power state 1 (AP1), which throttles it",
+        "see to the cooling and the load: accelbind fpga info PORT tells of both",
+    ),
+    "ap2-event": (
+        "the port was in AFU power state 2 (AP2), which throttles it further",
+        "see to the cooling and the load: accelbind fpga info PORT tells of both",
+    ),
+    "overheated": ("the card says that it is too hot", "see to the cooling"),
+}
+"""Of the drivers' registers and flags: `services.devices.hardware.layout`, `opae` and `dfl` name
+them."""
+
+
+def _of_ids() -> Iterator[tuple[str, Reason]]:
+    for stem, (what, todo) in _IDS.items():
+        for state, clause in _STATES.items():
+            yield f"{stem}-{state}", Reason(Effect.DEVICE, f"{what} {clause}", todo)
+
+
+def _of_registers() -> Iterator[tuple[str, Reason]]:
+    for stem, (meaning, todo) in _REGISTERS.items():
+        yield stem, Reason(Effect.DEVICE, meaning, todo)
+        yield (
+            f"{stem}-unreadable",
+            Reason(
+                Effect.REMARK,
+                f"`{stem}` can't be told: its file can't be read; after an I/O error the device is"
+                " unhealthy, since its card doesn't answer",
+                "run it as root, or see dmesg after an I/O error",
+            ),
+        )
+
+
+REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
+    {
+        "no-sysfs": Reason(
+            Effect.NODE, "there is no /sys below --root", "name the host's root with --root"
+        ),
+        "no-driver": Reason(
+            Effect.NODE,
+            "neither driver's class folder is there",
+            "modprobe dfl-pci (in the kernel) or intel-fpga-pci (OPAE), then look again",
+        ),
+        "no-cards": Reason(
+            Effect.NODE,
+            "a driver is loaded and lists no card with a port",
+            "dmesg tells whether the driver took the card; lspci -d ::1200 whether it is there",
+        ),
+        "class-hung": Reason(
+            Effect.NODE,
+            "listing a driver's class folder hangs",
+            "a driver hangs: dmesg; it may take a restart of the node",
+        ),
+        "class-unreadable": Reason(
+            Effect.NODE, "a driver's class folder can't be listed", "run it as root"
+        ),
+        "card-hung": Reason(Effect.CARD, "reading the card hangs", _DEAD),
+        "card-hung-in-driver": Reason(
+            Effect.CARD,
+            "a call into the driver, of programming or resetting, has been given up and hangs on",
+            _DEAD,
+        ),
+        "card-unread": Reason(
+            Effect.CARD, "so many others hang that this one isn't asked", "see to those that hang"
+        ),
+        "card-unreadable": Reason(Effect.CARD, "its folder can't be listed", _ENTRY),
+        "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
+        **dict(_of_ids()),
+        **dict(_of_registers()),
+        "node-missing": Reason(Effect.DEVICE, "its device node isn't there", _NODE),
+        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be looked at", _NODE),
+        "node-not-a-device": Reason(
+            Effect.DEVICE, "something else stands where its device node should", _NODE
+        ),
+        "no-fme": Reason(
+            Effect.DEVICE,
+            "no engine, neither on its card nor on the physical function",
+            "give the port back to the physical function: accelbind fpga assign",
+        ),
+        "no-port": Reason(
+            Effect.DEVICE,
+            "the card has an engine and no port",
+            "enable the port, or take back released ones: accelbind fpga assign",
+        ),
+        "no-pci-address": Reason(
+            Effect.DEVICE,
+            "mode bdf, and the port is on no PCI function",
+            "serve such a card in another mode",
+        ),
+        "duplicate-name": Reason(
+            Effect.DEVICE,
+            "another device has the same id",
+            "two drivers name things alike: unload the one that isn't needed",
+        ),
+        "recovering": Reason(
+            Effect.DEVICE,
+            "it reads well again, not yet often enough (--healthy-after)",
+            "wait: some good scans in a row make it healthy",
+        ),
+        "held-outside-pod": Reason(
+            Effect.DEVICE,
+            "no pod has the port, and a process holds it open",
+            "end that process: fuser /dev/PORT names it; a pod can have passed an open port to"
+            " another pod",
+        ),
+        "too-hot": Reason(
+            Effect.DEVICE,
+            "the card is beyond --max-temperature",
+            "see to the cooling; --max-temperature is the limit",
+        ),
+        "too-much-power": Reason(
+            Effect.DEVICE,
+            "the card is beyond --max-power",
+            "see to the load; --max-power is the limit",
+        ),
+        "interface-ids-differ": Reason(
+            Effect.REMARK,
+            "the engine's regions name different interface ids; the first counts",
+            "flash an image whose regions agree",
+        ),
+        "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, look after look", _DEAD),
+        "cdi-duplicate": Reason(Effect.LEFT_OUT, "two devices have one name", _RENAME),
+        "cdi-name": Reason(Effect.LEFT_OUT, "its id is no CDI name", _RENAME),
+        "cdi-node": Reason(Effect.LEFT_OUT, "a node of it is none a container can have", _RENAME),
+    }
+)
+"""All codes, in the order in which people would look for them."""
+
+
+def remedy(reason: str) -> str:
+    """What to do about a problem with this code."""
+    known = REASONS.get(reason)
+    return known.todo if known else OTHERWISE

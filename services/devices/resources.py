@@ -1,0 +1,419 @@
+"""From cards to what the kubelet is offered: a tree of resources and their devices.
+
+`build_tree` is a function of what a scan found, the node's mode and a memory of what was offered
+before. The memory is why a port whose ids turn bad stays, unhealthy, under the resource it had: the
+kubelet then stops using it, and the people who look for it find it. It is a value (`Tree.memory`)
+that the caller hands to the next `build_tree`, and knows a device by its id and its place (the PCI
+address), so that another card that comes to have the same name does not inherit.
+
+Ports on virtual functions belong to the engine of their physical function. Whatever is wrong with
+an engine is wrong with each of its ports, in every mode; whatever is wrong with a port is wrong
+with the region it is part of. A device that never had a resource isn't offered but listed
+(`Tree.unplaced`) with its reasons.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+
+from services.devices.health import no_fme
+from services.devices.model import (
+    Card,
+    Device,
+    DeviceNode,
+    Inventory,
+    PciFunction,
+    PluginMode,
+    Port,
+    Problem,
+)
+from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
+
+DEFAULT_UNITS = 40
+"""Units of a node in mode `units` unless told."""
+
+
+_REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was offered last, by device id and place.
+
+    Args:
+        mode: The mode it is about.
+        devices: Every device that had a resource.
+    """
+
+    mode: PluginMode
+    devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
+
+    def told_to(self, mode: PluginMode) -> "Memory":
+        """What this means to the mode that a node changes to.
+
+        A region is the same device in both of its modes, but for the engine's node. Devices of
+        other modes mean nothing to each other.
+        """
+        if mode is self.mode:
+            return self
+        if not _REGION_MODES.issuperset((self.mode, mode)):
+            return Memory(mode)
+        own = mode is PluginMode.REGIONDEVEL
+        known = {key: _with_engine(device, own=own) for key, device in self.devices.items()}
+        return Memory(mode, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What a node offers.
+
+    Args:
+        resources: Devices by id, by full resource name; no resource is empty.
+        unplaced: What was found and can't be offered, each with its reasons and no resource.
+        memory: What the next `build_tree` needs to know of this one.
+    """
+
+    resources: Mapping[str, Mapping[str, Device]]
+    unplaced: tuple[Device, ...]
+    memory: Memory
+
+    def devices(self) -> Iterator[Device]:
+        """Every device offered, resource by resource."""
+        for devices in self.resources.values():
+            yield from devices.values()
+
+
+def empty_tree(mode: PluginMode) -> Tree:
+    """The tree of a node on which nothing has been found yet."""
+    return Tree({}, (), Memory(mode))
+
+
+def build_tree(
+    inventory: Inventory,
+    mode: PluginMode,
+    *,
+    units: int = DEFAULT_UNITS,
+    previous: Memory | None = None,
+) -> Tree:
+    """The resources and devices that a node offers.
+
+    Args:
+        inventory: What a scan found; not looked at in mode `units`.
+        mode: The node's mode.
+        units: How many units there are in mode `units`.
+        previous: Memory of the last tree, if there was one.
+    """
+    if mode is PluginMode.UNITS:
+        return _assemble(mode, (("", unit) for unit in _units(units)))
+    known = previous.told_to(mode).devices if previous is not None else {}
+    node = _Node.of(inventory.cards)
+    placed: list[_Placed] = []
+    for card in inventory.cards:
+        if card.failure is None:
+            found = _without_ports(card, node) or _MAKERS[mode](card, node)
+            if mode is PluginMode.BDF:
+                found = _under_known_ids(card, found, known)
+            placed.extend((_place(card), _remember(card, device, known)) for device in found)
+    present = {device.id for _, device in placed}
+    for card in inventory.cards:
+        carried = _carry_over(card, mode, known)
+        placed.extend(each for each in carried if each[1].id not in present)
+    return _assemble(mode, placed)
+
+
+# One node's cards, and which ports belong to which engine ----------------------------------------
+
+_Placed = tuple[str, Device]
+"""A device and its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """The cards of a node, related to each other through their PCI addresses."""
+
+    engines: Mapping[str, Card]
+    virtual: Mapping[str, tuple[Card, ...]]
+    failures: Mapping[str, Problem]
+    """Why cards could not be read, by their address."""
+
+    @classmethod
+    def of(cls, cards: Iterable[Card]) -> "_Node":
+        engines: dict[str, Card] = {}
+        virtual: dict[str, tuple[Card, ...]] = {}
+        failures: dict[str, Problem] = {}
+        for card in cards:
+            if card.failure is not None:
+                failures[card.address] = card.failure
+            if card.fme is not None and card.address:
+                engines.setdefault(card.address, card)
+            elif card.fme is None and card.pci is not None and card.pci.physfn:
+                physfn = card.pci.physfn
+                virtual[physfn] = (*virtual.get(physfn, ()), card)
+        return cls(engines, virtual, failures)
+
+    def physical(self, card: Card) -> Card:
+        """The card that has the engine: itself, or the one on its physical function."""
+        if card.fme is None and card.pci is not None and card.pci.physfn:
+            return self.engines.get(card.pci.physfn, card)
+        return card
+
+    def ports(self, card: Card) -> list[Port]:
+        """The ports of a card, with those on the virtual functions split from it."""
+        return [port for member in self.members(card) for port in member.ports]
+
+    def members(self, card: Card) -> tuple[Card, ...]:
+        """A card and the virtual functions split from it."""
+        return (card, *self.virtual.get(card.address, ()))
+
+
+def _place(card: Card) -> str:
+    return card.address or card.name
+
+
+def _port_reasons(port: Port, card: Card, node: _Node) -> tuple[Problem, ...]:
+    fme = node.physical(card).fme
+    if fme is not None:
+        return port.problems + fme.problems
+    physfn = card.pci.physfn if card.pci else None
+    unread = node.failures.get(physfn) if physfn else None
+    return (*port.problems, unread or no_fme(port.name, physfn))
+
+
+def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(function.address for function in functions if function))
+
+
+def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str) -> Device:
+    """The device that is one port."""
+    physical = node.physical(card)
+    reasons = _port_reasons(port, card, node)
+    return Device(
+        id=key,
+        resource=resource,
+        healthy=not reasons,
+        reasons=reasons,
+        nodes=(DeviceNode(port.node),),
+        numa_node=port.pci.numa_node if port.pci else None,
+        pci_addresses=_addresses([port.pci]),
+        card=physical.name,
+        interface_id=physical.fme.interface_id if physical.fme else "",
+        afu_ids=(port.afu_id,),
+    )
+
+
+_NO_FUNCTION = frozenset({"afu-id-missing"})
+"""The reason of a port that has no file for its function's id."""
+
+_NO_IDS = _NO_FUNCTION | {"interface-id-missing"}
+"""The same, and that of an engine that has no region to be programmed."""
+
+
+# One maker a mode --------------------------------------------------------------------------------
+
+
+def _functions(card: Card, node: _Node) -> Iterator[Device]:
+    """Mode `af`: a device a port, its resource named for the function in it."""
+    fme = node.physical(card).fme
+    for port in card.ports:
+        resource = ""
+        if fme is not None and fme.interface_id and port.afu_id:
+            resource = f"{DOMAIN}/{function_name(fme.interface_id, port.afu_id)}"
+        yield _port_device(card, port, node, key=port.name, resource=resource)
+
+
+def _bdf_units(card: Card, node: _Node) -> Iterator[Device]:
+    """Mode `bdf`: a device a port, named by its PCI function.
+
+    A second port of one function gets its number in the card behind the address. Neither id plays
+    a part, so a card that has no file for one is as good as any; a file that is there and says
+    nothing usable is still a sign of a broken card.
+    """
+    for index, port in enumerate(card.ports):
+        if port.pci is None:
+            device = _port_device(card, port, node, key=port.name, resource="")
+            text = f"{port.name} is on no PCI function that could name it"
+            yield _without(_unhealthy(device, Problem("no-pci-address", text)), _NO_IDS)
+            continue
+        key = port.pci.address.removeprefix("0000:")
+        if index:
+            key = f"{key}-{index if port.number is None else port.number}"
+        device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+        yield _without(device, _NO_IDS)
+
+
+def _regions(card: Card, node: _Node) -> Iterator[Device]:
+    """Mode `region`: a device an engine, with the nodes of its ports."""
+    yield from _region(card, node, with_engine=False)
+
+
+def _own_regions(card: Card, node: _Node) -> Iterator[Device]:
+    """Mode `regiondevel`: as `region`, with the engine's own node.
+
+    A port that has no `afu_id` file yet is as good as any: the workload programs it.
+    """
+    yield from _region(card, node, with_engine=True)
+
+
+def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
+    if card.fme is None:
+        if node.physical(card) is card:
+            for port in card.ports:
+                yield _port_device(card, port, node, key=port.name, resource="")
+        return
+    fme, ports = card.fme, node.ports(card)
+    failures = [member.failure for member in node.members(card) if member.failure is not None]
+    port_problems = [problem for port in ports for problem in port.problems]
+    nodes = [DeviceNode(port.node) for port in ports]
+    addresses = _addresses(port.pci for port in ports)
+    if with_engine:
+        port_problems = [each for each in port_problems if each.reason not in _NO_FUNCTION]
+        nodes.append(DeviceNode(fme.node))
+        addresses = _addresses([*(port.pci for port in ports), card.pci])
+    reasons = (*fme.problems, *port_problems, *failures)
+    interface = fme.interface_id
+    yield Device(
+        id=fme.name,
+        resource=f"{DOMAIN}/{region_name(interface)}" if interface else "",
+        healthy=not reasons,
+        reasons=reasons,
+        nodes=tuple(nodes),
+        numa_node=card.pci.numa_node if card.pci else None,
+        pci_addresses=addresses,
+        card=card.name,
+        interface_id=interface,
+        afu_ids=(*(port.afu_id for port in ports), *("" for _ in failures)),
+    )
+
+
+def _without_ports(card: Card, node: _Node) -> list[Device]:
+    """What stands for a card that has an engine and no port: nothing that could be offered."""
+    if card.fme is None or card.ports or len(node.members(card)) > 1:
+        return []
+    problem = Problem("no-port", f"{card.fme.name} has no port: none is enabled, or all released")
+    return [_unoffered(card, card.fme.name, problem)]
+
+
+def _unoffered(card: Card, key: str, problem: Problem) -> Device:
+    return Device(
+        id=key,
+        resource="",
+        healthy=False,
+        reasons=(problem,),
+        numa_node=card.pci.numa_node if card.pci else None,
+        pci_addresses=_addresses([card.pci]),
+        card=card.name,
+    )
+
+
+def _units(count: int) -> Iterator[Device]:
+    """Mode `units`: identical units that are always there."""
+    for number in range(count):
+        yield Device(id=str(number), resource=UNIT_RESOURCE, healthy=True)
+
+
+_MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[Device]]] = {
+    PluginMode.AF: _functions,
+    PluginMode.REGION: _regions,
+    PluginMode.REGIONDEVEL: _own_regions,
+    PluginMode.BDF: _bdf_units,
+}
+
+
+# What was, and what is kept of it ----------------------------------------------------------------
+
+
+def _unhealthy(device: Device, *problems: Problem) -> Device:
+    return replace(device, healthy=False, reasons=(*device.reasons, *problems))
+
+
+def _without(device: Device, harmless: frozenset[str]) -> Device:
+    """A device to which some reasons mean nothing."""
+    reasons = tuple(each for each in device.reasons if each.reason not in harmless)
+    if reasons == device.reasons:
+        return device
+    return replace(device, healthy=not reasons, reasons=reasons)
+
+
+def _under_known_ids(
+    card: Card, units: Iterable[Device], known: Mapping[tuple[str, str], Device]
+) -> Iterator[Device]:
+    """The units of mode `bdf` under the ids that they had.
+
+    Which port is the first of its function changes when one is released, or doesn't tell its
+    number for a while. The kubelet knows by the id which container has which port.
+    """
+    place, units = _place(card), list(units)
+    last = {device.nodes: key for (key, where), device in known.items() if where == place}
+    kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
+    taken = set(kept.values())
+    for device in units:
+        if device.nodes not in kept:
+            base = device.id.partition("-")[0]
+            others = (f"{base}-{number}" for number in count(1))
+            key = next(each for each in chain((device.id, base), others) if each not in taken)
+            taken.add(key)
+            kept[device.nodes] = key
+        yield replace(device, id=kept[device.nodes])
+
+
+def _with_engine(region: Device, *, own: bool) -> Device:
+    """A region with its engine's node, or without it."""
+    ports = tuple(node for node in region.nodes if node.name != region.id)
+    return replace(region, nodes=(*ports, DeviceNode(region.id)) if own else ports)
+
+
+def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
+    """A device that has no resource now, under the one it had."""
+    last = known.get((device.id, _place(card)))
+    if device.resource or last is None:
+        return device
+    return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
+
+
+def _carry_over(
+    card: Card, mode: PluginMode, known: Mapping[tuple[str, str], Device]
+) -> list[_Placed]:
+    """The devices that a card had while it could be read, or while it had an engine.
+
+    Which functions are in them is unknown now. A card that is too broken to tell its address is
+    known by its name. What stands for an unreadable card of which nothing is known is a device
+    without resource.
+    """
+    problem = card.failure
+    if problem is None and card.fme is None and mode in _REGION_MODES:
+        problem = no_fme(card.name, None)
+    if problem is None:
+        return []
+    carried = [
+        (place, _blind(device, problem))
+        for (_, place), device in known.items()
+        if place == _place(card) or (device.card == card.name and not card.address)
+    ]
+    if carried or card.failure is None:
+        return carried
+    return [(_place(card), _unoffered(card, card.name, card.failure))]
+
+
+def _blind(device: Device, problem: Problem) -> Device:
+    """A device of which nothing can be read now."""
+    unknown = tuple("" for _ in device.afu_ids)
+    return replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
+
+
+def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> Tree:
+    resources: dict[str, dict[str, Device]] = {}
+    unplaced: list[Device] = []
+    memory: dict[tuple[str, str], Device] = {}
+    seen: set[str] = set()
+    for place, device in placed:
+        if not device.resource:
+            unplaced.append(device)
+        elif device.id in seen:
+            text = f"{device.id} on {device.card or place} has the name of another device"
+            problem = Problem("duplicate-name", text)
+            unplaced.append(replace(_unhealthy(device, problem), resource=""))
+        else:
+            seen.add(device.id)
+            resources.setdefault(device.resource, {})[device.id] = device
+            memory[device.id, place] = device
+    return Tree(resources, tuple(unplaced), Memory(mode, memory))

@@ -1,0 +1,185 @@
+"""What a card measures and counts: temperatures, power, error registers, errors on its bus.
+
+Pure: `services.devices.hardware.sensor_reader` reads, this module makes numbers of texts. What
+can't be one, or is beyond what a card can be like (a sensor that isn't there often reads as all
+ones), is left out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from services.devices.model import Problem
+
+MAX_LABEL: Final = 64
+"""Characters of a sensor's label; longer ones are cut."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,12}|0[xX][0-9a-fA-F]{1,8}")
+_TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+\s+([0-9]{1,20})")
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+_CELSIUS = (-100.0, 400.0)
+_WATTS = (0.0, 5000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One sensor of a card.
+
+    Args:
+        label: What it measures, in the words of the driver; unique among those of its kind on a
+            card.
+        value: In °C or W.
+    """
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRegister:
+    """An error register of a card.
+
+    Args:
+        part: The engine or port that has it: `dfl-fme.0`.
+        name: `fme_errors`, `catfatal_errors`, …; `port_errors` for a port's.
+        value: What it reads, a bit an error; zero is good.
+    """
+
+    part: str
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BusErrors:
+    """Errors that a PCI function has reported since it came up (PCIe AER), None where unknown."""
+
+    correctable: int | None = None
+    nonfatal: int | None = None
+    fatal: int | None = None
+
+    def __bool__(self) -> bool:
+        return (self.correctable, self.nonfatal, self.fatal) != (None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class CardSensors:
+    """What a card's sensors and registers read at one moment.
+
+    Args:
+        driver: `opae` or `dfl`.
+        card: The class folder's name: `region0`.
+        address: PCI address, empty where there is none.
+        temperatures: In °C.
+        powers: In W.
+        registers: Error registers of its engine and its ports.
+        bus_errors: Errors on the PCI bus.
+        problem: Why nothing could be read.
+    """
+
+    driver: str
+    card: str
+    address: str
+    temperatures: tuple[Gauge, ...] = ()
+    powers: tuple[Gauge, ...] = ()
+    registers: tuple[ErrorRegister, ...] = ()
+    bus_errors: BusErrors = BusErrors()
+    problem: Problem | None = None
+
+    @property
+    def temperature(self) -> float | None:
+        """Its hottest place, in °C; None where none is measured."""
+        return max((each.value for each in self.temperatures), default=None)
+
+    @property
+    def power(self) -> float | None:
+        """What it draws, in W: the largest, where parts are measured beside the whole."""
+        return max((each.value for each in self.powers), default=None)
+
+
+def celsius(text: str, *, unit: float = 1.0) -> float | None:
+    """A temperature.
+
+    Args:
+        text: A whole number, decimal or hexadecimal, as both drivers write them.
+        unit: How many degrees one of it is: 0.001 below `hwmon`.
+
+    Returns:
+        In °C; None if it is none or can't be one.
+    """
+    return _measured(text, unit, *_CELSIUS)
+
+
+def watts(text: str, *, unit: float = 1.0) -> float | None:
+    """A power.
+
+    Args:
+        text: A whole number, decimal or hexadecimal, as both drivers write them.
+        unit: How many watts one of it is: 0.000001 below `hwmon`.
+
+    Returns:
+        In W; None if it is none or can't be one.
+    """
+    return _measured(text, unit, *_WATTS)
+
+
+def board_watts(text: str) -> float | None:
+    """The power of a board, as its controller's driver tells it: in µW, or in mW.
+
+    An N6000's wrote mW for µW before Linux 6.10, and a C6100's does. A board that runs draws more
+    than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
+    """
+    found = watts(text, unit=1e-6)
+    return watts(text, unit=1e-3) if found is not None and found < 1 else found
+
+
+def _measured(text: str, unit: float, least: float, most: float) -> float | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    value = int(text, 16 if "x" in text.lower() else 10) * unit
+    return round(value, 6) if least <= value <= most else None
+
+
+def label(*words: str) -> str:
+    """A sensor's label, fit for a metric.
+
+    Args:
+        words: What it is made of; empty ones are left out.
+    """
+    return _UNPRINTABLE.sub("?", " ".join(filter(None, words)))[:MAX_LABEL].strip()
+
+
+def gauges(found: Iterable[tuple[str, float | None]]) -> tuple[Gauge, ...]:
+    """Sensors with the labels made unique, and without those that measure nothing.
+
+    Args:
+        found: Labels and values.
+    """
+    return tuple(_unique(Gauge(name, value) for name, value in found if value is not None))
+
+
+def _unique(found: Iterable[Gauge]) -> Iterator[Gauge]:
+    taken: set[str] = set()
+    for each in found:
+        name, count = each.label, 1
+        while name in taken:
+            count += 1
+            name = f"{each.label} ({count})"
+        taken.add(name)
+        yield Gauge(name, each.value)
+
+
+def aer_total(text: str) -> int | None:
+    """The total of an `aer_dev_*` file.
+
+    Args:
+        text: A line a kind of error, `TOTAL_ERR_…` last (Linux,
+            `Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`).
+
+    Returns:
+        None if it doesn't say.
+    """
+    found = _TOTAL.search(text)
+    return int(found[1]) if found else None

@@ -1,0 +1,126 @@
+"""Sockets between the kubelet and its device plugins: where they are, how to dial and to serve.
+
+Everything here is plaintext gRPC over unix sockets. Paths are checked before gRPC sees them,
+since gRPC cuts or refuses a path that is too long with an error that names neither.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import grpc
+import grpc.aio
+
+from services.process.errors import KubeletError
+
+API_VERSION: Final = "v1beta1"
+"""The only version of the device plugin protocol that the kubelet has ever accepted since 1.10."""
+
+KUBELET_SOCKET: Final = "kubelet.sock"
+PLUGINS_FOLDER: Final = "device-plugins"
+POD_RESOURCES_FOLDER: Final = "pod-resources"
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
+
+MAX_SOCKET_PATH: Final = 107
+"""Bytes of a unix socket's path: `sun_path` holds 108 with the NUL at its end (unix(7))."""
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+
+CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
+    # The default authority is the %-encoded path, which some Go servers refuse.
+    ("grpc.default_authority", "localhost"),
+    # A fresh channel must not inherit the back-off of an earlier one to the same path.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+    # Else a call on a connection that has got its GOAWAY and stays open (a kubelet that is frozen
+    # while it stops) is tried again without a pause until its deadline, at 14 KB a try.
+    ("grpc.enable_retries", 0),
+)
+
+
+def plugins_folder(kubelet_dir: Path) -> Path:
+    """The folder where the kubelet listens for registrations and plugins put their sockets."""
+    return kubelet_dir / PLUGINS_FOLDER
+
+
+def registration_socket(kubelet_dir: Path) -> Path:
+    """The socket on which the kubelet takes registrations."""
+    return plugins_folder(kubelet_dir) / KUBELET_SOCKET
+
+
+def pod_resources_socket(kubelet_dir: Path) -> Path:
+    """The socket on which the kubelet tells which pod has which device."""
+    return kubelet_dir / POD_RESOURCES_FOLDER / KUBELET_SOCKET
+
+
+def checkpoint_file(kubelet_dir: Path) -> Path:
+    """The file in which the kubelet keeps its allocations."""
+    return plugins_folder(kubelet_dir) / CHECKPOINT
+
+
+def address(path: Path) -> str:
+    """The gRPC target of a socket.
+
+    Args:
+        path: an absolute path.
+
+    Raises:
+        KubeletError: the path is relative, or longer than a unix socket's path may be.
+    """
+    if not path.is_absolute():
+        raise KubeletError(f"{path}: a socket's path must be absolute")
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH:
+        raise KubeletError(
+            f"{path}: {length} bytes are too long for a unix socket's path (at most"
+            f" {MAX_SOCKET_PATH}); choose a shorter kubelet folder"
+        )
+    return "unix:" + quote(os.fsencode(path))
+
+
+def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
+    """A channel to the server on a socket; connects when first used.
+
+    Args:
+        path: the socket.
+        options: of gRPC, beside those that every channel here has.
+
+    Raises:
+        KubeletError: as `address`.
+    """
+    return grpc.aio.insecure_channel(address(path), options=(*CHANNEL_OPTIONS, *options))
+
+
+def listen(server: grpc.aio.Server, path: Path) -> None:
+    """Binds a server that has not started yet to a socket of its own.
+
+    gRPC removes whatever has this path, and stopping the server removes whatever has it *then*:
+    never use one path for two servers of a process.
+
+    Raises:
+        KubeletError: as `address`, or the socket can't be made there.
+    """
+    target = address(path)
+    try:
+        bound = server.add_insecure_port(target)
+    except RuntimeError as error:
+        raise KubeletError(_cannot_make(path)) from error
+    if not bound:
+        raise KubeletError(_cannot_make(path))
+
+
+def _cannot_make(path: Path) -> str:
+    """Why a socket can't be made; not its name, which is another each time it is tried."""
+    folder = path.parent
+    if not folder.is_dir():
+        why = "that is not a folder"
+    elif not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        why = f"user {os.geteuid()} may not write there"
+    else:
+        why = "gRPC refused it"
+    return f"can't make a socket in {folder}: {why}"

@@ -1,0 +1,185 @@
+"""Names of FPGA resources: from interface and AFU ids to extended resource names and back.
+
+A resource of the domain ``fpga.intel.com`` is a whole region, ``region-<interface id>``, or an
+accelerator function, ``af-<3>.<3>.<base64>``: the first three hex digits of the interface id and
+of the AFU id for people, then the bytes of both ids, one after the other, in base64url without
+padding. Node labels, quotas and pods of existing clusters hold these names, so they never change.
+Kubernetes allows 63 characters of ``[A-Za-z0-9._-]``, alphanumeric at both ends, after the domain:
+https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+"""
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+
+from services.process.errors import InvalidName
+from services.process.text import quote
+
+DOMAIN = "fpga.intel.com"
+"""The domain of every FPGA resource, and the group of the custom resources."""
+
+UNIT_RESOURCE = "b-com.com/accelerator"
+"""The full resource name of the modes that count identical units."""
+
+INTERFACE_LENGTHS = range(8, 33)
+"""How many hex digits an interface id may have; hardware reports 32."""
+
+AFU_LENGTHS = range(8, 41)
+"""How many hex digits an AFU id may have: 32 from hardware, 40 for an OpenCL image's hash."""
+
+ID_DIGITS = 32
+"""Hex digits of an interface id or AFU id as hardware reports them."""
+
+CRASHED = "f" * ID_DIGITS
+"""What crashed firmware shows in place of an id."""
+
+OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
+"""AFU id that all OpenCL board packages share; it doesn't tell which program is in the port."""
+
+_WHOLE_INTERFACE = 32  # digits of an interface id as hardware reports it
+_HEX = re.compile(r"[0-9a-f]*")
+_NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_REGION = re.compile(r"region-([0-9a-f]{8,32})")
+_FUNCTION = re.compile(r"af-([0-9a-f]{3})\.([0-9a-f]{3})\.([A-Za-z0-9_-]{11,48})")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionName:
+    """What ``region-…`` spells: a region with this interface id, whatever it is programmed to."""
+
+    interface_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """What ``af-…`` spells: this function, in a region with this interface id."""
+
+    interface_id: str
+    afu_id: str
+
+
+def canonical_id(text: str) -> str:
+    """Return an id as ids are compared: trimmed, lower case, without ``-``; not validated."""
+    return text.strip().lower().replace("-", "")
+
+
+def check_id(text: str, *, what: str, lengths: range) -> str:
+    """Return the canonical form of an id.
+
+    Args:
+        text: the id as a person or a file wrote it: any case, with or without ``-``.
+        what: what the id is, for the message, such as ``interface id``.
+        lengths: how many hex digits it may have.
+
+    Raises:
+        InvalidName: it isn't hex, or not that long.
+    """
+    if len(text) in lengths and _HEX.fullmatch(text):
+        return text  # as nearly all are, of which there may be 100 000
+    text_id = canonical_id(text)
+    if len(text_id) in lengths and _HEX.fullmatch(text_id):
+        return text_id
+    raise InvalidName(
+        f"{what} {quote(text)} is not {lengths.start} to {lengths.stop - 1} hex digits"
+    )
+
+
+def region_name(interface_id: str) -> str:
+    """Return the resource name, without its domain, of regions with this interface id.
+
+    Raises:
+        InvalidName: the interface id isn't 8 to 32 hex digits.
+    """
+    return f"region-{check_id(interface_id, what='interface id', lengths=INTERFACE_LENGTHS)}"
+
+
+def function_name(interface_id: str, afu_id: str) -> str:
+    """Return the resource name, without its domain, of a function in such a region.
+
+    Raises:
+        InvalidName: an id isn't one, or Kubernetes has no name for the two: together they must
+            be whole bytes, and the name must end in a letter or digit.
+    """
+    interface = check_id(interface_id, what="interface id", lengths=INTERFACE_LENGTHS)
+    afu = check_id(afu_id, what="AFU id", lengths=AFU_LENGTHS)
+    digits = interface + afu
+    if len(digits) % 2:
+        raise InvalidName(
+            f"interface id {interface} and AFU id {afu} have {len(digits)} hex digits together, "
+            "which are no whole bytes: there is no resource name for them"
+        )
+    name = f"af-{interface[:3]}.{afu[:3]}.{_encode(bytes.fromhex(digits))}"
+    if not is_name_part(name):
+        raise InvalidName(
+            f"the resource name of interface id {interface} and AFU id {afu} would be {name}, "
+            "and Kubernetes allows none that ends in '-' or '_'"
+        )
+    return name
+
+
+def decode(resource: str, *, domain: str = DOMAIN) -> RegionName | FunctionName:
+    """Return the ids that a physical resource name spells.
+
+    Args:
+        resource: ``region-…`` or ``af-…``, with or without ``<domain>/`` before it.
+        domain: the domain that may stand before it.
+
+    Raises:
+        InvalidName: the text is no physical name, contradicts itself, or could spell more than
+            one pair of ids (only ids shorter than the hardware's can).
+    """
+    name = resource.removeprefix(f"{domain}/")
+    if match := _REGION.fullmatch(name):
+        return RegionName(match[1])
+    match = _FUNCTION.fullmatch(name)
+    if not match or not is_name_part(name):
+        raise InvalidName(
+            f"{quote(resource)} is not a physical resource name: those are "
+            "region-<interface id> and af-<3 hex digits>.<3 hex digits>.<base64url>"
+        )
+    return _split(name, match[1], match[2], _digits(name, match[3]))
+
+
+def is_physical(name_part: str) -> bool:
+    """Tell whether a name, without its domain, has the form of a physical one."""
+    return bool(_REGION.fullmatch(name_part) or _FUNCTION.fullmatch(name_part))
+
+
+def is_name_part(text: str) -> bool:
+    """Tell whether Kubernetes would take `text` as a resource name after the domain."""
+    return bool(_NAME_PART.fullmatch(text))
+
+
+def _encode(data: bytes) -> str:
+    """Return base64url without padding."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _digits(name: str, encoded: str) -> str:
+    """Return the hex digits behind the base64 of a function's name."""
+    try:
+        data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
+    except binascii.Error as error:
+        raise InvalidName(f"the end of {name} is not base64url: {error}") from error
+    if _encode(data) != encoded:
+        raise InvalidName(f"the end of {name} is not canonical base64url: bits are left over")
+    return data.hex()
+
+
+def _split(name: str, interface_start: str, afu_start: str, digits: str) -> FunctionName:
+    """Cut the digits into the two ids, where the two starts that the name shows allow it."""
+    if not digits.startswith(interface_start):
+        raise InvalidName(f"{name} contradicts itself: its ids start with {digits[:3]}")
+    cuts = [
+        cut
+        for cut in INTERFACE_LENGTHS
+        if digits.startswith(afu_start, cut) and len(digits) - cut in AFU_LENGTHS
+    ]
+    if _WHOLE_INTERFACE in cuts:
+        cuts = [_WHOLE_INTERFACE]
+    if not cuts:
+        raise InvalidName(f"{name} contradicts itself: no AFU id in it starts with {afu_start}")
+    if len(cuts) > 1:
+        raise InvalidName(f"{name} could spell {len(cuts)} different pairs of ids")
+    return FunctionName(digits[: cuts[0]], digits[cuts[0] :])

@@ -1,0 +1,72 @@
+"""What changed on this node, for its log: each thing once, when it changes."""
+
+from collections.abc import Iterator, Mapping
+
+import structlog
+
+from services.devices.model import Device, Inventory, Problem
+from services.devices.resources import Tree
+
+log = structlog.get_logger(room="plugin")
+
+
+def report_inventory(before: Inventory | None, now: Inventory) -> None:
+    """Logs what is newly wrong with the node or remarkable about its cards.
+
+    Args:
+        before: The last inventory; None if this is the first.
+        now: The inventory now.
+    """
+    known = set(_remarks(before)) if before is not None else set()
+    for card, problem in _remarks(now):
+        if (card, problem) not in known:
+            if card:
+                log.info(
+                    "remark on a card", card=card, reason=problem.reason, message=problem.message
+                )
+            else:
+                log.warning("problem of the node", reason=problem.reason, message=problem.message)
+    if before is not None and before.problems and not now.problems:
+        log.info("problem of the node is gone", cards=len(now.cards))
+
+
+def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
+    for problem in inventory.problems:
+        yield "", problem
+    for card in inventory.cards:
+        for problem in card.problems:
+            yield card.name, problem
+
+
+def report_tree(before: Tree, now: Tree) -> None:
+    """Logs devices that came, went, or whose health changed.
+
+    Args:
+        before: The last tree.
+        now: The tree now.
+    """
+    old, new = _by_id(before), _by_id(now)
+    for key in sorted(old.keys() - new.keys()):
+        log.warning("device gone", device=key, resource=old[key].resource)
+    for key, device in sorted(new.items()):
+        _report_device(old.get(key), device)
+
+
+def _by_id(tree: Tree) -> Mapping[str, Device]:
+    return {device.id: device for device in (*tree.unplaced, *tree.devices())}
+
+
+def _report_device(before: Device | None, now: Device) -> None:
+    bound = log.bind(device=now.id, resource=now.resource, card=now.card)
+    if before is not None and before.resource != now.resource:
+        bound.info("device moved", was=before.resource)
+    if before is not None and before.reasons == now.reasons:
+        return
+    if now.healthy:
+        bound.info("device found" if before is None else "device healthy again")
+        return
+    known = set(before.reasons) if before is not None else set()
+    event = "device unhealthy" if now.resource else "device can't be offered"
+    for problem in now.reasons:
+        if problem not in known:
+            bound.warning(event, reason=problem.reason, message=problem.message)

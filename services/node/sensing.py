@@ -1,0 +1,176 @@
+"""What cards measure, read beside discovery: for metrics, and against the limits that are set.
+
+A board's controller answers slowly or never, so nothing here is in discovery's way: a thread of its
+own reads, every half a minute and when cards have come or gone, within a deadline. What was
+measured counts as long as it is young and its card is there. Sensors that don't answer once cost
+their values; those whose read still hangs at the next look make their card unhealthy, and what was
+beyond a limit stays so meanwhile. `judged` lays the outcome, and the errors to ignore, over what a
+scan found; it is called in discovery's thread and only reads values that are swapped whole.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from services.devices.hardware.sensor_reader import HUNG, SensorReader
+from services.devices.limits import Limits, Over, judged, over_limits, still_over
+from services.devices.model import Card, Inventory, Problem
+from services.devices.sensors import CardSensors
+from services.process.errors import HardwareError
+from services.process.worker import Worker
+
+READ_SECONDS: Final = 20.0
+"""For all cards; 64 take some ten milliseconds, and as many that hang about six seconds."""
+
+START_SECONDS: Final = 1.0
+"""Before the first read, where no limit depends on it: registering comes first."""
+
+SPACING_SECONDS: Final = 2.0
+"""Between two reads at least, however often cards come and go."""
+
+HUNG_SECONDS: Final = 4.0
+"""Between two reads while sensors hang, so that their card is well again soon after them."""
+
+STALE_INTERVALS: Final = 3
+"""What is older than so many intervals isn't told any more."""
+
+log = structlog.get_logger(room="plugin")
+
+
+class Sensing:
+    """Reads sensors now and then.
+
+    Args:
+        reader: Reads them; used in the worker's thread only.
+        limits: What is tolerated.
+        interval: Seconds between two reads.
+        worker: Where to read; not one that others wait for.
+        look_now: Asks for a scan, once a card is newly beyond a limit or within it.
+    """
+
+    def __init__(
+        self,
+        reader: SensorReader,
+        *,
+        limits: Limits,
+        interval: float,
+        worker: Worker,
+        look_now: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._limits = limits
+        self._interval = interval
+        self._worker = worker
+        self._look_now = look_now
+        self._cards: tuple[Card, ...] = ()
+        self._read: tuple[tuple[str, str], ...] = ()
+        self._due = asyncio.Event()
+        self._found: tuple[CardSensors, ...] = ()
+        self._found_at = float("-inf")
+        self._beyond: Over = {}
+        self._over: Mapping[str, Problem] = {}
+        self._trouble: frozenset[str] = frozenset()
+        self._silent: frozenset[str] = frozenset()
+        """The cards whose sensors didn't answer last."""
+        self._hanging = False
+        """Whether those of one hang for longer than that."""
+
+    @property
+    def found(self) -> tuple[CardSensors, ...]:
+        """What the sensors of the cards that are there read last, if that isn't too old."""
+        if time.monotonic() - self._found_at > STALE_INTERVALS * self._interval + READ_SECONDS:
+            return ()
+        here = {_key(card) for card in self._cards}
+        return tuple(each for each in self._found if (each.card, each.address) in here)
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """The cards as the last scan found them."""
+        return self._cards
+
+    @property
+    def hanging(self) -> int:
+        """How many cards' sensors hang now."""
+        return len(self._reader.hanging)
+
+    def take(self, inventory: Inventory) -> None:
+        """Takes what a scan found; cards that come or go call for a read.
+
+        Args:
+            inventory: What the scan found.
+        """
+        self._cards = inventory.cards
+        if self._read != tuple(map(_key, self._cards)):
+            self._due.set()
+
+    def judged(self, inventory: Inventory) -> Inventory:
+        """What a scan found with limits and errors to ignore laid over it; in any thread."""
+        return judged(inventory, self._over, self._limits)
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        if not self._limits.measure:
+            await asyncio.sleep(min(START_SECONDS, self._interval))
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._due.wait()
+            self._due.clear()
+            await self.run_once()
+            await asyncio.sleep(min(SPACING_SECONDS, self._interval))
+
+    def _pause(self) -> float:
+        return min(self._interval, HUNG_SECONDS) if self._hanging else self._interval
+
+    async def run_once(self) -> None:
+        """Reads all cards once."""
+        cards = self._cards
+        self._read = tuple(map(_key, cards))
+        before = {path.rpartition("/")[2] for path in self._reader.hanging}
+        try:
+            found = await self._worker.run(
+                lambda: self._reader.read(cards),
+                seconds=READ_SECONDS,
+                what="reading the cards' sensors",
+            )
+        except HardwareError as error:
+            self._take((), frozenset({str(error)}), {})
+            return
+        hung = {
+            each.card: each.problem
+            for each in found
+            if each.problem is not None and each.problem.reason == HUNG
+        }
+        if not hung.keys() <= self._silent:
+            self._due.set()  # slow, or hanging? the next look tells
+        self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
+        held = {
+            card: self._over.get(card, problem)
+            for card, problem in hung.items()
+            if card in self._over or card in before
+        }
+        self._take(found, frozenset(problem.message for problem in hung.values()), held)
+
+    def _take(
+        self,
+        found: tuple[CardSensors, ...],
+        trouble: frozenset[str],
+        held: Mapping[str, Problem],
+    ) -> None:
+        for problem in sorted(trouble - self._trouble):
+            log.warning("sensors can't be read", reason=problem)
+        self._trouble = trouble
+        self._found, self._found_at = found, time.monotonic()
+        over = {**over_limits(found, self._limits, self._beyond), **held}
+        self._beyond = still_over(found, self._limits, self._beyond)
+        if over != self._over:
+            self._over = over
+            self._look_now()
+
+
+def _key(card: Card) -> tuple[str, str]:
+    return card.name, card.address

@@ -1,0 +1,63 @@
+"""Cards as a scan sees them, but for those that are being worked on.
+
+While a card is programmed, its files change under a reader's eyes: ports vanish for a moment, ids
+can't be read, registers show what will be cleared. That says nothing of its health, so such a card
+stays as it was seen last until the work on it has ended. One that hangs in its driver is unhealthy
+until it comes back.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from services.devices.model import Card, Inventory, Problem
+from services.process.card_threads import CardThreads
+
+HUNG: Final = "card-hung-in-driver"
+
+
+class SteadyScan:
+    """A scan that holds still what is being worked on.
+
+    Args:
+        scan: Reads the cards.
+        cards: Where they are worked on.
+    """
+
+    def __init__(self, scan: Callable[[], Inventory], cards: CardThreads) -> None:
+        self._scan = scan
+        self._cards = cards
+        self._last: dict[tuple[str, str], Card] = {}
+
+    def __call__(self) -> Inventory:
+        """The cards, in a stable order."""
+        before = self._cards.working
+        inventory = self._scan()
+        busy, stuck = before | self._cards.working, self._cards.stuck
+        cards = []
+        for card in inventory.cards:
+            known, key = (card.driver, card.name), _key(card)
+            seen = self._last.get(known, card) if key in busy else card
+            if key in stuck:
+                cards.append(replace(seen, failure=_problem(seen, stuck[key])))
+            else:
+                cards.append(seen)
+            self._last[known] = seen
+        present = {(card.driver, card.name) for card in inventory.cards}
+        self._last = {known: card for known, card in self._last.items() if known in present}
+        return replace(inventory, cards=tuple(cards))
+
+
+def _key(card: Card) -> str:
+    """What calls on a card go by; those on a virtual function by its physical one."""
+    if card.fme is None and card.pci is not None and card.pci.physfn:
+        return card.pci.physfn
+    return card.address or card.name
+
+
+def _problem(card: Card, seconds: float) -> Problem:
+    return Problem(
+        HUNG,
+        f"card {card.name} hangs in its driver since {seconds:.0f} s, in a call that was given up;"
+        " if it doesn't come back, reset the card or restart the node",
+    )

@@ -1,0 +1,144 @@
+"""A node's devices for people and their scripts: what each is, how it is, and who has it.
+
+`accelbind devices` shows it, the plugin answers with it at `/devices`. Its JSON is an interface:
+keys are added, and neither change nor go. The README lists them.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from services.containers.holders import Holders
+from services.devices.model import Device
+from services.devices.resources import Tree
+from services.names import DOMAIN, UNIT_RESOURCE
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a device isn't healthy: a stable code, and a sentence."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A container that has a device; of a pod without a name only the container is known."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+class Row(msgspec.Struct, frozen=True, rename="camel"):
+    """One device."""
+
+    device: str
+    """Its id, unique on the node."""
+    resource: str = ""
+    """Full resource name; empty if it can't be offered."""
+    card: str = ""
+    """Name of the card that it is (a part of)."""
+    pci_addresses: tuple[str, ...] = ()
+    numa_node: int | None = None
+    interface_id: str = ""
+    """Of its region; empty if unknown."""
+    afu_ids: tuple[str, ...] = ()
+    """The function in each of its ports; empty texts where that can't be read."""
+    names: tuple[str, ...] = ()
+    """Logical names of what is in it, as namespace/name, where mappings are known."""
+    health: str = ""
+    """`Healthy` or `Unhealthy`."""
+    reasons: tuple[Reason, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Device nodes that a container gets with it."""
+    holders: tuple[Owner, ...] = ()
+    """Containers that have it: several where they take turns."""
+
+
+class Table(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's devices at one moment."""
+
+    node: str = ""
+    mode: str = ""
+    root: str = ""
+    kubelet_dir: str = ""
+    source: str = ""
+    """`plugin`: as the running plugin sees them; `files`: read without one."""
+    devices: tuple[Row, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is wrong with the node, and what couldn't be found out; a sentence each."""
+
+
+GONE: Final = "gone"
+"""Reason code of a device that a container has and the node hasn't."""
+
+_OURS: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
+
+
+def rows(tree: Tree, holders: Holders) -> tuple[Row, ...]:
+    """The devices of a node: those offered, those that can't be, and those that are gone.
+
+    A device is known by its id: a port that is given another function while a container has it
+    is still that container's, though the kubelet knows it under the resource that it had.
+
+    Args:
+        tree: What the node offers.
+        holders: Who has which device.
+    """
+    owners: dict[str, set[Owner]] = {}
+    resources: dict[str, str] = {}
+    for (resource, key), found in sorted(holders.items()):
+        if resource.startswith(_OURS):
+            each = (Owner(one.namespace, one.pod, one.container) for one in found)
+            owners.setdefault(key, set()).update(each)
+            resources[key] = resource
+    devices = sorted((*tree.devices(), *tree.unplaced), key=lambda device: _order(device.id))
+    here = {device.id for device in devices}
+    gone = sorted(resources.keys() - here, key=_order)
+    return (
+        *(_row(device, _sorted(owners.get(device.id, ()))) for device in devices),
+        *(_gone(key, resources[key], _sorted(owners[key])) for key in gone),
+    )
+
+
+def _order(key: str) -> tuple[str | int, ...]:
+    """Sorts `dfl-port.10` behind `dfl-port.9`."""
+    parts = re.split(r"([0-9]+)", key)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
+
+
+def _sorted(owners: Iterable[Owner]) -> tuple[Owner, ...]:
+    return tuple(sorted(owners, key=msgspec.structs.astuple))
+
+
+def _row(device: Device, owners: tuple[Owner, ...]) -> Row:
+    return Row(
+        device=device.id,
+        resource=device.resource,
+        card=device.card,
+        pci_addresses=device.pci_addresses,
+        numa_node=device.numa_node,
+        interface_id=device.interface_id,
+        afu_ids=device.afu_ids,
+        health=HEALTHY if device.healthy else UNHEALTHY,
+        reasons=tuple(Reason(each.reason, each.message) for each in device.reasons),
+        nodes=tuple(f"/dev/{node.name}" for node in device.nodes),
+        holders=owners,
+    )
+
+
+def _gone(key: str, resource: str, owners: tuple[Owner, ...]) -> Row:
+    """A device whose card has vanished, or that another mode of the node offered."""
+    text = f"a container has {key} of {resource}, and the node has it no more"
+    return Row(
+        device=key,
+        resource=resource,
+        health=UNHEALTHY,
+        reasons=(Reason(GONE, text),),
+        holders=owners,
+    )

@@ -1,0 +1,120 @@
+"""Pods in manifests: as they are, in lists, and in the templates of what makes pods.
+
+https://kubernetes.io/docs/concepts/workloads/controllers/
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from services.pods import pod as pods
+from services.pods.pod import Pod
+from services.process.errors import InvalidManifest, InvalidReview
+from services.process.text import plain
+
+Object: TypeAlias = dict[str, object]
+
+_TEMPLATE_AT = {
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "Deployment": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "PodTemplate": ("template",),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+}
+
+MAKES_PODS = ("Pod", "List", *_TEMPLATE_AT)
+"""The kinds that pods are found in."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPod:
+    """A pod in a manifest.
+
+    Attributes:
+        kind: of the object it was found in, ``Pod`` or one with a template.
+        name: of that object, as far as it has one.
+        namespace: of that object, None if it names none.
+        manifest: the pod, or the template, as it was written, in what JSON knows.
+        pod: what matters of it.
+    """
+
+    kind: str
+    name: str
+    namespace: str | None
+    manifest: Object
+    pod: Pod
+
+    @property
+    def label(self) -> str:
+        """How people call it: ``Pod nlb0``."""
+        return _label(self.kind, self.name)
+
+
+def find_pods(document: object) -> Iterator[FoundPod]:
+    """Yield the pods of one document.
+
+    Args:
+        document: as decoded from YAML or JSON; of a kind that makes no pods, it has none.
+
+    Raises:
+        InvalidManifest: what should be a pod is none.
+    """
+    if not isinstance(document, dict):
+        raise InvalidManifest("a document of a manifest must be an object with a kind")
+    kind = document.get("kind")
+    if not isinstance(kind, str):
+        raise InvalidManifest("an object of a manifest must have a kind")
+    if kind == "Pod":
+        yield _found(kind, document, document)
+    elif kind in _TEMPLATE_AT:
+        yield _found(kind, document, _descend(document, kind, _TEMPLATE_AT[kind]))
+    elif kind == "List" or kind.endswith("List"):
+        items = document.get("items") or []
+        if not isinstance(items, list):
+            raise InvalidManifest(f"items of a {plain(kind)} must be a list")
+        for item in items:
+            yield from _members(kind, item)
+
+
+def _members(kind: str, item: object) -> Iterator[FoundPod]:
+    if isinstance(item, dict) and kind == "PodList":
+        item = {"kind": "Pod"} | item  # the members of a typed list have no kind of their own
+    if isinstance(item, dict) and str(item.get("kind", "")).endswith("List"):
+        raise InvalidManifest("a list within a list is not a manifest")
+    yield from find_pods(item)
+
+
+def _descend(document: Object, kind: str, path: tuple[str, ...]) -> Object:
+    found: object = document
+    for member in path:
+        found = found.get(member) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise InvalidManifest(f"a {kind} must have an object at {'.'.join(path)}")
+    return found
+
+
+def _found(kind: str, document: Object, manifest: Object) -> FoundPod:
+    metadata = document.get("metadata")
+    name = namespace = None
+    if isinstance(metadata, dict):
+        name = metadata.get("name") or metadata.get("generateName")
+        namespace = metadata.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise InvalidManifest(f"metadata.namespace of a {kind} must be a text")
+    shown = name if isinstance(name, str) else ""
+    try:
+        encoded = msgspec.json.encode(manifest)
+        manifest = msgspec.json.decode(encoded, type=dict[str, object])
+        pod = pods.decode(encoded)
+    except (InvalidReview, TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidManifest(f"{_label(kind, shown)}: {error}") from error
+    return FoundPod(kind, shown, namespace, manifest, pod)
+
+
+def _label(kind: str, name: str) -> str:
+    return f"{kind} {plain(name)}" if name else kind

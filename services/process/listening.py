@@ -1,0 +1,49 @@
+"""Listening sockets that mean the same on every machine, with IPv6 or without."""
+
+import errno
+import os
+import socket
+from typing import Final
+
+from services.process.errors import WorldError
+
+ALL_ADDRESSES: Final = "::"
+"""All addresses of the machine, IPv6 and IPv4 (IPv4 alone where there is no IPv6)."""
+
+_NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+
+
+def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
+    """A listening TCP socket.
+
+    Args:
+        host: An address or name of this machine, or `ALL_ADDRESSES`.
+        port: The port; 0 means any free one.
+        backlog: How many connections may wait to be accepted.
+
+    Raises:
+        WorldError: The address can't be had.
+    """
+    try:
+        return _listen(host, port, backlog)
+    except socket.gaierror as error:
+        raise WorldError(f"can't listen on {host}: {error.strerror}") from error
+    except OSError as error:
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        reason = os.strerror(error.errno) if error.errno else error
+        raise WorldError(f"can't listen on {where}: {reason}") from error
+
+
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
+    if host == ALL_ADDRESSES:
+        try:
+            return socket.create_server(
+                (host, port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+            )
+        except (OSError, ValueError) as error:  # ValueError: no dual stack on this system
+            if isinstance(error, OSError) and error.errno not in _NO_IPV6:
+                raise
+            host = "0.0.0.0"  # noqa: S104 - all addresses were asked for
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return socket.create_server((address[0], address[1]), family=family, backlog=backlog)

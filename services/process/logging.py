@@ -1,0 +1,119 @@
+"""Logging: one event a line, structured, JSON where no person is watching.
+
+Get a logger with `structlog.get_logger()`; call it with an event and values
+(`log.warning("port is unhealthy", port=name, reason=code)`). What the libraries say over the
+standard library's logging comes out the same way.
+"""
+
+import logging
+import os
+import sys
+from typing import Any, Final, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from services.process.errors import InvalidSettings
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+FORMATS: Final = ("auto", "json", "console")
+
+
+class _Lines:
+    """Writes lines to a stream and outlives it: a full disk or closed pipe costs the line only."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, message: str) -> None:
+        line = message + "\n"
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except UnicodeError:
+            self.msg(message.encode("ascii", "backslashreplace").decode("ascii"))
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            return
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
+
+
+class _Forward(logging.Handler):
+    """Hands a record of the standard library's logging to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = str(record.msg)
+        structlog.get_logger().log(
+            record.levelno, message, logger=record.name, exc_info=record.exc_info or None
+        )
+
+
+def configure(
+    level: str = "info",
+    format: str = "auto",  # noqa: A002 - named as the flag --log-format
+    stream: TextIO | None = None,
+) -> None:
+    """Sets logging up for this process; may be called again.
+
+    Args:
+        level: The least severe level that comes out: debug, info, warning or error.
+        format: `json`, `console` (for people, in colour on a terminal that knows any, unless
+            NO_COLOR is set), or `auto`: console on a terminal, else json.
+        stream: Where to; standard error unless given.
+
+    Raises:
+        InvalidSettings: Unknown level or format.
+    """
+    if level not in LEVELS:
+        raise InvalidSettings(f"log level {level!r} is none of {', '.join(LEVELS)}")
+    if format not in FORMATS:
+        raise InvalidSettings(f"log format {format!r} is none of {', '.join(FORMATS)}")
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    colours = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    people = format == "console" or (format == "auto" and terminal)
+    structlog.configure(
+        processors=[*_COMMON, *(_for_people(colors=colours) if people else _for_machines())],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=lambda *_: _Lines(target),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers = [_Forward()]
+    # What libraries say for information is about themselves; people asked for debug get it all.
+    root.setLevel(logging.DEBUG if level == "debug" else max(LEVELS[level], logging.WARNING))
+
+
+_COMMON: Final[tuple[Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def _for_people(*, colors: bool) -> list[Processor]:
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=colors, exception_formatter=structlog.dev.plain_traceback
+        )
+    ]
+
+
+def _for_machines() -> list[Processor]:
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(default=_text),
+    ]
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - whatever was logged
+    return str(value)

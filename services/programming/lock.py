@@ -1,0 +1,75 @@
+"""One at a time on a card: a lock that other processes and other threads respect.
+
+An flock on a file of the card's, in a folder that all who program on the host share. The kernel
+takes it away from who ends, however that ends; the file stays, since to remove it would let two
+have it at once.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from services.process.errors import DeviceBusy, HardwareError
+
+LOCKS: Final = "locks"
+"""The folder of locks, below the one that all who program on a host share."""
+
+LOOK_EVERY: Final = 0.05
+"""Seconds between two tries; flock itself knows no deadline."""
+
+_UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
+
+
+@contextmanager
+def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
+    """Holds a card's lock.
+
+    Args:
+        folder: Where the locks are; made if it isn't there.
+        card: What tells the card from others on the host, such as its PCI address.
+        seconds: How long to wait for it.
+
+    Raises:
+        DeviceBusy: Somebody else has had it all that time.
+        HardwareError: The folder can't be used.
+    """
+    path = folder / f"{_UNSAFE.sub('_', card)}.lock"
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HardwareError(
+            f"the lock {path} can't be opened by user {os.geteuid()}: {reason}; without locks two"
+            " could program a card at once: let it be written, or name another --state-dir"
+        ) from error
+    try:
+        _take(descriptor, card, path, time.monotonic() + seconds)
+        with contextlib.suppress(OSError):  # on a full disk nobody is named, which is all
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, card: str, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() < deadline:
+                time.sleep(LOOK_EVERY)
+                continue
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise DeviceBusy(f"card {card} is busy: {who} works on it (lock {path})") from error
+        except OSError as error:  # a folder on a file system without locks
+            raise HardwareError(f"the lock {path} can't be taken: {error.strerror}") from error
+        return

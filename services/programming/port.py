@@ -1,0 +1,277 @@
+"""Finding a port or an engine by what people call it, and where its files are."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.devices.hardware.scan import DRIVERS
+from services.devices.hardware.sysfs import Sysfs
+from services.devices.model import Card, Fme, Inventory, Port
+from services.process.errors import DeviceGone, HardwareError, InvalidSettings
+from services.process.text import listing
+
+_FOLDERS: Final = {driver.name: driver.folder for driver in DRIVERS}
+_SHOWN: Final = re.compile(r"(?:/dev/|/sys/(?:[^/]+/)*)?([A-Za-z0-9.:-]{1,64})/?")
+_ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlace:
+    """A management engine and the card it is on."""
+
+    card: Card
+    fme: Fme
+
+    @property
+    def name(self) -> str:
+        """Its name, `dfl-fme.0`."""
+        return self.fme.name
+
+    @property
+    def folder(self) -> str:
+        """Its folder below the root, with the class entry's link in it."""
+        return f"{_FOLDERS[self.card.driver]}/{self.card.name}/{self.fme.name}"
+
+    @property
+    def key(self) -> str:
+        """What tells its card from others on the node, for as long as the card is there."""
+        return self.card.address or self.card.name
+
+
+@dataclass(frozen=True, slots=True)
+class PortPlace:
+    """A port, the card it is on, and the engine that programs it.
+
+    Args:
+        card: The card that the port is on, which may be a virtual function.
+        port: The port.
+        engine: The engine, on this card or on that of the physical function; None where it
+            can't be told.
+    """
+
+    card: Card
+    port: Port
+    engine: EnginePlace | None
+
+    @property
+    def name(self) -> str:
+        """Its name, `dfl-port.0`."""
+        return self.port.name
+
+    @property
+    def folder(self) -> str:
+        """Its folder below the root, with the class entry's link in it."""
+        return f"{_FOLDERS[self.card.driver]}/{self.card.name}/{self.port.name}"
+
+    @property
+    def interface_id(self) -> str:
+        """What a bitstream must fit; empty if that can't be told."""
+        return self.engine.fme.interface_id if self.engine else ""
+
+
+def seen_from(root: Path, shown: str) -> str:
+    """What a path leads to that is no plain one: a link, a relative one, one with the root in it.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        shown: What people name; it comes back as it is if it leads to nothing of a card.
+    """
+    if "/" not in shown:
+        return shown
+    path = Path(os.path.realpath(shown))
+    is_device = any(
+        kind.is_one(path.name) for driver in DRIVERS for kind in (driver.fme, driver.port)
+    )
+    places = ("sys", "dev") if is_device else ("sys",)
+    below = any(path.is_relative_to(os.path.realpath(root / place)) for place in places)
+    return path.name if below else shown
+
+
+def device_name(shown: str) -> str:
+    """What people name: a device or a card as sysfs calls it, bare or as a path; a PCI address.
+
+    Drivers have no capitals in their names.
+
+    Raises:
+        DeviceGone: It can't be any of these.
+    """
+    found = _SHOWN.fullmatch(shown)
+    if found is None:
+        raise DeviceGone(f"{shown!r} is no FPGA device: name one as 'accelbind fpga list' does")
+    name = found[1].lower()
+    address = _ADDRESS.fullmatch(name)
+    return f"{address[1] or '0000'}:{address[2]}" if address else name
+
+
+def find_port(inventory: Inventory, name: str) -> PortPlace:
+    """A port of a node.
+
+    Args:
+        inventory: What a scan found.
+        name: The port's name, or its node.
+
+    Raises:
+        DeviceGone: There is none of that name.
+    """
+    wanted = device_name(name)
+    for card in inventory.cards:
+        for port in card.ports:
+            if port.name == wanted:
+                return PortPlace(card, port, _engine_of(inventory, card))
+    raise DeviceGone(f"there is no port {wanted} on this node{_instead(inventory, 'ports')}")
+
+
+def find_engine(inventory: Inventory, name: str) -> EnginePlace:
+    """A management engine of a node, also by its card, or by a virtual function of that.
+
+    Raises:
+        DeviceGone: There is none of that name.
+    """
+    wanted = device_name(name)
+    for card in inventory.cards:
+        if card.fme is not None and card.fme.name == wanted:
+            return EnginePlace(card, card.fme)
+        if _is_called(card, wanted) and (engine := _engine_of(inventory, card)):
+            return engine
+    raise DeviceGone(f"there is no FME {wanted} on this node{_instead(inventory, 'FMEs')}")
+
+
+def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
+    """A port or an engine; a card stands for its engine, or without one for its only port.
+
+    Raises:
+        DeviceGone: There is none of that name.
+        InvalidSettings: It is a card without an engine that has several ports, or none.
+    """
+    wanted = device_name(name)
+    if any(driver.fme.is_one(wanted) for driver in DRIVERS):
+        return find_engine(inventory, wanted)
+    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
+    if card is not None and card.fme is not None:
+        return EnginePlace(card, card.fme)
+    return find_port(inventory, port_meant(inventory, wanted))
+
+
+def port_meant(inventory: Inventory, name: str) -> str:
+    """The name of the port that people mean: a card or an engine stands for its only port.
+
+    Raises:
+        DeviceGone: There is no such card or engine.
+        InvalidSettings: It has several ports, or none.
+    """
+    wanted = device_name(name)
+    card = next((card for card in inventory.cards if _is_called(card, wanted)), None)
+    if card is not None and card.ports:
+        ports = [port.name for port in card.ports]
+    elif card is not None or any(driver.fme.is_one(wanted) for driver in DRIVERS):
+        engine = find_engine(inventory, wanted)
+        ports = [
+            port.name
+            for each in inventory.cards
+            for port in each.ports
+            if _engine_of(inventory, each) == engine
+        ]
+    else:
+        return wanted
+    if len(ports) != 1:
+        has = listing(ports) if ports else "no port"
+        raise InvalidSettings(f"{wanted} has {has}, and one is needed: name the port")
+    return ports[0]
+
+
+def _is_called(card: Card, wanted: str) -> bool:
+    return wanted in (card.address, card.name)
+
+
+def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
+    """The engine of a card's ports; on a virtual function, that of its physical one."""
+    if card.fme is not None:
+        return EnginePlace(card, card.fme)
+    physical = card.pci.physfn if card.pci else None
+    for each in inventory.cards:
+        if physical and each.address == physical and each.fme is not None:
+            return EnginePlace(each, each.fme)
+    return None
+
+
+def _instead(inventory: Inventory, kind: str) -> str:
+    """What there is, or why there is nothing, for the end of a sentence."""
+    names = list(_names(inventory, kind))
+    if names:
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        return f"; its {kind} are {', '.join(names[:8])}{more}"
+    reasons = [*(problem.message for problem in inventory.problems)]
+    reasons += [card.failure.message for card in inventory.cards if card.failure]
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
+def _names(inventory: Inventory, kind: str) -> Iterator[str]:
+    for card in inventory.cards:
+        if kind == "ports":
+            yield from (port.name for port in card.ports)
+        elif card.fme is not None:
+            yield card.fme.name
+
+
+class DeviceFiles:
+    """The files of a port or an engine, below its folder as it was when this was made.
+
+    A driver that is loaded anew, or a card that is replaced, makes another folder: then this one
+    is gone, whatever has its name now.
+
+    Args:
+        root: Folder below which `sys/` and `dev/` are.
+        place: The device.
+
+    Raises:
+        DeviceGone: It isn't there any more.
+    """
+
+    def __init__(self, root: Path, place: PortPlace | EnginePlace) -> None:
+        self._files = Sysfs(root)
+        self._root = root
+        folder = self._files.resolve(place.folder)
+        inode = self._files.inode(folder) if folder else None
+        if folder is None or inode is None:
+            raise DeviceGone(f"{place.name} is gone")
+        self.name = place.name
+        self.folder: str = folder
+        self.inode: int = inode
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the device is still the one it was."""
+        return self._files.inode(self.folder) == self.inode
+
+    def text(self, file: str) -> str:
+        """What an attribute says, empty if it can't be read."""
+        return self._files.text(f"{self.folder}/{file}")
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names in a folder of it, none if it can't be listed."""
+        path = f"{self.folder}/{folder}".rstrip("/")
+        try:
+            return sorted(self._files.names(path))
+        except OSError:
+            return []
+
+    def path(self, file: str) -> Path | None:
+        """Where an attribute is on this system, None if it isn't there."""
+        resolved = self._files.resolve(f"{self.folder}/{file}")
+        return self._root / resolved.lstrip("/") if resolved else None
+
+    def node(self) -> Path:
+        """Where its device node is on this system.
+
+        Raises:
+            HardwareError: It leads nowhere.
+        """
+        resolved = self._files.resolve(f"/dev/{self.name}")
+        if resolved is None:
+            raise HardwareError(f"there is no /dev/{self.name}: is the driver loaded?")
+        if self._files.is_host:
+            return Path("/dev") / self.name
+        return self._root / resolved.lstrip("/")

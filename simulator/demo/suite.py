@@ -1,0 +1,189 @@
+"""Raises the demo's cluster: two nodes with synthetic cards, stand-ins, and the suite on them."""
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from certs.folder import IssuedPaths, issue
+from services.bitstreams.storage import BitstreamStorage
+from services.names import UNIT_RESOURCE
+from simulator.bitstreams import OPENCL_AFU, make_aocx, make_gbs
+from simulator.cards import lay_out
+from simulator.demo import cluster
+from simulator.demo.api import Api, Json
+from simulator.demo.cluster import NodePlan, World
+from simulator.demo.stage import Stage
+from simulator.driver import raw_bitstream
+
+HOST = "127.0.0.1"
+SCAN_SECONDS = "1"
+WEBHOOK = "pods.accelbind.dev"
+LAST_CHECK = "last-check.accelbind.dev"
+
+ASKS_FOR_ACCELERATORS = """
+(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
+  c.?resources.?limits.orValue({}).exists(k, k.startsWith('fpga.intel.com/')) ||
+  c.?resources.?requests.orValue({}).exists(k, k.startsWith('fpga.intel.com/')))
+""".strip()
+"""Condition on which the API server asks the webhook at all: other pods never wait for it."""
+
+_API = "/apis/fpga.intel.com/v2"
+_PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What runs, and how to reach it."""
+
+    api: Api
+    audit: Path
+    ports: Mapping[str, int]
+    """Process → the port that people would look at."""
+    world: World
+    """What it was laid out with."""
+
+
+def raise_suite(stage: Stage, world: World | None = None) -> Suite:
+    """Starts everything, and waits until all of it serves.
+
+    Args:
+        stage: takes the processes.
+        world: nodes and mappings (the demo's own unless told).
+    """
+    world = world or cluster.demo_world()
+    folder = stage.folder
+    issued = issue(folder / "tls", ["localhost", HOST])
+    control_plane = folder / "api"
+    stage.start(
+        "api-server",
+        "simulator.apiserver",
+        *("--dir", control_plane, "--ports-file", folder / "api-server.ports"),
+    )
+    _start_webhook(stage, issued, world.folder)
+    api_ports = stage.announced(folder / "api-server.ports", "the API server stand-in")
+    kubeconfig = control_plane / "kubeconfig"
+    for plan in world.nodes:
+        _start_node(stage, plan, kubeconfig)
+    webhook_ports = stage.announced(folder / "webhook.ports", "the webhook")
+    api = Api(kubeconfig)
+    url = f"https://{HOST}:{webhook_ports['admission']}"
+    for namespace in set(world.namespaces) - {cluster.NAMESPACE}:
+        api.post("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}})
+    for path, obj in registrations(url, issued.ca_certificate, world):
+        api.post(path, obj)
+    for plan in world.nodes:
+        stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
+    ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
+    return Suite(api, control_plane / "audit.jsonl", ports, world)
+
+
+def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
+    stage.start(
+        "webhook",
+        "accelbind",
+        *("webhook", "--host", HOST, "--port", "0", "--metrics-port", "0"),
+        *("--tls-cert", issued.certificate, "--tls-key", issued.key),
+        *("--mappings", mappings),
+        *("--ports-file", stage.folder / "webhook.ports"),
+    )
+
+
+def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
+    """One node: its cards, its kubelet, its plugin; folders short, for the sockets in them."""
+    home = stage.folder / plan.name
+    lay_out(home / "root", plan.cards)
+    if plan.bitstreams:
+        install_bitstreams(home, plan)
+        driver = ("--root", home / "root", "--log", driver_log(stage.folder, plan))
+        stage.start(f"driver-{plan.name}", "simulator.driver", *driver)
+    node = ("--node-name", plan.name, "--kubeconfig", kubeconfig, "--pod-logs-dir", home / "logs")
+    stage.start(
+        f"kubelet-{plan.name}",
+        "simulator.kubelet",
+        *("--dir", home, "--retry-seconds", "1", *node),
+    )
+    stage.start(
+        f"plugin-{plan.name}",
+        "accelbind",
+        *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
+        *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
+        *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),
+        *(("--units", plan.capacity[UNIT_RESOURCE]) if UNIT_RESOURCE in plan.capacity else ()),
+    )
+
+
+def driver_log(folder: Path, plan: NodePlan) -> Path:
+    """Where the stand-in for the driver of a node's cards notes what it has done."""
+    return folder / plan.name / "driver.jsonl"
+
+
+def install_bitstreams(home: Path, plan: NodePlan) -> None:
+    """Puts a node's bitstreams where its plugin looks for them."""
+    storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
+    for interface_id, afu_id in plan.bitstreams:
+        source.write_bytes(_bitstream(interface_id, afu_id))
+        storage.install(source)
+    source.unlink()
+
+
+def _bitstream(interface_id: str, afu_id: str) -> bytes:
+    """A GBS, or an AOCX for the longer ids of OpenCL programs."""
+    if len(afu_id) > len(OPENCL_AFU):
+        return make_aocx(interface_id, afu_id, raw_bitstream(OPENCL_AFU))
+    return make_gbs(interface_id, afu_id, raw_bitstream(afu_id))
+
+
+def registrations(
+    url: str, authority: Path, world: World | None = None
+) -> Iterator[tuple[str, Json]]:
+    """What the API server has to know: the mappings and the two webhook configurations.
+
+    Args:
+        url: where the API server reaches the webhook.
+        authority: the CA of the webhook's certificate.
+        world: has the mappings (the demo's own unless told).
+
+    Yields:
+        The collection's path, and the object.
+    """
+    for obj in (world or cluster.demo_world()).mappings:
+        namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
+        yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
+    bundle = base64.b64encode(authority.read_bytes()).decode()
+    for kind, name, path in (
+        ("MutatingWebhookConfiguration", WEBHOOK, "mutate"),
+        ("ValidatingWebhookConfiguration", LAST_CHECK, "validate"),
+    ):
+        configuration = _configuration(kind, name, f"{url}/{path}", bundle)
+        yield f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s", configuration
+
+
+def _configuration(kind: str, name: str, url: str, bundle: str) -> Json:
+    webhook: Json = {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": url, "caBundle": bundle},
+        "failurePolicy": "Fail",
+        "matchConditions": [{"name": "asks-for-accelerators", "expression": ASKS_FOR_ACCELERATORS}],
+        "matchPolicy": "Equivalent",
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE"],
+                "resources": ["pods"],
+            }
+        ],
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+    }
+    if kind.startswith("Mutating"):
+        webhook["reinvocationPolicy"] = "IfNeeded"
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "accelbind"},
+        "webhooks": [webhook],
+    }

@@ -1,0 +1,255 @@
+"""A cluster for the doctor's tests: the API server stand-in and what it doesn't serve itself."""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from accelbind.doctor.access import NEEDED, Access
+from accelbind.doctor.bundle import Bundles
+from accelbind.doctor.cluster import Cluster
+from accelbind.doctor.definitions import Definitions
+from accelbind.doctor.model import Result, run
+from accelbind.doctor.pods import Pods
+from accelbind.doctor.policy import CertificatesPolicy
+from accelbind.doctor.pools import Pools
+from accelbind.doctor.webhooks import Webhooks
+from certs.folder import issue
+from simulator.apiserver.http_server import HttpServer, Request, Response
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.simulator.apiserver.support import PHYSICAL, function, node_with
+from tests.support import REPOSITORY
+
+Json: TypeAlias = dict[str, Any]
+Answers: TypeAlias = Callable[[Request], Json | int | None]
+
+SYSTEM = "accelbind-system"
+BASE = REPOSITORY / "manifests" / "base"
+
+
+def documents(*names: str) -> list[Json]:
+    """Objects of the manifests."""
+    return [
+        document
+        for name in names
+        for document in yaml.safe_load_all((REPOSITORY / "manifests" / name).read_text())
+    ]
+
+
+def definitions() -> list[Json]:
+    return documents("crd/acceleratorfunctions.yaml", "crd/fpgaregions.yaml")
+
+
+def configurations(url: str, bundle: bytes) -> list[Json]:
+    """Both webhook configurations of the manifests, with a URL instead of the Service."""
+    found = documents("base/webhook-mutating.yaml", "base/webhook-validating.yaml")
+    for entry in (entry for one in found for entry in one["webhooks"]):
+        path = entry["clientConfig"]["service"]["path"]
+        entry["clientConfig"] = {"url": url + path, "caBundle": base64.b64encode(bundle).decode()}
+    return found
+
+
+@contextmanager
+def answering(api: ApiServerStandIn, answers: Answers) -> Iterator[None]:
+    """Has the stand-in give these answers: an object, an error's code, None for its own."""
+    found: list[Json | int | None] = []
+
+    def matches(request: Request) -> bool:
+        found[:] = [answers(request)]
+        return found[0] is not None
+
+    def respond() -> Response:
+        answer = found[0]
+        if isinstance(answer, int):
+            status = {"kind": "Status", "code": answer, "message": "as the test says"}
+            return Response(answer, json.dumps(status).encode())
+        code = 201 if isinstance(answer, dict) and "status" in answer else 200
+        return Response(code, json.dumps(answer).encode())
+
+    with api.faults.answering(respond, matches=matches):
+        yield
+
+
+def items(path: str, *objects: Json) -> Answers:
+    """A list at a path."""
+
+    def answer(request: Request) -> Json | None:
+        return {"items": list(objects)} if request.path == path else None
+
+    return answer
+
+
+def one(path: str, obj: Json) -> Answers:
+    """An object at a path."""
+    return lambda request: obj if request.path == path else None
+
+
+def first_of(*several: Answers) -> Answers:
+    """What the first of several has to say."""
+
+    def answer(request: Request) -> Json | int | None:
+        found = (each(request) for each in several)
+        return next((each for each in found if each is not None), None)
+
+    return answer
+
+
+def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> Json:
+    """The plugin's DaemonSet of the manifests, all of whose pods are ready.
+
+    Args:
+        name: its name.
+        mode: in which mode its plugins run.
+        spec: what is different in its pods' spec.
+    """
+    (found,) = documents("base/plugin.yaml")
+    pods = found["spec"]["template"]["spec"]
+    found["metadata"]["name"] = name
+    for each in pods["containers"][0]["env"]:
+        if each["name"] == "ACCELBIND_MODE":
+            each["value"] = mode
+    pods |= spec
+    return {**found, "status": {"desiredNumberScheduled": 1, "numberReady": 1}}
+
+
+def plugin_on(node: str, of: str = "accelbind-plugin", phase: str = "Running") -> Json:
+    """A pod of a DaemonSet."""
+    return {
+        "metadata": {
+            "name": f"{of}-{node}",
+            "namespace": SYSTEM,
+            "ownerReferences": [{"kind": "DaemonSet", "name": of}],
+        },
+        "spec": {"nodeName": node},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pools(daemonsets: list[Json], pods: list[Json]) -> Answers:
+    """A cluster with these DaemonSets and pods of the plugin."""
+    return first_of(
+        items(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets", *daemonsets),
+        items(f"/api/v1/namespaces/{SYSTEM}/pods", *pods),
+    )
+
+
+def judging(allowed: Callable[[Json], bool]) -> Answers:
+    """Judges rights, and knows all accounts."""
+
+    def answer(request: Request) -> Json | None:
+        if request.path.endswith("accessreviews"):
+            spec = json.loads(request.body)["spec"]
+            return {"status": {"allowed": allowed(spec)}}
+        if "/serviceaccounts/" in request.path:
+            return {"metadata": {"name": request.path.rpartition("/")[2]}}
+        return None
+
+    return answer
+
+
+def policies() -> dict[str, Json]:
+    """The policy of the certificates' account and its binding, by kind."""
+    return {each["kind"]: each for each in documents("base/certs-policy.yaml")}
+
+
+def with_policy(found: dict[str, Json]) -> Answers:
+    """An API server that has these of `policies`."""
+    group = "/apis/admissionregistration.k8s.io/v1"
+    policy, binding = (
+        found.get(kind)
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    )
+    bindings = items(f"{group}/validatingadmissionpolicybindings", *([binding] if binding else []))
+    if policy is None:
+        return bindings
+    where = f"{group}/validatingadmissionpolicies/{policy['metadata']['name']}"
+    return first_of(one(where, policy), bindings)
+
+
+def as_the_manifests_say(spec: Json) -> bool:
+    """Just what each account needs."""
+    account = spec["user"].rpartition(":")[2]
+    asked = spec["resourceAttributes"]
+    rights = (
+        right._replace(namespace=SYSTEM) if right.namespace == "." else right
+        for right in NEEDED[account]
+    )
+    return any({k: v for k, v in right._asdict().items() if v} == asked for right in rights)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *names: str, now: datetime | None = None, days: int = 365
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Somebody who serves a certificate; gives the port and the CA."""
+    issued = issue(folder, names or ["127.0.0.1"], days=days, now=now)
+
+    async def nothing(_: Request) -> Response:
+        return Response(404)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    server = HttpServer(nothing)
+    await server.listen("127.0.0.1", 0, context)
+    try:
+        yield server.port, issued.ca_certificate.read_bytes()
+    finally:
+        await server.close(1)
+
+
+def looked(
+    kubeconfig: Path,
+    *,
+    namespace: str = SYSTEM,
+    address: tuple[str, int] | None = None,
+    only: str = "cluster.",
+) -> dict[str, Result]:
+    """What comes of the checks of a cluster, by id; for a thread."""
+    cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",))
+    webhooks = Webhooks.of(cluster)
+    pools = Pools(cluster)
+    parts = (
+        *(cluster, pools, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
+        *(Pods(cluster), Access(cluster, pools), CertificatesPolicy(cluster)),
+    )
+    checks = [check for part in parts for check in part.checks() if check.id.startswith(only)]
+    return {result.id: result for result in run(checks, 60)}
+
+
+def told(result: Result) -> str:
+    return "\n".join(f"{line.state}: {line.what} → {line.todo}" for line in result.lines)
+
+
+def furnish(api: ApiServerStandIn, port: int, bundle: bytes) -> None:
+    """All that a cluster that is well has, as far as the stand-in keeps it."""
+    for each in definitions():
+        api.put(each)
+    for each in configurations(f"https://127.0.0.1:{port}", bundle):
+        api.put(each)
+    api.put(function("nlb0"))
+    api.put(labelled("n1", {PHYSICAL: "2", "cpu": "4"}))
+
+
+def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
+    """A node with the label for plugins, and others."""
+    made = node_with(name, amounts)
+    own = {"kubernetes.io/os": "linux", "accelbind.dev/plugin": "true"}
+    made["metadata"]["labels"] = own | labels
+    made["spec"] = {"taints": list(taints)}
+    return made
+
+
+async def looked_in_thread(api: ApiServerStandIn, **values: Any) -> dict[str, Result]:
+    """What the doctor finds, while the API server of this event loop answers it."""
+    return await asyncio.to_thread(lambda: looked(api.kubeconfig_path, **values))
+
+
+async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
+    return (await looked_in_thread(api, only=check, **values))[check]

@@ -1,0 +1,205 @@
+"""What a cluster is found to hold, over real TLS against the API server stand-in."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from accelbind import survey as survey_module
+from accelbind.survey import Survey, survey
+from services.admission.findings import Wish
+from services.kube import client as client_module
+from services.kube.client import ClusterClient, load_config
+from services.process.errors import ClusterError
+from simulator.apiserver.faults import Matches
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.simulator.apiserver.support import (
+    CRS,
+    FUNCTIONS,
+    NODES,
+    PHYSICAL,
+    PODS,
+    client_of,
+    created,
+    function,
+    node_with,
+    pod,
+)
+
+pytestmark = pytest.mark.anyio
+PREFIXES = ("fpga.intel.com/",)
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
+    async with ApiServerStandIn(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(api: ApiServerStandIn) -> AsyncIterator[httpx2.AsyncClient]:
+    async with client_of(api) as client:
+        yield client
+
+
+async def look(api: ApiServerStandIn, namespace: str | None = None) -> Survey:
+    config = load_config(api.kubeconfig_path)
+    assert config is not None
+    async with ClusterClient(config) as client:
+        return await survey(client, PREFIXES, namespace=namespace)
+
+
+def of(plural: str) -> Matches:
+    def matches(request: Request) -> bool:
+        return request.method == "GET" and request.path.endswith(f"/{plural}")
+
+    return matches
+
+
+async def test_an_empty_cluster_has_nothing(api: ApiServerStandIn) -> None:
+    seen = await look(api)
+    assert (len(seen.index), seen.advertised, seen.wishes, seen.missing) == (0, {}, [], [])
+
+
+async def test_mappings_nodes_and_pods_are_seen(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, "/api/v1/namespaces", {"metadata": {"name": "team"}} | kind("Namespace"))
+    await created(http, FUNCTIONS, function("a"))
+    team = FUNCTIONS.replace("default", "team")
+    await created(http, team, function("a"))
+    await created(http, NODES, node_with("n1", {PHYSICAL: "2", "cpu": "4"}))
+    await created(http, NODES, node_with("n2", {PHYSICAL: "1"}))
+    await created(http, PODS, pod("one", "fpga.intel.com/a"))
+    await created(http, PODS, pod("plain"))
+    await created(http, PODS.replace("default", "team"), pod("two", "fpga.intel.com/b"))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
+    owned = pod("three", "fpga.intel.com/c")
+    owned["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    await created(http, PODS, owned)
+    seen = await look(api)
+    assert set(seen.index.namespaces) == {"default", "team"}
+    assert seen.advertised == {PHYSICAL.partition("/")[2]: 3}
+    assert seen.wishes == [
+        Wish("default", "Pod one", "fpga.intel.com/a"),
+        Wish("team", "Pod two", "fpga.intel.com/b"),
+    ]
+    assert seen.missing == [], "what a cluster doesn't serve isn't missed"
+    only = await look(api, "team")
+    assert only.index.namespaces == ("team",)
+    assert [wish.who for wish in only.wishes] == ["Pod two"]
+    assert only.advertised == seen.advertised
+
+
+async def test_pods_that_have_ended_ask_for_nothing(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, PODS, pod("done", "fpga.intel.com/a"))
+    path = f"{PODS}/done/status"
+    found = (await http.get(path)).json()
+    found["status"]["phase"] = "Succeeded"
+    assert (await http.put(path, json=found)).status_code == 200
+    assert (await look(api)).wishes == []
+
+
+def kind(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": name}
+
+
+async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expire(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey_module, "_PAGE", 3)
+    for number in range(8):
+        await created(http, FUNCTIONS, function(f"f{number}"))
+    pages: list[str] = []
+
+    def second(request: Request) -> bool:
+        if of("acceleratorfunctions")(request):
+            pages.append(request.query.get("continue", ""))
+        return len(pages) == 2
+
+    with api.faults.failing(410, matches=second):
+        seen = await look(api)
+    assert len(seen.index) == 8
+    assert [bool(token) for token in pages] == [False, True, False, True, True]
+    with (
+        api.faults.failing(410, matches=lambda request: "continue" in request.query),
+        pytest.raises(ClusterError, match="410"),
+    ):
+        await look(api)
+
+
+async def test_pages_that_are_too_long_are_asked_for_in_smaller_pieces(
+    api: ApiServerStandIn, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(40):
+        await created(http, FUNCTIONS, function(f"f{number}"))
+    monkeypatch.setattr(client_module, "MAX_BODY", 20_000)
+    assert len((await look(api)).index) == 40
+    monkeypatch.setattr(client_module, "MAX_BODY", 100)
+    with pytest.raises(ClusterError, match="longer than 100 bytes"):
+        await look(api)
+
+
+async def test_what_we_may_not_list_is_named_with_the_permission(
+    api: ApiServerStandIn, http: httpx2.AsyncClient
+) -> None:
+    await created(http, FUNCTIONS, function("a"))
+    with api.faults.failing(403, matches=of("nodes")), api.faults.failing(403, matches=of("pods")):
+        seen = await look(api)
+        assert (len(seen.index), seen.advertised, seen.wishes) == (1, None, [])
+        assert seen.missing == [
+            'nodes: RBAC must allow us "list" on nodes in the whole cluster',
+            'pods: RBAC must allow us "list" on pods in the whole cluster',
+        ]
+        assert (await look(api, "default")).missing == [
+            'nodes: RBAC must allow us "list" on nodes in the whole cluster',
+            'pods: RBAC must allow us "list" on pods in namespace default',
+        ]
+    with api.faults.failing(403, matches=of("deployments")):
+        (missing,) = (await look(api)).missing
+    assert 'RBAC must allow us "list" on deployments.apps' in missing
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (403, 'RBAC must allow us "list" on fpgaregions.fpga.intel.com in the whole cluster'),
+        (404, "are the definitions there"),
+        (500, "answers 500"),
+    ],
+)
+async def test_without_mappings_there_is_no_looking(
+    api: ApiServerStandIn, code: int, text: str
+) -> None:
+    with (
+        api.faults.failing(code, matches=of("fpgaregions")),
+        pytest.raises(ClusterError, match=text),
+    ):
+        await look(api)
+    with (
+        api.faults.failing(500, matches=of("nodes")),
+        pytest.raises(ClusterError, match="answers 500"),
+    ):
+        await look(api)
+
+
+async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) -> None:
+    items = b'{"metadata":{},"items":[{"metadata":{"name":"x","namespace":"d"}},{"metadata":{}}]}'
+    with api.faults.replaying(items, matches=of("fpgaregions")):
+        seen = await look(api)
+    assert seen.index.namespace("d").rejected == {
+        "x": "FpgaRegion d/x: spec is missing, or is no object"
+    }
+    with (
+        api.faults.replaying(b'{"metadata":{},"items":5}', matches=of("fpgaregions")),
+        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions is no list"),
+    ):
+        await look(api)
+    broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'
+    with api.faults.replaying(broken, matches=of("pods")):
+        assert (await look(api)).wishes == []

@@ -1,0 +1,205 @@
+"""The only module of the golden tests that knows the product's modules.
+
+When the product is rebuilt, this module changes and the golden files stay. Everything that it takes
+and returns is bytes, paths and plain values.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from accelbind.cli import COMMANDS, load, main
+from services.admission.mutate import Policy
+from services.admission.review import answer
+from services.devices.hardware.scan import scan
+from services.devices.model import Device, Inventory, PluginMode
+from services.devices.resources import Memory, Tree, build_tree
+from services.mappings.model import Mapping, MappingIndex, Rejected, build_index, parse, reject
+from services.process.errors import AccelbindError, InvalidReview
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
+from webhook.admission import REJECTED, Gate, RejectionReason, status_body
+from webhook.app import Readiness, build_app
+from webhook.figures import Figures
+
+MAX_BODY = 1_000_000
+_HEADERS = [(b"host", b"webhook"), (b"content-type", b"application/json")]
+
+
+# Reviews -----------------------------------------------------------------------------------------
+
+
+class Webhook:
+    """Answers reviews, with a fixed set of mappings.
+
+    Args:
+        mappings: The mappings as objects, in any state; what can't serve is indexed as such.
+        domains: The domains whose resources belong to accelbind.
+    """
+
+    loaded = True
+
+    def __init__(
+        self, mappings: Iterable[dict[str, Any]], domains: Sequence[str] = ("fpga.intel.com",)
+    ) -> None:
+        self.index = _index(mappings)
+        self._policy = Policy(domains=tuple(domains))
+        gate = Gate(self, self._policy, Figures(), max_body=MAX_BODY)
+        self._app = build_app(gate, Readiness(list), version="1")
+
+    def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
+        """The function behind the endpoints.
+
+        Args:
+            endpoint: `/mutate` or `/validate`.
+            body: The review.
+
+        Returns:
+            HTTP status, body, and the metric's labels `outcome` and `reason`.
+        """
+        try:
+            found = answer(body, self.index, self._policy, validating=endpoint == "/validate")
+        except InvalidReview as error:
+            rejected = f"{REJECTED} {RejectionReason.INVALID_REVIEW}"
+            return 400, status_body(400, str(error)), rejected
+        return 200, found.body, f"{found.outcome} {found.reason}".strip()
+
+    def answer_over_app(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
+        """The same through the FastAPI application; HTTP status and body."""
+        with capture_logs():
+            return asyncio.run(self._exchange(endpoint, body))
+
+    async def _exchange(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
+        sent: list[Any] = []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": endpoint,
+            "raw_path": endpoint.encode(),
+            "query_string": b"timeout=10s",
+            "root_path": "",
+            "scheme": "https",
+            "server": ("webhook", 443),
+            "client": ("api", 1),
+            "headers": _HEADERS,
+        }
+        await self._app(scope, receive, send)
+        return sent[0]["status"], b"".join(part.get("body", b"") for part in sent[1:])
+
+
+def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:
+    usable: list[Mapping] = []
+    rejected: list[Rejected] = []
+    for each in objects:
+        try:
+            usable.append(parse(each))
+        except AccelbindError as error:
+            refused = reject(each, str(error))
+            rejected += [refused] if refused else []
+    return build_index(usable, rejected)
+
+
+# Devices -----------------------------------------------------------------------------------------
+
+FAULTS = tuple(str(fault) for fault in Fault)
+DRIVERS = ("opae", "dfl")
+
+
+class Node:
+    """A node whose cards are looked at again and again.
+
+    Args:
+        root: The folder with `sys` and `dev`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._before: dict[PluginMode, Memory] = {}
+
+    def offered(self) -> dict[str, Any]:
+        """What it offers now in each mode, as plain values."""
+        inventory, tables = scan(self._root), {}
+        for mode in PluginMode:
+            tree = build_tree(inventory, mode, previous=self._before.get(mode))
+            self._before[mode] = tree.memory
+            tables[str(mode)] = _table(inventory, tree)
+        return tables
+
+
+def _table(inventory: Inventory, tree: Tree) -> dict[str, Any]:
+    table: dict[str, Any] = {
+        resource: {key: _device(each) for key, each in devices.items()}
+        for resource, devices in tree.resources.items()
+    }
+    if tree.unplaced:
+        table["not offered"] = {each.id: _device(each) for each in tree.unplaced}
+    if inventory.problems:
+        table["node"] = [each.reason for each in inventory.problems]
+    return table
+
+
+def _device(device: Device) -> str:
+    """Health, reasons, NUMA node and device files in one line."""
+    words = ["healthy" if device.healthy else "unhealthy"]
+    words += [each.reason for each in device.reasons]
+    words += [] if device.numa_node is None else [f"numa={device.numa_node}"]
+    words += [f"{each.name}:{each.permissions}" for each in device.nodes]
+    return " ".join(words)
+
+
+class Cards:
+    """A node with a card of two ports and a neighbour of the same driver.
+
+    Args:
+        root: The folder to lay it out in.
+        driver: One of `DRIVERS`.
+    """
+
+    def __init__(self, root: Path, driver: str) -> None:
+        self._rack = Rack(root)
+        self._first = self._rack.add_card(CardSpec(driver=driver, ports=2))
+        self._rack.add_card(CardSpec(driver=driver, numa_node=1))
+
+    def break_(self, fault: str) -> None:
+        """Breaks the first card."""
+        self._rack.break_(self._first, Fault(fault))
+
+    def heal(self, fault: str) -> None:
+        """Repairs it again."""
+        self._rack.heal(self._first, Fault(fault))
+
+
+# The command line --------------------------------------------------------------------------------
+
+
+def command_lines() -> Iterator[list[str]]:
+    """Every command and group of commands, as the words that are typed."""
+    yield []
+    for name in COMMANDS:
+        yield from _with_subcommands([name], load(name))
+
+
+def _with_subcommands(words: list[str], command: Any) -> Iterator[list[str]]:
+    yield words
+    for name, each in (getattr(command, "commands", None) or {}).items():
+        yield from _with_subcommands([*words, name], each)
+
+
+def print_help(words: list[str]) -> None:
+    """Prints the help of a command to stdout."""
+    code = main([*words, "--help"])
+    if code:
+        raise ValueError(f"{words} --help ends with {code}")

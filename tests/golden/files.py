@@ -1,0 +1,224 @@
+"""What each golden file holds, from the product as it is now."""
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonpatch
+
+from tests.golden import adapter
+from tests.golden.reviews import DOMAINS, MAPPINGS, Review, reviews
+from tests.support import REPOSITORY, clean_environment, shared_dir
+
+FOLDER: Final = Path(__file__).parent / "files"
+ENDPOINTS: Final = ("/mutate", "/validate")
+OVER_THE_APP: Final = 5
+"""Every so many-th review goes through the FastAPI application too."""
+WIDTH: Final = "100"
+
+Object = dict[str, Any]
+
+
+# Reviews -----------------------------------------------------------------------------------------
+
+
+def generated_reviews() -> Iterator[str]:
+    """A line for each generated review."""
+    webhook = adapter.Webhook(MAPPINGS, DOMAINS)
+    for review in reviews():
+        yield _line(_answers(webhook, review))
+
+
+def recorded_reviews() -> Iterator[str]:
+    """A line for each recorded review; the answers only."""
+    webhook = adapter.Webhook(MAPPINGS, DOMAINS)
+    paths = sorted(_shared("recorded").glob("*/admissionreview-*.json"))
+    for number, path in enumerate(paths):
+        about = f"{path.parent.name}/{path.stem}"
+        yield _line(_answers(webhook, Review(number, about, path.read_bytes())))
+
+
+def _answers(webhook: adapter.Webhook, review: Review) -> Object:
+    """The answers to a review, and those to the pod as it was patched.
+
+    `/validate` mostly says the same as `/mutate`; the file has `=` then.
+    """
+    found: Object = {
+        "case": review.number,
+        "about": review.about,
+        "sha256": hashlib.sha256(review.body).hexdigest()[:12],
+    }
+    for endpoint in ENDPOINTS:
+        found[endpoint] = _answer(webhook, endpoint, review.body)
+    if review.number % OVER_THE_APP == 0:
+        _compare_with_app(webhook, review.body)
+    if patch := found["/mutate"].get("patch"):
+        again = json.loads(review.body)
+        again["request"]["object"] = jsonpatch.apply_patch(again["request"]["object"], patch)
+        body = json.dumps(again).encode()
+        for endpoint in ENDPOINTS:
+            found[f"{endpoint} again"] = _answer(webhook, endpoint, body)
+        _shorten(found, " again")
+    _shorten(found, "")
+    return found
+
+
+def _shorten(found: Object, when: str) -> None:
+    mutate, validate = (f"{endpoint}{when}" for endpoint in ENDPOINTS)
+    if found[validate] == found[mutate]:
+        found[validate] = "="
+
+
+def _answer(webhook: adapter.Webhook, endpoint: str, body: bytes) -> Object:
+    status, answer, counted = webhook.answer(endpoint, body)
+    return {"counted": counted, **read_answer(status, answer)}
+
+
+def _compare_with_app(webhook: adapter.Webhook, body: bytes) -> None:
+    for endpoint in ENDPOINTS:
+        status, answer, _ = webhook.answer(endpoint, body)
+        over_app = read_answer(*webhook.answer_over_app(endpoint, body))
+        if over_app != read_answer(status, answer):
+            raise AssertionError(f"{endpoint} over the application: {over_app}")
+
+
+def read_answer(status: int, answer: bytes) -> Object:
+    """What an answer says, without its spelling: the patch as values, and no uid."""
+    found = json.loads(answer)
+    if status != 200:
+        return {"http": status, "kind": found["kind"], "message": found["message"]}
+    if (found["kind"], found["apiVersion"]) != ("AdmissionReview", "admission.k8s.io/v1"):
+        raise AssertionError(f"no review: {found}")
+    response: Object = found["response"]
+    del response["uid"]
+    if "patch" in response:
+        response["patch"] = json.loads(base64.b64decode(response["patch"], validate=True))
+    return response
+
+
+# Devices -----------------------------------------------------------------------------------------
+
+
+def offers_of_broken_cards() -> Iterator[str]:
+    """For each driver, fault and mode: broken from the start, and broken after it was offered.
+
+    A mode in which nothing differs from the healthy node is left out of a fault's line.
+    """
+    for driver in adapter.DRIVERS:
+        with tempfile.TemporaryDirectory() as folder:
+            yield from _offers_of_broken_cards(Path(folder), driver)
+
+
+def _offers_of_broken_cards(root: Path, driver: str) -> Iterator[str]:
+    cards = adapter.Cards(root, driver)
+    healthy = adapter.Node(root).offered()
+    yield _line({"driver": driver, "fault": "", **healthy})
+    for fault in adapter.FAULTS:
+        node = adapter.Node(root)
+        if node.offered() != healthy:
+            raise AssertionError(f"something is left of the fault before {fault}")
+        cards.break_(fault)
+        looks = {"later": node.offered(), "from the start": adapter.Node(root).offered()}
+        cards.heal(fault)
+        for when, found in looks.items():
+            differ = {mode: table for mode, table in found.items() if table != healthy[mode]}
+            yield _line({"driver": driver, "fault": fault, "when": when, **differ})
+
+
+def offers_of_snapshots() -> Iterator[str]:
+    """For each snapshot of a real machine and each mode."""
+    for path in sorted(_shared("hardware").glob("*.tar.*")):
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(path) as archive:
+                archive.extractall(folder, filter=_as_it_is)  # noqa: S202 - our own snapshots
+            (root,) = [each.parent for each in Path(folder).glob("*/sys")]
+            tables = adapter.Node(root).offered()
+        yield _line({"snapshot": path.name.partition(".tar")[0], **tables})
+
+
+def _as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo | None:
+    """Keeps links that lead out of a snapshot, as on its host; skips what describes processors."""
+    return None if re.search(r"^[^/]+/(proc|sys/devices/system)/", member.name) else member
+
+
+# What people and scripts see ---------------------------------------------------------------------
+
+
+def help_pages() -> Iterator[str]:
+    """The help of every command, on a terminal of fixed width without colours."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.golden.help_pages"],
+        cwd=REPOSITORY,
+        env=clean_environment() | {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    yield from (line.rstrip() for line in done.stdout.splitlines())
+
+
+PROSE: Final = frozenset(
+    ("what it is", "what it does", "what it tells", "what it means", "what is the case")
+) | {"what to do", "what it asks"}
+"""Columns of the reference's tables that may be written better at any time."""
+
+
+def names() -> Iterator[str]:
+    """The names in `docs/reference.md`: each table without its columns of prose.
+
+    A test compares that page with the code, so these are settings, metrics and labels, reasons,
+    Events, exit codes, error codes and annotations as the code has them.
+    """
+    kept: list[int] | None = None
+    for line in (REPOSITORY / "docs/reference.md").read_text().splitlines():
+        if line.startswith("#"):
+            yield line
+        if not line.startswith("|"):
+            kept = None
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if kept is None:
+            kept = [place for place, cell in enumerate(cells) if cell not in PROSE]
+        elif not all(re.fullmatch(r"-+", cell) for cell in cells):
+            yield " | ".join(cells[place] for place in kept).rstrip(" |")
+
+
+# All of them -------------------------------------------------------------------------------------
+
+FILES: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "reviews.jsonl": generated_reviews,
+    "broken-cards.jsonl": offers_of_broken_cards,
+    "help.txt": help_pages,
+    "names.txt": names,
+}
+"""The golden files that can be made anywhere."""
+
+FROM_SHARED: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "recorded-reviews.jsonl": recorded_reviews,
+    "snapshots.jsonl": offers_of_snapshots,
+}
+"""The golden files whose input is in the shared material, beside the clone."""
+
+
+def makeable() -> dict[str, Callable[[], Iterator[str]]]:
+    """The golden files that can be made here."""
+    return FILES | (FROM_SHARED if shared_dir() is not None else {})
+
+
+def _shared(name: str) -> Path:
+    folder = shared_dir()
+    if folder is None:
+        raise FileNotFoundError(f"there is no shared material to read {name} from")
+    return folder / name
+
+
+def _line(value: Object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

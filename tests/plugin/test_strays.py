@@ -1,0 +1,195 @@
+"""Ports that are held by processes outside of pods: the card's files are real, the holder too."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from plugin import strays as module
+from plugin.strays import StrayHolders
+from services.containers.holders import Holder, Holders
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.process.errors import DeviceBusy, KubeletError
+from services.process.worker import Worker
+from services.programming import port_session
+from services.programming.ioctls import open_node
+from services.programming.lock import card_lock
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, REGION, Pods, container, pod, running, settings
+from tests.support import eventually_async, holding
+
+pytestmark = pytest.mark.anyio
+
+PORT = "dfl-port.0"
+
+
+class Setting:
+    """A node whose kubelet is what a test says."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.address = rack.add_card(CardSpec())
+        self.node = rack.root / "dev" / PORT
+        self.locks = rack.root.parent / "locks"
+        self.owned: Holders = {}
+        self.away = ""
+        self.looks = 0
+        self.rack = rack
+        self.strays = StrayHolders(
+            rack.root,
+            locks=self.locks,
+            holders=self.holders,
+            worker=Worker("strays"),
+            look_now=self.look_now,
+        )
+
+    async def holders(self) -> Holders:
+        with pytest.raises(DeviceBusy), card_lock(self.locks, self.address, seconds=0.0):
+            pass  # nobody starts on the card while the kubelet is asked
+        if self.away:
+            raise KubeletError(self.away)
+        return self.owned
+
+    def look_now(self) -> None:
+        self.looks += 1
+
+    async def round(self) -> list[str]:
+        self.strays.take(scan(self.rack.root))
+        await self.strays.run_once()
+        return sorted(self.strays.held)
+
+
+@pytest.fixture
+def setting(rack: Rack) -> Setting:
+    return Setting(rack)
+
+
+async def test_a_port_counts_as_held_when_it_was_busy_twice_in_a_row_and_heals(
+    setting: Setting,
+) -> None:
+    assert await setting.round() == []
+    with capture_logs() as logs:
+        with holding(setting.node):
+            assert await setting.round() == []
+            assert await setting.round() == [PORT]
+            assert await setting.round() == [PORT]
+        assert await setting.round() == []
+    assert setting.looks == 2
+    assert [line["log_level"] for line in logs] == ["warning", "info"]
+    assert "is in use by process" in logs[0]["reason"]
+
+
+async def test_a_port_that_a_pod_has_is_not_opened(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    def note(path: Path, *, alone: bool = False) -> int:
+        opened.append(path)
+        return open_node(path, alone=alone)
+
+    monkeypatch.setattr(port_session, "open_node", note)
+    setting.owned = {(AF, PORT): (Holder("ns", "p", "c"),)}
+    assert await setting.round() == []
+    assert opened == []
+    setting.owned = {}
+    assert await setting.round() == []
+    assert opened == [setting.node]
+
+
+async def test_a_held_port_that_a_pod_is_given_counts_as_its_own(setting: Setting) -> None:
+    with holding(setting.node):
+        await setting.round()
+        assert await setting.round() == [PORT]
+        setting.owned = {(AF, PORT): (Holder("ns", "p", "c"),)}
+        assert await setting.round() == []
+
+
+async def test_a_card_that_somebody_works_on_is_left_alone(setting: Setting) -> None:
+    with holding(setting.node), card_lock(setting.locks, setting.address, seconds=0.0):
+        for _ in range(2):
+            setting.strays.take(scan(setting.rack.root))
+            await setting.strays.run_once()
+    assert setting.strays.held == frozenset()
+
+
+async def test_what_can_not_be_seen_changes_nothing_and_is_said_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    with holding(setting.node), capture_logs() as logs:
+        await setting.round()
+        assert await setting.round() == [PORT]
+        setting.away = "the kubelet is away"
+        assert await setting.round() == [PORT]
+        assert await setting.round() == [PORT]
+        setting.away = ""
+        monkeypatch.setattr(port_session, "open_node", denied)
+        assert await setting.round() == [PORT]
+        assert await setting.round() == [PORT]
+    assert [line["log_level"] for line in logs] == ["warning", "info", "info"]
+    assert "Operation not permitted" in logs[2]["reason"]
+
+
+async def test_a_port_that_its_driver_gives_to_nobody_else_is_held(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EBUSY, as the drivers answer a second opener."""
+
+    def busy(*_: object, **__: object) -> int:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(port_session, "open_node", busy)
+    await setting.round()
+    assert await setting.round() == [PORT]
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.02)
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.02)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("mode", "resource"), [(PluginMode.AF, AF), (PluginMode.REGION, REGION)])
+async def test_its_device_is_unhealthy_until_the_process_ends(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, mode: PluginMode, resource: str
+) -> None:
+    rack.add_card(CardSpec())
+    options = settings(short_dir, mode, healthy_after=1)
+    async with running(options, Pods()):
+        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
+        with holding(rack.root / "dev" / PORT):
+            await kubelet.until(lambda: kubelet.allocatable.get(resource) == 0)
+        await kubelet.until(lambda: kubelet.allocatable.get(resource) == 1)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_pod_that_has_the_port_open_stays_healthy(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = asyncio.Event()
+    judge = StrayHolders.run_once
+
+    async def counted(strays: StrayHolders) -> None:
+        await judge(strays)
+        rounds.set()
+
+    monkeypatch.setattr(StrayHolders, "run_once", counted)
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
+        admitted = await kubelet.admit(pod("p", container("c", AF)))
+        await kubelet.settled(admitted)
+        with holding(rack.root / "dev" / PORT):
+            for _ in range(5):
+                rounds.clear()
+                await rounds.wait()
+            assert kubelet.allocatable.get(AF) == 1
+            await kubelet.delete_pod(admitted)
+            await kubelet.until(lambda: kubelet.allocatable.get(AF) == 0)
+        await eventually_async(lambda: kubelet.allocatable.get(AF) == 1)

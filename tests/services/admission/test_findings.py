@@ -1,0 +1,171 @@
+"""What is found wrong with the mappings of a cluster, case by case."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from services.admission.findings import Code, Finding, Wish, add_advertised, check, wishes_of
+from services.mappings.model import MappingIndex, Rejected, build_index, parse
+from services.pods.manifests import find_pods
+from tests.services.building import (
+    AF_NLB0,
+    NLB3,
+    REGION,
+    STRATIX,
+    container,
+    deprecated,
+    function,
+    index,
+    pod,
+    region,
+)
+
+PREFIXES = ("fpga.intel.com/",)
+RESOURCE = AF_NLB0.partition("/")[2]
+
+
+def found(known: MappingIndex, **more: Any) -> list[tuple[str, str, str]]:
+    return [(one.code, one.namespace, one.name) for one in check(known, **more)]
+
+
+def message(known: MappingIndex, **more: Any) -> str:
+    (one,) = check(known, **more)
+    return one.message
+
+
+def wish(name: str, namespace: str = "default", who: str = "Deployment train") -> Wish:
+    return Wish(namespace, who, f"fpga.intel.com/{name}")
+
+
+def test_nothing_is_wrong_with_names_for_different_things() -> None:
+    known = index(
+        function("a", "af"),
+        function("b", "region"),
+        function("c", "region", afu=NLB3),
+        region("d"),
+        region("d", namespace="team"),
+    )
+    assert check(known) == []
+    advertised = {RESOURCE: 1, REGION.partition("/")[2]: 2}
+    wishes = [wish("a"), wish(RESOURCE), wish("d", "team")]
+    assert check(known, advertised=advertised, wishes=wishes) == []
+
+
+def test_names_for_the_same_are_one_finding() -> None:
+    objects = [function(name, "af") for name in ("b", "a", "c")]
+    known = index(*objects, deprecated(function("old", "af")), function("other", "region"))
+    assert found(known) == [(Code.DUPLICATE, "default", "AcceleratorFunction a")]
+    assert message(known) == (
+        f"b and c and this one are the same ({RESOURCE}, mode af): deprecate or delete all but one"
+    )
+    many = index(*[region(f"r{n}") for n in range(9)])
+    assert message(many).startswith("r1, r2, r3, r4 and 4 more and this one are the same")
+
+
+def test_a_resource_that_nodes_have_none_of_is_dangling_and_one_unknown_never_advertised() -> None:
+    known = index(function("a", "af"), region("gone"), region("never", interface=STRATIX))
+    advertised = {RESOURCE: 1, REGION.partition("/")[2]: 0}
+    assert found(known, advertised=advertised) == [
+        (Code.NEVER_ADVERTISED, "default", "FpgaRegion never"),
+        (Code.DANGLING, "default", "FpgaRegion gone"),
+    ]
+    never, gone = check(known, advertised=advertised)
+    assert never.message.startswith(f"no node knows region-{STRATIX}: is there one of mode regiond")
+    assert "none has a healthy one now" in gone.message
+
+
+@pytest.mark.parametrize("problems", [(), ("f.yaml, line 3 (document 1): {}",), ("{}",)])
+def test_what_cant_be_used_is_found_once_with_all_that_is_known(problems: Sequence[str]) -> None:
+    reason = "FpgaRegion default/x: spec.interfaceId is missing, or is no text"
+    known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
+    told = [problem.format(reason) for problem in problems]
+    assert check(known, problems=told) == [
+        Finding(Code.INVALID, "default", "FpgaRegion x", (told or [reason])[0])
+    ]
+
+
+def test_what_is_wrong_in_several_places_is_told_of_each() -> None:
+    lines = [f"{name}, line 1 (document 1): a mapping must be an object" for name in ("a", "b")]
+    assert check(index(), problems=lines) == [Finding(Code.INVALID, "", "", line) for line in lines]
+    reason = "FpgaRegion default/x: spec is missing, or is no object"
+    known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
+    lines = [f"{name}, line 1 (document 1): {reason}" for name in ("a", "b")]
+    assert [one.message for one in check(known, problems=lines)] == lines
+
+
+def test_what_is_not_even_known_by_name_is_told_as_it_is() -> None:
+    assert check(index(), problems=["f.yaml: Permission denied"]) == [
+        Finding(Code.INVALID, "", "", "f.yaml: Permission denied")
+    ]
+
+
+def test_clashes_and_repetitions_are_told_apart() -> None:
+    objects = [function("x", "af"), region("x"), function("y", "af"), function("y", "region")]
+    known = build_index(map(parse, objects))
+    assert found(known) == [
+        (Code.CLASH, "default", "x"),
+        (Code.DUPLICATE, "default", "AcceleratorFunction y"),
+    ]
+
+
+def test_what_is_asked_for_and_not_mapped_is_found() -> None:
+    bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
+    known = build_index([parse(function("nlb0", "region"))], [bad])
+    wishes = [wish("nlb1"), wish("bad"), wish(RESOURCE), wish("nlb0", "team"), wish("nlb1")]
+    told = [one.message for one in check(known, wishes=wishes) if one.code is Code.UNMAPPED]
+    assert sorted(told) == [
+        f"asks for {AF_NLB0}, a physical name that no mapping of the namespace leads to",
+        "asks for fpga.intel.com/bad, whose mapping can't be used: FpgaRegion default/bad: no good",
+        "asks for fpga.intel.com/nlb0, which the namespace doesn't map",
+        (
+            "asks for fpga.intel.com/nlb1, which the namespace doesn't map; did you mean "
+            "fpga.intel.com/nlb0?"
+        ),
+    ]
+
+
+def test_who_asks_for_a_deprecated_name_is_found() -> None:
+    known = index(deprecated(function("a", "af"), "use b"), deprecated(region("b"), "true"))
+    assert [one.message for one in check(known, wishes=[wish("a"), wish("b")])] == [
+        "asks for fpga.intel.com/a, which is deprecated: use b",
+        "asks for fpga.intel.com/b, which is deprecated",
+    ]
+
+
+def test_findings_have_an_order() -> None:
+    known = index(region("b"), region("a"), region("a", namespace="a"))
+    codes = [one.code for one in check(known, advertised={}, wishes=[wish("x")])]
+    assert codes == sorted(codes, key=list(Code).index)
+    assert len(set(codes)) == 3
+
+
+def test_what_a_pod_asks_for_is_read_from_limits_and_requests() -> None:
+    asks = {"fpga.intel.com/b": "1", "cpu": "1"}
+    init = container("init", {"fpga.intel.com/a": "1"}, requests={"fpga.intel.com/c": "1"})
+    (one,) = find_pods(pod(container("app", asks), init=[init]))
+    told = wishes_of(one, PREFIXES, namespace="other")
+    assert told == [Wish("default", "Pod p", f"fpga.intel.com/{name}") for name in "abc"]
+    template = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": pod(container())}}
+    (two,) = find_pods(template)
+    assert wishes_of(two, PREFIXES, namespace="other") == []
+    template["spec"] = {"template": pod(container("app", asks))}
+    (three,) = find_pods(template)
+    assert wishes_of(three, PREFIXES, namespace="other") == [
+        Wish("other", "Job j", "fpga.intel.com/b")
+    ]
+
+
+def test_what_nodes_offer_adds_up_by_what_is_healthy() -> None:
+    nodes: list[object] = [
+        {"status": {"capacity": {"fpga.intel.com/x": "2"}, "allocatable": {"cpu": "1"}}},
+        {"status": {"capacity": {"fpga.intel.com/y": 4}, "allocatable": {"fpga.intel.com/y": 3}}},
+        {"status": {"allocatable": {"fpga.intel.com/y": "1k", "fpga.intel.com/z": "many"}}},
+        {"status": {"allocatable": {"fpga.intel.com/z": None}, "capacity": "?"}},
+        {"status": None},
+        "no node",
+    ]
+    totals: dict[str, int] = {}
+    for node in nodes:
+        assert add_advertised(totals, node, PREFIXES) is totals
+    assert totals == {"x": 0, "y": 1003, "z": 0}

@@ -1,0 +1,292 @@
+"""Reviews of mappings: what is refused where it is made, what passes, and what is warned of."""
+
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.admission import mapping_review
+from services.admission.mapping_review import note, validate
+from services.admission.review import Answer, Outcome
+from services.mappings.model import EMPTY_INDEX, MappingIndex, Rejected
+from services.process.errors import InvalidReview
+from tests.services.building import (
+    AF_NLB0,
+    NLB3,
+    STRATIX,
+    Object,
+    deprecated,
+    function,
+    index,
+    region,
+)
+
+PHYSICAL = f"region-{STRATIX}"
+
+
+def body(new: object, *, old: object = None, **request: object) -> bytes:
+    kind = new.get("kind", "") if isinstance(new, dict) else "AcceleratorFunction"
+    return json.dumps(
+        {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": {
+                "uid": "u-1",
+                "kind": {"group": "fpga.intel.com", "version": "v2", "kind": kind},
+                "namespace": "default",
+                "operation": "CREATE" if old is None else "UPDATE",
+                "object": new,
+                "oldObject": old,
+                **request,
+            },
+        }
+    ).encode()
+
+
+def response_of(answer: Answer) -> Object:
+    found = json.loads(answer.body)
+    assert found["kind"] == "AdmissionReview"
+    assert found["apiVersion"] == "admission.k8s.io/v1"
+    assert found["response"]["uid"] == answer.uid == "u-1"
+    response: Object = found["response"]
+    assert response["allowed"] is (answer.outcome in (Outcome.ALLOWED, Outcome.PATCHED))
+    return response
+
+
+def ask(new: object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> Answer:
+    return validate(body(new, **more), known)
+
+
+def warnings(new: object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> list[str]:
+    answer = ask(new, known, **more)
+    assert answer.outcome is Outcome.ALLOWED, answer.message
+    found: list[str] = response_of(answer).get("warnings", [])
+    assert all(len(text) <= 120 for text in found)
+    return found
+
+
+def refusal(new: object, known: MappingIndex = EMPTY_INDEX, **more: Any) -> str:
+    answer = ask(new, known, **more)
+    assert answer.outcome is Outcome.DENIED
+    response = response_of(answer)
+    assert response["status"]["code"] == 403
+    assert response["status"]["message"] == answer.message
+    assert response["auditAnnotations"] == {"reason": answer.reason}
+    return answer.message
+
+
+def relabelled(obj: Object) -> Object:
+    return obj | {"metadata": obj["metadata"] | {"labels": {"team": "a"}}}
+
+
+BROKEN = [
+    (function("x", "af", interface="123"), 'spec.interfaceId "123" is not 8 to 32 hex digits'),
+    (function("x", "af", afu="0" * 41), "is not 8 to 40 hex digits"),
+    (function("x", "regiondevel"), 'spec.mode must be af or region, not "regiondevel"'),
+    (function("x", "af", afu="0" * 9), "no whole bytes"),
+    (function("x", "af", afu="0" * 38 + "7f"), "ends in '-' or '_'"),
+    (function(PHYSICAL, "af"), "has the form of a physical one"),
+    (region(AF_NLB0.partition("/")[2].lower()), "has the form of a physical one"),
+    (region("x" * 64), "no pod could ask for a resource of this name"),
+    (region("x", interface="no"), 'spec.interfaceId "no" is not'),
+    (function("x", "af") | {"spec": None}, "spec is missing"),
+    (function("x", "af") | {"metadata": {}}, "metadata.name is missing"),
+    (function("x", "af") | {"metadata": None}, "metadata.name is missing"),
+]
+
+
+@pytest.mark.parametrize(("obj", "problem"), BROKEN)
+def test_what_no_pod_could_use_is_refused_when_it_is_made(obj: Object, problem: str) -> None:
+    assert problem in refusal(obj)
+    assert problem in refusal(obj, old=function("x", "region"))
+
+
+@pytest.mark.parametrize(("obj", "problem"), BROKEN)
+def test_what_was_no_better_before_may_be_labelled(obj: Object, problem: str) -> None:
+    if obj["metadata"]:
+        obj = relabelled(obj)
+    (warning,) = warnings(obj, old=obj)
+    assert warning.startswith("pods can't use it: ")
+    assert problem
+
+
+def test_a_mapping_that_serves_passes_without_a_word() -> None:
+    known = index(function("y", "af", afu=NLB3), function("x", "region", namespace="other"))
+    for obj in (function("x", "af"), function("x", "region"), region("x")):
+        assert warnings(obj, known) == []
+        assert warnings(obj, known, old=function("x", "region", afu=NLB3)) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "other"),
+    [(function("x", "af"), region("x")), (region("x"), function("x", "region"))],
+)
+def test_a_name_that_the_other_kind_has_is_refused(new: Object, other: Object) -> None:
+    for known in (index(other), index(other, new)):
+        message = refusal(new, known)
+        assert f"{other['kind']} default/x has that name" in message
+        assert ask(new, known).reason == "name-clash"
+    assert warnings(new, index(new)) == []
+
+
+def test_objects_that_clash_already_may_be_labelled_and_no_more() -> None:
+    one, other = function("x", "af"), region("x")
+    (warning,) = warnings(relabelled(one), index(one, other), old=one)
+    assert "FpgaRegion default/x has that name" in warning
+    assert "has that name" in refusal(function("x", "region"), index(one, other), old=one)
+
+
+def test_the_name_of_an_unusable_object_of_the_other_kind_is_warned_of() -> None:
+    reason = "FpgaRegion default/x: spec.interfaceId is missing, or is no text"
+    known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
+    (warning,) = warnings(function("x", "af"), known)
+    assert warning.startswith("neither can be used once this one is mended: FpgaRegion default/x:")
+    assert warnings(region("x"), known) == []
+
+
+def test_a_duplicate_is_warned_of_unless_the_other_is_deprecated() -> None:
+    known = index(function("y", "af"), function("z", "region"))
+    (warning,) = warnings(function("x", "af"), known)
+    assert warning == "duplicate: y is the same; pods that use either are warned"
+    assert warnings(function("x", "af"), index(deprecated(function("y", "af")))) == []
+    assert warnings(function("y", "af"), known, old=function("y", "af")) == []
+
+
+def test_a_deprecated_mapping_is_warned_of() -> None:
+    known = index(function("y", "af"))
+    told = "deprecated, so pods that use it are warned"
+    assert warnings(deprecated(function("x", "af"), "use y"), known) == [f"{told}: use y"]
+    assert warnings(deprecated(function("x", "af"), "true"), known) == [told]
+
+
+def test_the_namespace_is_that_of_the_request() -> None:
+    known = index(region("x", namespace="team"))
+    obj = function("x", "af", namespace="default")
+    assert warnings(obj, known) == []
+    assert "FpgaRegion team/x has that name" in refusal(obj, known, namespace="team")
+
+
+def test_a_generated_name_is_judged_by_its_beginning() -> None:
+    obj = function("", "af") | {"metadata": {"generateName": "nlb-"}}
+    assert warnings(obj) == []
+    assert warnings(obj | {"metadata": {"generateName": "n" * 200}}) == []
+    assert "form of a physical" in refusal(obj | {"metadata": {"generateName": PHYSICAL[:20]}})
+    assert "metadata.name is missing" in refusal(obj | {"metadata": {"generateName": 5}})
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"operation": "DELETE", "object": None},
+        {"operation": "CONNECT"},
+        {"subResource": "status", "operation": "UPDATE"},
+        {"kind": {"group": "", "version": "v1", "kind": "Pod"}},
+        {"kind": {"group": "fpga.intel.com", "version": "v2", "kind": "Else"}},
+        {"kind": {"group": "example.org", "version": "v2", "kind": "FpgaRegion"}},
+    ],
+)
+def test_what_is_no_mapping_or_isnt_written_passes(request_: Object) -> None:
+    broken = function(PHYSICAL, "no")
+    assert ask(broken, **request_).outcome is Outcome.ALLOWED
+    assert note(body(broken, **request_)).outcome is Outcome.ALLOWED
+
+
+def test_a_mapping_that_is_being_deleted_may_lose_its_finalizers() -> None:
+    broken = function(PHYSICAL, "no")
+    broken["metadata"] |= {"deletionTimestamp": "2026-11-21T00:00:00Z"}
+    answer = ask(broken, old=function("x", "af"))
+    assert (answer.outcome, answer.reason) == (Outcome.ALLOWED, "being-deleted")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [{"object": None}, {"object": [1]}, {"oldObject": 5}, {"kind": 5}],
+)
+def test_a_review_that_cant_be_read_is_answered_with_an_error(request_: Object) -> None:
+    for answer in (ask(function("x", "af"), **request_), note(body(region("x"), **request_))):
+        assert (answer.outcome, answer.reason) == (Outcome.ERRORED, "unreadable-mapping")
+        assert response_of(answer)["status"]["code"] == 400
+
+
+def test_bytes_without_a_uid_cant_be_answered() -> None:
+    for broken in (b"", b"{}", b"[1]"):
+        with pytest.raises(InvalidReview):
+            validate(broken, EMPTY_INDEX)
+        with pytest.raises(InvalidReview):
+            note(broken)
+
+
+def test_a_crash_answers_a_denial(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(_obj: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mapping_review, "parse", crash)
+    for answer in (ask(function("x", "af")), note(body(function("x", "af")))):
+        assert (answer.outcome, answer.reason) == (Outcome.ERRORED, "internal-error")
+        assert isinstance(answer.error, ZeroDivisionError)
+        assert response_of(answer)["status"]["code"] == 500
+
+
+def noted(obj: Object) -> Object:
+    """The object after the patch of the mutating webhook, which must change no more after that."""
+    response = response_of(note(body(obj)))
+    if "patch" not in response:
+        return obj
+    assert response["patchType"] == "JSONPatch"
+    after: Object = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
+    assert "patch" not in response_of(note(body(after)))
+    return after
+
+
+@pytest.mark.parametrize(
+    ("obj", "resource"),
+    [
+        (function("x", "af"), AF_NLB0.partition("/")[2]),
+        (function("x", "region", interface=STRATIX), PHYSICAL),
+        (region("x", interface=STRATIX), PHYSICAL),
+        (deprecated(region("x", interface=STRATIX)), PHYSICAL),
+    ],
+)
+def test_the_physical_resource_is_noted(obj: Object, resource: str) -> None:
+    after = noted(obj)
+    assert after["metadata"]["annotations"]["accelbind.dev/resource"] == resource
+    del after["metadata"]["annotations"]["accelbind.dev/resource"]
+    assert after["metadata"]["annotations"] == obj["metadata"].get("annotations", {})
+
+
+def test_what_is_noted_follows_the_spec_and_not_the_user() -> None:
+    obj = noted(function("x", "af"))
+    obj["spec"]["mode"] = "region"
+    assert noted(obj)["metadata"]["annotations"]["accelbind.dev/resource"].startswith("region-")
+    obj["metadata"]["annotations"]["accelbind.dev/resource"] = "what I like"
+    assert noted(obj)["metadata"]["annotations"]["accelbind.dev/resource"].startswith("region-")
+
+
+def test_what_cant_serve_is_left_for_validation_to_refuse() -> None:
+    answer = note(body(function("x", "no")))
+    assert (answer.outcome, answer.reason) == (Outcome.ALLOWED, "invalid-mapping")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["metadata", "spec", "apiVersion"]), JSON), JSON)
+def test_no_object_is_left_without_an_answer(new: Object, old: object) -> None:
+    for answer in (ask(new | {"kind": "FpgaRegion"}, old=old), note(body(new, old=old))):
+        assert answer.reason != "internal-error"
+        response_of(answer)
+
+
+def test_a_mapping_that_is_nested_deep_is_judged_like_others() -> None:
+    fields = b'{"f:x":' * 9990 + b"1" + b"}" * 9990
+    obj = function("nlb0", "af") | {"x": "levels"}
+    found = validate(body(obj).replace(b'"levels"', fields), EMPTY_INDEX)
+    assert (found.outcome, found.reason) == (Outcome.ALLOWED, mapping_review.USABLE)

@@ -1,0 +1,291 @@
+"""Containers that get one device, checked against every way in which the kubelet may choose."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from services.admission import sharing
+from services.admission.mutate import Unchanged
+from services.pods.pod import Container, Place
+from services.pods.refusals import RefusalReason
+from tests.services.building import (
+    NLB3,
+    REGION,
+    STRATIX_REGION,
+    Object,
+    container,
+    function,
+    index,
+    judge,
+    mutated,
+    pair,
+    pod,
+    refused,
+)
+
+LOGICAL = "fpga.intel.com/"
+
+
+def asks(name: str, *functions: str, **more: Any) -> Object:
+    limits = Counter(f"{LOGICAL}{function}" for function in functions)
+    return container(name, {key: str(count) for key, count in limits.items()}, **more)
+
+
+def test_an_init_and_an_app_container_that_want_different_functions_are_refused() -> None:
+    result = refused(pod(asks("app", "nlb3"), init=[asks("setup", "nlb0")]))
+    (refusal,) = result.refusals
+    assert (refusal.reason, refusal.container) == (RefusalReason.SHARED_DEVICE, "app")
+    assert result.message == (
+        f'container "app" wants nlb3 in a device of {REGION}, but the kubelet gives it one that '
+        'init container "setup" has had, which wants nlb0: ask for the same function in both'
+    )
+
+
+def test_two_init_containers_share_a_device_too() -> None:
+    result = refused(pod(container("app"), init=[asks("one", "nlb0"), asks("two", "nlb3")]))
+    assert result.message.startswith('init container "two" wants nlb3 ')
+
+
+def test_the_second_pass_sees_the_same_conflict() -> None:
+    init = container("setup", {REGION: "1"}, env=pair(1))
+    app = container("app", {REGION: "1"}, env=pair(1, afu=NLB3))
+    result = refused(pod(app, init=[init]))
+    assert [refusal.reason for refusal in result.refusals] == [RefusalReason.SHARED_DEVICE]
+    assert isinstance(judge(pod(app, container("other", {REGION: "1"}, env=pair(1)))), Unchanged)
+
+
+@pytest.mark.parametrize(
+    "admitted",
+    [
+        # the same function in both
+        pod(asks("app", "nlb0"), init=[asks("setup", "nlb0")]),
+        pod(asks("app", "nlb0", "nlb3"), init=[asks("setup", "nlb3", "nlb0")]),
+        pod(asks("app", "nlb0", "nlb0"), init=[asks("setup", "nlb0")]),
+        # different regions
+        pod(asks("app", "nlb0"), init=[asks("setup", "stratix.nlb3")]),
+        # a sidecar keeps its devices
+        pod(asks("app", "nlb3"), init=[asks("side", "nlb0", restartPolicy="Always")]),
+        # app containers don't share
+        pod(asks("one", "nlb0"), asks("two", "nlb3")),
+        # the sidecar takes the init container's device, so the app container gets a new one
+        pod(
+            asks("app", "nlb3"),
+            init=[asks("setup", "nlb0"), asks("side", "nlb0", restartPolicy="Always")],
+        ),
+        # who wants no function in particular takes what comes
+        pod(asks("app", "nlb0"), init=[container("setup", {REGION: "1"})]),
+        pod(container("app", {REGION: "1"}), init=[asks("setup", "nlb0")]),
+        pod(asks("app", "arria-devel"), init=[asks("setup", "arria-devel")]),
+        pod(container("app", {REGION: "2"}, env=pair(1, afu=NLB3)), init=[asks("setup", "nlb0")]),
+        # af mode: the function is in the resource's name
+        pod(asks("app", "stratix.nlb3-af"), init=[asks("setup", "nlb0-af")]),
+        # nothing is asked for
+        pod(
+            container("app", {LOGICAL + "nlb3": "1"}),
+            init=[container("setup", {LOGICAL + "nlb0": "0"})],
+        ),
+        pod(
+            container("app", {LOGICAL + "nlb3": "0"}),
+            init=[container("setup", {LOGICAL + "nlb0": "1"})],
+        ),
+    ],
+)
+def test_containers_that_can_not_be_confused_are_admitted(admitted: Object) -> None:
+    after = mutated(admitted)
+    assert isinstance(judge(after), Unchanged)
+
+
+@pytest.mark.parametrize(
+    "refused_pod",
+    [
+        # one of the two may be the wrong one
+        pod(asks("app", "nlb0"), init=[asks("setup", "nlb0", "nlb3")]),
+        pod(asks("app", "nlb0", "nlb3"), init=[asks("setup", "nlb0", "nlb0")]),
+        # the sidecar wants another than the init container
+        pod(
+            container("app"),
+            init=[asks("setup", "nlb0"), asks("side", "nlb3", restartPolicy="Always")],
+        ),
+        # the sidecar takes one of two, the other is left for the app container
+        pod(
+            asks("app", "nlb3"),
+            init=[asks("setup", "nlb0", "nlb0"), asks("side", "nlb0", restartPolicy="Always")],
+        ),
+        # the second of two containers
+        pod(asks("one", "nlb0"), asks("two", "nlb3"), init=[asks("setup", "nlb0", "nlb0")]),
+        # the second init container takes one of two, and the other is still there
+        pod(
+            asks("app", "nlb0", "nlb3"),
+            init=[asks("one", "nlb0", "nlb0"), asks("two", "nlb0")],
+        ),
+        # what went before the last init container
+        pod(asks("app", "nlb3"), init=[asks("one", "nlb0"), asks("two", "nlb0")]),
+        pod(
+            asks("app", "nlb3"),
+            init=[asks("one", "nlb0"), container("two", {REGION: "1"})],
+        ),
+    ],
+)
+def test_containers_that_may_be_confused_are_refused(refused_pod: Object) -> None:
+    result = refused(refused_pod)
+    assert {refusal.reason for refusal in result.refusals} == {RefusalReason.SHARED_DEVICE}
+
+
+def test_two_names_of_one_function_are_one_function() -> None:
+    mappings = index(
+        function("nlb0", "region"), function("same", "region"), function("nlb3", "region", afu=NLB3)
+    ).namespace("default")
+    both = {LOGICAL + "nlb0": "1", LOGICAL + "same": "1"}
+    mutated(pod(asks("app", "nlb0", "nlb0"), init=[container("setup", both)]), mappings)
+    refused(pod(container("app", both), init=[asks("setup", "nlb3")]), mappings)
+
+
+def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
+    app = container("app", {REGION: "2"}, env=[*pair(1), *pair(2)])
+    other = container("setup", {REGION: "1"}, env=pair(1, afu=NLB3))
+    same = container("setup", {REGION: "2"}, env=[*pair(1), *pair(2)])
+    refused(pod(app, init=[other]))
+    assert isinstance(judge(pod(app, init=[same])), Unchanged)
+
+
+def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Use:
+    """What a container uses of a resource r."""
+    place = Place(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
+    return sharing.Use(place, {"r": units}, {"r": Counter(("region", want) for want in wants)})
+
+
+@pytest.mark.parametrize(
+    "uses",
+    [
+        # of three units two want f and g, and the third may keep the second f
+        [use("i", 2, "f", "f", kind="init"), use("a", 3, "f", "g")],
+        # there are as many units for anything as devices that bring something else
+        [use("i", 2, "f", "g", kind="init"), use("a", 4, "h", "h")],
+    ],
+)
+def test_units_for_anything_take_what_nobody_wants(uses: list[sharing.Use]) -> None:
+    assert list(sharing.conflicts(uses)) == []
+
+
+@pytest.mark.parametrize(
+    ("uses", "pair_of_functions"),
+    [
+        # one unit for anything, but two devices that bring something else
+        ([use("i", 2, "f", "g", kind="init"), use("a", 2, "h")], ("f", "h")),
+        # what is wanted is not named as what is in the way
+        ([use("i", 2, "f", "g", kind="init"), use("a", 2, "f", "h")], ("g", "f")),
+        # an init container that takes anything leaves what it found
+        (
+            [use("i", 3, "f", "f", "f", kind="init"), use("j", 1, kind="init"), use("a", 3, "g")],
+            ("f", "g"),
+        ),
+        (
+            [
+                use("i", 3, "f", "f", "f", kind="init"),
+                use("j", 1, kind="init"),
+                use("a", 4, "f", "f", "g", "g"),
+            ],
+            ("f", "g"),
+        ),
+    ],
+)
+def test_a_conflict_names_what_is_there_and_what_is_wanted(
+    uses: list[sharing.Use], pair_of_functions: tuple[str, str]
+) -> None:
+    (conflict,) = sharing.conflicts(uses)
+    assert (conflict.earlier_wants[1], conflict.later_wants[1]) == pair_of_functions
+    assert (conflict.resource, conflict.earlier, conflict.later) == (
+        "r",
+        uses[0].place,
+        uses[-1].place,
+    )
+
+
+def test_regions_are_looked_at_one_by_one() -> None:
+    init = asks("setup", "nlb0", "stratix.nlb3")
+    app = container("app", {LOGICAL + "nlb3": "1", STRATIX_REGION: "1"})
+    result = refused(pod(app, init=[init]))
+    assert len(result.refusals) == 1
+    assert REGION in result.message
+
+
+FUNCTIONS = ("f", "g", "h")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A container of the model: what it wants in its units, None for anything."""
+
+    kind: str  # init, sidecar or app
+    wants: tuple[str | None, ...]
+
+
+def picks(pool: Sequence[str | None], number: int) -> Iterator[tuple[Counter[str | None], ...]]:
+    """Every way to take some devices: what is taken, and what is left, by what is in them."""
+    there = Counter(pool)
+    kinds = list(there)
+    for numbers in product(*[range(there[kind] + 1) for kind in kinds]):
+        if sum(numbers) == number:
+            taken = Counter(dict(zip(kinds, numbers, strict=True)))
+            yield taken, there - taken
+
+
+def confusion_possible(asks: Sequence[Ask], pool: tuple[str | None, ...] = ()) -> bool:
+    """Whether the kubelet can choose devices so that a container gets another's function."""
+    if not asks:
+        return False
+    ask, rest = asks[0], asks[1:]
+    wanted = Counter(want for want in ask.wants if want)
+    anything = len(ask.wants) - wanted.total()
+    for taken, left in picks(pool, min(len(pool), len(ask.wants))):
+        brought = Counter({function: n for function, n in taken.items() if function})
+        if (brought - wanted).total() > anything:
+            return True
+        inside: list[str | None] = list((brought | wanted).elements())
+        inside += [None] * (len(ask.wants) - len(inside))
+        remaining = tuple(left.elements()) + (tuple(inside) if ask.kind == "init" else ())
+        if confusion_possible(rest, tuple(sorted(remaining, key=str))):
+            return True
+    return False
+
+
+def conflict_found(asks: Sequence[Ask]) -> bool:
+    uses = [
+        sharing.Use(
+            Place(
+                Container(f"c{n}"), f"/{n}", init=ask.kind != "app", sidecar=ask.kind == "sidecar"
+            ),
+            {"r": len(ask.wants)},
+            {"r": Counter(("region", want) for want in ask.wants if want)},
+        )
+        for n, ask in enumerate(asks)
+    ]
+    return bool(list(sharing.conflicts(uses)))
+
+
+def pods_of(want: st.SearchStrategy[str | None]) -> st.SearchStrategy[list[Ask]]:
+    wants = st.lists(want, min_size=1, max_size=3).map(tuple)
+    inits = st.lists(
+        st.builds(Ask, st.sampled_from(["init", "init", "sidecar"]), wants), max_size=3
+    )
+    apps = st.lists(st.builds(Ask, st.just("app"), wants), min_size=1, max_size=2)
+    return st.builds(lambda first, last: first + last, inits, apps)
+
+
+@settings(max_examples=300)
+@given(pods_of(st.sampled_from(FUNCTIONS)))
+def test_conflicts_are_found_exactly_where_confusion_is_possible(asks: list[Ask]) -> None:
+    assert conflict_found(asks) == confusion_possible(asks)
+
+
+@settings(max_examples=300)
+@given(pods_of(st.sampled_from([*FUNCTIONS, None])))
+@example([Ask("init", ("f", "g")), Ask("app", ("f", None))])
+def test_no_possible_confusion_is_overlooked(asks: list[Ask]) -> None:
+    assert conflict_found(asks) or not confusion_possible(asks)

@@ -1,0 +1,314 @@
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from services.bitstreams.model import MAX_FILE
+from services.bitstreams.storage import BitstreamStorage, Outcome, read_bitstream
+from services.process.errors import (
+    BitstreamMissing,
+    InvalidBitstream,
+    InvalidSettings,
+    StorageError,
+)
+from simulator.bitstreams import make_aocx, make_gbs
+
+INTERFACE = "ce48969398f05f33946d560708be108a"
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+OTHER = "f7df405cbd7acf7222f144b0b93acd18"
+PROGRAM = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> BitstreamStorage:
+    return BitstreamStorage(tmp_path / "srv" / "fpga")
+
+
+@pytest.fixture
+def gbs(tmp_path: Path) -> Path:
+    path = tmp_path / "any name.bin"
+    path.write_bytes(make_gbs(INTERFACE, AFU))
+    return path
+
+
+def halves(storage: BitstreamStorage) -> list[Path]:
+    return [path for path in storage.folder.rglob(".*") if path.is_file()]
+
+
+class TestInstall:
+    def test_a_file_goes_where_its_ids_say(self, storage: BitstreamStorage, gbs: Path) -> None:
+        place, outcome = storage.install(gbs)
+        assert place == storage.folder / INTERFACE / f"{AFU}.gbs"
+        assert outcome is Outcome.INSTALLED
+        assert place.read_bytes() == gbs.read_bytes()
+        assert place.stat().st_mode & 0o777 == 0o644
+        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"raw bitstream"
+
+    def test_the_same_again_changes_nothing(self, storage: BitstreamStorage, gbs: Path) -> None:
+        place, _ = storage.install(gbs)
+        before = place.stat().st_ino
+        assert storage.install(gbs) == (place, Outcome.UNCHANGED)
+        assert place.stat().st_ino == before
+
+    def test_another_file_is_replaced_only_by_force(
+        self, storage: BitstreamStorage, gbs: Path
+    ) -> None:
+        place, _ = storage.install(gbs)
+        old = place.read_bytes()
+        gbs.write_bytes(make_gbs(INTERFACE, AFU, b"newer"))
+        with pytest.raises(InvalidSettings, match=r"is there already and differs.*--force"):
+            storage.install(gbs)
+        assert place.read_bytes() == old
+        assert storage.install(gbs, force=True) == (place, Outcome.REPLACED)
+        assert place.read_bytes() == gbs.read_bytes()
+        assert halves(storage) == []
+
+    def test_what_is_no_bitstream_is_not_installed(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        (tmp_path / "x").write_bytes(b"nothing of the kind")
+        with pytest.raises(InvalidBitstream, match="x is no bitstream that can be used"):
+            storage.install(tmp_path / "x")
+        assert not storage.folder.exists()
+
+    def test_what_a_killed_install_left_is_gone_after_the_next(
+        self, storage: BitstreamStorage, gbs: Path
+    ) -> None:
+        half = storage.folder / INTERFACE / f".{AFU}.gbs.new"
+        half.parent.mkdir(parents=True)
+        half.write_bytes(b"half")
+        storage.install(gbs)
+        assert halves(storage) == []
+
+    def test_a_full_disk_leaves_what_was_there(self, storage: BitstreamStorage, gbs: Path) -> None:
+        place, _ = storage.install(gbs)
+        old = place.read_bytes()
+        gbs.write_bytes(make_gbs(INTERFACE, AFU, bytes(200_000)))
+        with no_file_larger_than(50_000), pytest.raises(StorageError, match="can't be written"):
+            storage.install(gbs, force=True)
+        assert place.read_bytes() == old
+        assert halves(storage) == []
+
+    def test_installs_at_the_same_time_leave_one_whole_file(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        contents = [make_gbs(INTERFACE, AFU, bytes([n]) * 300_000) for n in range(6)]
+        for number, content in enumerate(contents):
+            (tmp_path / str(number)).write_bytes(content)
+        threads = [
+            threading.Thread(
+                target=storage.install, args=(tmp_path / str(n),), kwargs={"force": True}
+            )
+            for n in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (storage.folder / INTERFACE / f"{AFU}.gbs").read_bytes() in contents
+        assert halves(storage) == []
+
+
+class TestLoad:
+    def test_a_gbs_comes_before_an_aocx(self, storage: BitstreamStorage, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(make_aocx(INTERFACE, PROGRAM))
+        storage.install(tmp_path / "a")
+        found = storage.load(INTERFACE, PROGRAM)
+        assert found.opencl is not None
+        assert found.function_id == PROGRAM
+
+    def test_a_missing_bitstream_is_named(self, storage: BitstreamStorage) -> None:
+        with pytest.raises(BitstreamMissing, match=f"AFU {AFU} .interface {INTERFACE}.* in "):
+            storage.load(INTERFACE, AFU)
+
+    def test_ids_may_be_spelt_as_people_copy_them_and_files_be_links(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        spelt = storage.folder / "CE489693-98F0-5F33-946D-560708BE108A" / f"{AFU.upper()}.gbs"
+        spelt.parent.mkdir(parents=True)
+        (tmp_path / "elsewhere").write_bytes(make_gbs(INTERFACE, AFU, b"spelt otherwise"))
+        spelt.symlink_to(tmp_path / "elsewhere")
+        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"spelt otherwise"
+        (stored,) = storage.entries()
+        assert (stored.path, stored.function_id, stored.problem) == (spelt, AFU, "")
+        (tmp_path / "usual").write_bytes(make_gbs(INTERFACE, AFU, b"usual"))
+        place, _ = storage.install(tmp_path / "usual")
+        assert bytes(storage.load(INTERFACE, AFU).raw()) == b"usual"
+        assert storage.remove(INTERFACE, AFU) == [place, spelt]
+        assert (tmp_path / "elsewhere").exists()
+
+    def test_a_file_in_another_ones_place_is_refused(
+        self, storage: BitstreamStorage, gbs: Path
+    ) -> None:
+        place, _ = storage.install(gbs)
+        place.rename(place.with_name(f"{OTHER}.gbs"))
+        with pytest.raises(InvalidBitstream, match="is not what its name says.*function " + AFU):
+            storage.load(INTERFACE, OTHER)
+
+    @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+    def test_what_is_no_file_is_never_waited_for(
+        self, storage: BitstreamStorage, make: object
+    ) -> None:
+        place = storage.folder / INTERFACE / f"{AFU}.gbs"
+        place.parent.mkdir(parents=True)
+        make(place)  # type: ignore[operator] # one of two functions
+        with pytest.raises(StorageError, match=r"no regular file|directory"):
+            storage.load(INTERFACE, AFU)
+
+    def test_a_broken_link_is_no_missing_file(self, storage: BitstreamStorage) -> None:
+        place = storage.folder / INTERFACE / f"{AFU}.gbs"
+        place.parent.mkdir(parents=True)
+        place.symlink_to("nowhere")
+        with pytest.raises(StorageError, match="can't be read: No such file"):
+            storage.load(INTERFACE, AFU)
+
+    def test_a_file_that_is_being_written_is_not_taken_for_whole(
+        self, gbs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A GBS that is cut off looks like a shorter one."""
+        fstat = os.fstat
+
+        def writing(descriptor: int) -> os.stat_result:
+            found = fstat(descriptor)
+            with gbs.open("ab") as more:
+                more.write(b"more")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", writing)
+            with pytest.raises(StorageError, match="is being written: try again"):
+                read_bitstream(gbs)
+        assert read_bitstream(gbs).size > 0
+
+    def test_a_file_beyond_the_limit_is_not_read(self, tmp_path: Path) -> None:
+        huge = tmp_path / "huge"
+        with huge.open("wb") as file:
+            file.truncate(MAX_FILE + 1)
+        with pytest.raises(InvalidBitstream, match=r"can be used: it has .* at most"):
+            read_bitstream(huge)
+
+
+class TestEntries:
+    def test_an_absent_folder_has_none(self, storage: BitstreamStorage) -> None:
+        assert list(storage.entries()) == []
+
+    def test_one_bad_file_does_not_hide_the_others(
+        self, storage: BitstreamStorage, gbs: Path, tmp_path: Path
+    ) -> None:
+        place, _ = storage.install(gbs)
+        place.with_name(f"{OTHER}.gbs").write_bytes(b"rubbish")
+        place.with_name("README").write_bytes(b"")
+        (storage.folder / "lost+found").mkdir()
+        (tmp_path / "a").write_bytes(make_aocx(INTERFACE, PROGRAM))
+        storage.install(tmp_path / "a")
+        found = {each.function_id: each for each in storage.entries()}
+        assert list(found) == [PROGRAM, AFU, OTHER]
+        assert found[AFU].bitstream is not None
+        assert found[AFU].problem == ""
+        assert found[OTHER].bitstream is None
+        assert "neither a GBS nor an AOCX" in found[OTHER].problem
+
+    def test_what_a_bitstream_takes_in_memory_is_known_before_it_is_read(
+        self, storage: BitstreamStorage, tmp_path: Path
+    ) -> None:
+        program, gbs, aocx = "7" * 40, tmp_path / "x.gbs", tmp_path / "x.aocx"
+        gbs.write_bytes(make_gbs(INTERFACE, AFU, bytes(5000)))
+        aocx.write_bytes(make_aocx(INTERFACE, program, bytes(5000)))
+        for each in (gbs, aocx):
+            storage.install(each)
+        assert storage.weigh(INTERFACE, AFU) == gbs.stat().st_size
+        assert storage.load(INTERFACE, AFU).memory == gbs.stat().st_size
+        assert storage.weigh(INTERFACE, program) == aocx.stat().st_size + MAX_FILE
+        found = storage.load(INTERFACE, program)
+        assert found.memory == aocx.stat().st_size + found.start + 5000
+        assert storage.weigh(INTERFACE, "8" * 32) == 0
+        (storage.folder / INTERFACE / f"{'8' * 32}.gbs").symlink_to("nowhere")
+        assert storage.weigh(INTERFACE, "8" * 32) == 0
+
+    def test_a_folder_that_cannot_be_looked_at_is_named(
+        self, storage: BitstreamStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a file system over the network whose server has forgotten it."""
+        (storage.folder / ("ab" * 16)).mkdir(parents=True)
+
+        def stale(_: Path) -> bool:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        monkeypatch.setattr(Path, "is_dir", stale)
+        with pytest.raises(StorageError, match="can't be looked at: Stale file handle"):
+            storage.load("cd" * 16, "ef" * 16)
+
+    def test_a_storage_that_cannot_be_listed_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        with pytest.raises(StorageError, match="can't be listed: Not a directory"):
+            list(BitstreamStorage(tmp_path / "file").entries())
+
+
+class TestRemove:
+    def test_a_removed_bitstream_is_gone(self, storage: BitstreamStorage, gbs: Path) -> None:
+        place, _ = storage.install(gbs)
+        assert storage.remove(INTERFACE, AFU) == [place]
+        with pytest.raises(BitstreamMissing):
+            storage.remove(INTERFACE, AFU)
+
+    def test_what_can_not_be_removed_is_named(self, storage: BitstreamStorage) -> None:
+        place = storage.folder / INTERFACE / f"{AFU}.gbs"
+        place.mkdir(parents=True)
+        with pytest.raises(StorageError, match=f"{AFU}.gbs can't be removed: Is a directory"):
+            storage.remove(INTERFACE, AFU)
+
+
+def test_a_kill_at_any_point_leaves_an_old_or_a_new_file(
+    storage: BitstreamStorage, tmp_path: Path
+) -> None:
+    """Installs of two contents in turn, killed again and again."""
+    contents = [make_gbs(INTERFACE, AFU, bytes([n]) * 2_000_000) for n in range(2)]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).write_bytes(content)
+    storage.install(tmp_path / "0")
+    place = storage.folder / INTERFACE / f"{AFU}.gbs"
+    code = (
+        "import sys, pathlib\n"
+        "from services.bitstreams.storage import BitstreamStorage\n"
+        "storage, folder = BitstreamStorage(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    for each in '01':\n"
+        "        storage.install(folder / each, force=True)\n"
+        "        print(each, flush=True)\n"
+    )
+    for kill_after in range(1, 6):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(storage.folder), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            for _ in range(kill_after):
+                child.stdout.readline()
+            child.send_signal(signal.SIGKILL)
+        assert place.read_bytes() in contents
+    storage.install(tmp_path / "1", force=True)
+    assert halves(storage) == []
+
+
+class no_file_larger_than:  # noqa: N801 - reads as what it does
+    """Makes writes beyond so many bytes fail, as on a full disk."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __enter__(self) -> None:
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self._handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self._size, self._before[1]))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+        signal.signal(signal.SIGXFSZ, self._handler)

@@ -1,0 +1,150 @@
+"""Pods and mappings for the tests of the domain, as plain objects that JSON knows."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import jsonpatch
+
+from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
+from services.mappings.model import MappingIndex, NamespaceMappings, Rejected, build_index, parse
+from services.pods import pod as pods
+
+Object: TypeAlias = dict[str, Any]
+
+ARRIA = "ce48969398f05f33946d560708be108a"
+STRATIX = "bfac4d851ee856fe8c95865ce1bbaa2d"
+NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
+NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
+
+REGION = f"fpga.intel.com/region-{ARRIA}"
+STRATIX_REGION = f"fpga.intel.com/region-{STRATIX}"
+AF_NLB0 = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
+AF_STRATIX_NLB3 = "fpga.intel.com/af-bfa.f7d.v6xNhR7oVv6MlYZc4buqLfffQFy9es9yIvFEsLk6zRg"
+
+
+def function(
+    name: str, mode: str, *, interface: str = ARRIA, afu: str = NLB0, namespace: str | None = None
+) -> Object:
+    """An AcceleratorFunction."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": metadata,
+        "spec": {"afuId": afu, "interfaceId": interface, "mode": mode},
+    }
+
+
+def deprecated(obj: Object, note: object = "use another") -> Object:
+    """The same mapping, deprecated."""
+    annotations = {"accelbind.dev/deprecated": note}
+    return obj | {"metadata": obj["metadata"] | {"annotations": annotations}}
+
+
+def region(name: str, *, interface: str = ARRIA, namespace: str | None = None) -> Object:
+    """An FpgaRegion."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "FpgaRegion",
+        "metadata": metadata,
+        "spec": {"interfaceId": interface},
+    }
+
+
+def index(*objects: Object, rejected: Sequence[Rejected] = ()) -> MappingIndex:
+    return build_index([parse(obj) for obj in objects], rejected)
+
+
+USUAL = (
+    function("nlb0", "region"),
+    function("nlb3", "region", afu=NLB3),
+    function("nlb0-af", "af"),
+    function("stratix.nlb3", "region", interface=STRATIX, afu=NLB3),
+    function("stratix.nlb3-af", "af", interface=STRATIX, afu=NLB3),
+    region("arria-devel"),
+    function("secret", "region", afu="0" * 32, namespace="elsewhere"),
+)
+
+
+def usual() -> NamespaceMappings:
+    """What namespace default maps in most tests."""
+    return index(*USUAL).namespace("default")
+
+
+def container(
+    name: str = "app",
+    limits: Object | None = None,
+    requests: Object | None = None,
+    env: list[Object] | None = None,
+    **more: Any,
+) -> Object:
+    """A container; requests are the same as limits unless given, as the API server has it."""
+    built: Object = {"name": name, "image": "registry/app:1"} | more
+    if limits is not None:
+        built["resources"] = {
+            "limits": limits,
+            "requests": limits if requests is None else requests,
+        }
+    if env is not None:
+        built["env"] = env
+    own: Object = json.loads(json.dumps(built))  # limits and requests are two objects
+    return own
+
+
+def pod(
+    *containers: Object, init: Sequence[Object] = (), annotations: Object | None = None
+) -> Object:
+    metadata: Object = {"name": "p", "namespace": "default", "labels": {"app": "p"}}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    spec: Object = {"containers": list(containers), "restartPolicy": "Always"}
+    if init:
+        spec["initContainers"] = list(init)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def decode(obj: Object) -> pods.Pod:
+    return pods.decode(json.dumps(obj).encode())
+
+
+def judge(
+    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
+) -> Unchanged | Patched | Refused:
+    return mutate(decode(obj), usual() if mappings is None else mappings, policy or Policy())
+
+
+def apply(obj: Object, result: Patched) -> Object:
+    """The pod after the patch, made by a library that knows nothing of ours."""
+    operations = json.loads(json.dumps(result.operations))
+    patched: Object = jsonpatch.apply_patch(obj, operations)
+    return patched
+
+
+def mutated(
+    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
+) -> Object:
+    """The pod after a patch that must be there, and that leaves nothing for a second pass."""
+    result = judge(obj, mappings, policy)
+    assert isinstance(result, Patched), result
+    after = apply(obj, result)
+    assert isinstance(judge(after, mappings, policy), Unchanged)
+    return after
+
+
+def refused(
+    obj: Object, mappings: NamespaceMappings | None = None, policy: Policy | None = None
+) -> Refused:
+    result = judge(obj, mappings, policy)
+    assert isinstance(result, Refused), result
+    assert len(result.message) <= 2000
+    assert "\n" not in result.message
+    return result
+
+
+def pair(number: int, interface: str = ARRIA, afu: str = NLB0) -> list[Object]:
+    return [
+        {"name": f"FPGA_REGION_{number}", "value": interface},
+        {"name": f"FPGA_AFU_{number}", "value": afu},
+    ]

@@ -1,0 +1,127 @@
+"""Whose the devices are, as a kubelet with running pods tells it."""
+
+from pathlib import Path
+
+import pytest
+
+from services.containers.holder_source import HolderSource
+from services.containers.holders import Holder
+from services.process.errors import KubeletError
+from services.process.worker import Worker
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, container, pod, running, settings
+
+pytestmark = pytest.mark.anyio
+
+
+def source(folder: Path) -> HolderSource:
+    return HolderSource(
+        kubelet_dir=folder / "k", pod_logs_dir=folder / "k/pod-logs", worker=Worker("files")
+    )
+
+
+async def test_running_pods_hold_devices_and_deleted_ones_do_not(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for _ in range(3):
+        rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 3)
+        first = await kubelet.admit(pod("p", container("c", AF), init=[container("i", AF, 2)]))
+        second = await kubelet.admit(pod("q", container("c", AF)))
+        for each in (first, second):
+            await kubelet.settled(each)
+        found = await source(short_dir).read()
+        assert len(found) == 3
+        assert {name for names in found.values() for name in names} == {
+            Holder("ns", "p", "c"),
+            Holder("ns", "p", "i"),
+            Holder("ns", "q", "c"),
+        }
+        await kubelet.delete_pod(first)
+        found = await source(short_dir).read()
+        assert list(found.values()) == [(Holder("ns", "q", "c"),)]
+        await kubelet.delete_pod(second)
+        assert await source(short_dir).read() == {}
+
+
+async def test_a_kubelet_that_is_away_tells_nothing(
+    short_dir: Path, kubelet: KubeletStandIn
+) -> None:
+    await kubelet.stop()
+    (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
+    with pytest.raises(KubeletError, match="which pods are active"):
+        await source(short_dir).read()
+
+
+async def test_what_can_be_told_is_told_though_a_part_is_missing(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
+        spec = pod("p", container("c", AF), init=[container("i", AF)])
+        await kubelet.settled(await kubelet.admit(spec))
+        both = (Holder("ns", "p", "c"), Holder("ns", "p", "i"))
+        look = await source(short_dir).look()
+        assert (look.holders, look.problems) == ({(AF, "dfl-port.0"): both}, ())
+
+        text = checkpoint.read_bytes()
+        checkpoint.write_bytes(b"{")
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): (Holder("ns", "p", "c"),)}
+        assert look.problems[0].startswith("init containers that have devices aren't known: ")
+        checkpoint.write_bytes(text)
+
+        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): (Holder("", "", "i"), both[0])}
+        assert look.problems[0].startswith("pods of init containers aren't known: ")
+        (short_dir / "elsewhere").rename(short_dir / "k/pod-logs")
+
+        await kubelet.stop()
+        look = await source(short_dir).look()
+        assert look.holders == {(AF, "dfl-port.0"): both}
+        assert look.problems[0].startswith("pods that have ended may be among the holders: ")
+
+
+async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
+    look = await source(short_dir).look()
+    assert look.holders == {}
+    (problem,) = look.problems
+    assert problem.startswith("whose the devices are isn't known, there is no checkpoint either: ")
+    assert problem.endswith("No such file or directory")
+
+
+async def test_the_checkpoint_alone_tells_who_may_have_a_device(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    for _ in range(2):
+        rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
+        await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
+        held = await source(short_dir).read()
+        assert len(held) == 1
+        await kubelet.stop()
+        (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
+        assert (await source(short_dir).read()).keys() == held.keys()
+
+
+async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
+    short_dir: Path, kubelet: KubeletStandIn
+) -> None:
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.unlink(missing_ok=True)
+    assert await source(short_dir).read() == {}
+    checkpoint.write_bytes(b"{")
+    with pytest.raises(KubeletError, match="no checkpoint of the kubelet"):
+        await source(short_dir).read()
+    checkpoint.unlink()
+    await kubelet.stop()
+    (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
+    with pytest.raises(KubeletError, match="which pods are active"):
+        await source(short_dir).read()

@@ -1,0 +1,140 @@
+"""Whose the devices are, kept: asked sparingly, never old, never in the way of who asks."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.containers import holding
+from services.containers.holder_source import HolderSource, Look
+from services.containers.holders import Holder
+from services.containers.holding import Holding
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, container, pod, running, settings
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+KEY = ("r", "p0")
+FOUND = Look({KEY: (Holder("ns", "p", "c"),)})
+
+
+class Source(HolderSource):
+    """A kubelet that tells what a test wants, when it wants."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.told = FOUND
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def look(self) -> Look:
+        self.asked += 1
+        await self.free.wait()
+        return self.told
+
+
+@pytest.fixture
+async def source(anyio_backend: str) -> Source:  # noqa: ARG001 - async fixtures of anyio need it
+    return Source()
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_many_who_want_to_know_now_are_one_question(short_dir: Path, source: Source) -> None:
+    kept = Holding(source, short_dir)
+    assert kept.holders == {}
+    assert await asyncio.gather(*(kept.fresh() for _ in range(20))) == [FOUND] * 20
+    assert await kept.fresh() == FOUND
+    assert source.asked == 1
+
+
+async def test_a_kubelet_that_takes_its_time_holds_up_nobody(
+    short_dir: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "WAIT_SECONDS", 0.05)
+    kept = Holding(source, short_dir)
+    source.free.clear()
+    for _ in range(3):
+        look = await kept.fresh()
+        assert look.holders == {}
+        assert "the kubelet takes more than" in look.problems[-1]
+    assert source.asked == 1
+    source.free.set()
+    await eventually_async(lambda: kept.holders == FOUND.holders)
+
+
+async def test_a_new_checkpoint_is_a_reason_to_ask(
+    short_dir: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holding, "SOON_SECONDS", 0.01)
+    monkeypatch.setattr(holding, "SPACING_SECONDS", 0.01)
+    kept = Holding(source, short_dir)
+    task = asyncio.create_task(kept.run())
+    await eventually_async(lambda: source.asked == 1)
+    file = short_dir / "device-plugins/kubelet_internal_checkpoint"
+    file.parent.mkdir()
+    for count in (2, 3):
+        file.write_text("{}")
+        os.utime(file, ns=(count, count))
+        kept.notice()
+        await eventually_async(lambda: source.asked == count)  # noqa: B023 - awaited here
+        kept.notice()
+    assert source.asked == 3
+    await ended(task)
+
+
+async def test_it_is_asked_now_and_then_all_the_same(short_dir: Path, source: Source) -> None:
+    kept = Holding(source, short_dir, ask_seconds=0.02)
+    task = asyncio.create_task(kept.run())
+    await eventually_async(lambda: source.asked >= 4)
+    await ended(task)
+
+
+async def test_what_is_old_is_nothing(short_dir: Path, source: Source) -> None:
+    kept = Holding(source, short_dir)
+    await kept.fresh()
+    assert kept.holders == FOUND.holders
+    kept._asked -= holding.STALE_SECONDS
+    assert kept.holders == {}
+
+
+async def test_what_is_not_known_is_said_when_it_is_new(short_dir: Path, source: Source) -> None:
+    kept = Holding(source, short_dir)
+    source.told = Look({}, ("it is away", "x: Permission denied"))
+    with capture_logs() as logs:
+        for _ in range(3):
+            await kept._take()
+    assert [each["reason"] for each in logs] == ["it is away"]
+    assert kept.problems == ("it is away", "x: Permission denied")
+
+
+async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        spec = pod("p", container("c", AF), init=[container("i", AF)])
+        admitted = await kubelet.settled(await kubelet.admit(spec))
+
+        def held(name: str) -> float | None:
+            labels = {"device": "dfl-port.0", "resource": AF, "namespace": "ns", "pod": "p"}
+            return plugin._registry.get_sample_value(
+                "accelbind_device_holder", {**labels, "container": name}
+            )
+
+        await eventually_async(lambda: held("c") == held("i") == 1)
+        await kubelet.delete_pod(admitted)
+
+        async def nobody() -> bool:
+            await plugin._insight._holding.fresh()
+            return held("c") is held("i") is None
+
+        await eventually_async(nobody)

@@ -1,0 +1,99 @@
+"""Which starts the OCI hook has yet to confirm."""
+
+import pytest
+
+from services.containers import hook_starts
+from services.containers.hook_starts import FORGET_SECONDS, HookedStart, HookStarts
+from services.containers.identity import Candidate
+from services.process.errors import HookMissing
+
+
+def start(
+    container: str = "c", resource: str = "r", *, others: tuple[str, ...] = ()
+) -> HookedStart:
+    names = (container, *others)
+    return HookedStart(
+        frozenset(Candidate("uid", name) for name in names), resource, frozenset({"dfl-fme.0"})
+    )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def may_start(starts: HookStarts, which: HookedStart) -> bool:
+    try:
+        starts.check(which)
+    except HookMissing:
+        return False
+    return True
+
+
+MINE, OTHER = start(), start("other")
+SHARED = start("init", others=("c",))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "called", "seconds", "may"),
+    [
+        ([], [], 0, True),
+        ([MINE], [], 0, False),
+        ([MINE], [], FORGET_SECONDS - 10, False),
+        ([MINE], [], FORGET_SECONDS, True),  # it may have failed for another reason
+        ([MINE], ["c"], 0, True),
+        ([MINE], ["stranger"], 0, False),
+        ([OTHER], [], 0, True),
+        ([MINE, OTHER], ["other"], 0, True),  # a later start: the hook works now
+        ([start(resource="r2")], [], 0, True),
+        ([start(resource="r2"), MINE], ["c"], 0, True),
+        ([MINE, SHARED], ["init"], 0, True),
+    ],
+)
+def test_a_start_whose_last_one_was_not_confirmed_is_refused(
+    allowed: list[HookedStart], called: list[str], seconds: float, *, may: bool
+) -> None:
+    clock = Clock()
+    starts = HookStarts(clock)
+    for each in allowed:
+        starts.check(each)
+        starts.allow(each)
+    for name in called:
+        starts.confirm(Candidate("uid", name))
+    clock.now += seconds
+    assert may_start(starts, MINE) is may
+
+
+def test_a_hook_called_before_the_start_confirms_nothing_of_it() -> None:
+    starts = HookStarts(Clock())
+    starts.allow(OTHER)
+    starts.confirm(Candidate("uid", "other"))
+    starts.allow(MINE)
+    assert not may_start(starts, MINE)
+
+
+def test_a_refused_start_forgets_the_other_resources_of_its_container() -> None:
+    """The kubelet asks for each resource; after one refusal the hook is not called."""
+    starts, second = HookStarts(Clock()), start(resource="r2")
+    starts.allow(MINE)
+    starts.withdraw(second)
+    assert may_start(starts, MINE)
+    starts.allow(MINE)
+    starts.withdraw(MINE)  # what is refused because it is unconfirmed stays so
+    assert not may_start(starts, MINE)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook_starts, "MOST_PENDING", 2)
+    clock = Clock()
+    starts = HookStarts(clock)
+    for name in ("a", "b", "c"):
+        starts.allow(start(name))
+    assert [may_start(starts, start(name)) for name in ("a", "b", "c")] == [True, False, False]
+    clock.now += FORGET_SECONDS
+    starts.allow(start("d"))
+    assert len(starts) == 1

@@ -1,0 +1,83 @@
+"""Files that hang when a test says so: what a driver does that waits for a dead card.
+
+A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
+`simulator.hanging.Held` it needs no privilege, and holds only readers of this process.
+"""
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from services.devices.hardware.sysfs import Content, Stamp, Sysfs
+from services.devices.health import NodeState, Reading
+
+
+class Barrier:
+    """Holds up whoever looks at paths that hang."""
+
+    def __init__(self) -> None:
+        self.arrived: Counter[str] = Counter()
+        """How often each hanging part was come upon."""
+        self._closed: dict[str, threading.Event] = {}
+
+    def hang(self, part: str) -> None:
+        """Has every look hang in which this pattern is found: `read …`, `list …`, `look at …`."""
+        self._closed[part] = threading.Event()
+
+    def release(self, part: str) -> None:
+        """Lets go who hangs there, and whoever comes."""
+        self._closed.pop(part).set()
+
+    def release_all(self) -> None:
+        """Lets go everybody."""
+        for part in list(self._closed):
+            self.release(part)
+
+    def __call__(self, look: str) -> None:
+        for part, opened in list(self._closed.items()):
+            if re.search(part, look):
+                self.arrived[part] += 1
+                opened.wait()
+
+    def files(self, root: Path) -> Sysfs:
+        """The files of a root, behind this barrier."""
+        return _Files(root, self)
+
+
+class _Files(Sysfs):
+    def __init__(self, root: Path, barrier: Barrier) -> None:
+        super().__init__(root)
+        self._barrier = barrier
+
+    def read(self, path: str) -> Reading:
+        self._barrier(f"read {path}")
+        return super().read(path)
+
+    def contents(self, paths: Iterable[str]) -> tuple[Content, ...]:
+        wanted = list(paths)
+        for path in wanted:
+            self._barrier(f"read {path if path.startswith('/') else self._within + path}")
+        return super().contents(wanted)
+
+    def names(self, path: str) -> list[str]:
+        self._barrier(f"list {path}")
+        return super().names(path)
+
+    def stamped(self, path: str) -> tuple[Stamp, list[str]]:
+        self._barrier(f"list {path if path.startswith('/') else self._within + path}")
+        return super().stamped(path)
+
+    def listing(self, path: str) -> tuple[Stamp, dict[str, bool]]:
+        self._barrier(f"list {self.folder if path == '.' else path}")
+        return super().listing(path)
+
+    def node(self, name: str) -> NodeState:
+        self._barrier(f"look at /dev/{name}")
+        return super().node(name)
+
+
+def threads(name: str) -> int:
+    """How many threads of this name there are."""
+    return sum(thread.name == name for thread in threading.enumerate())

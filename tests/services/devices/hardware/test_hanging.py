@@ -1,0 +1,434 @@
+"""Cards, class folders and nodes whose reads hang."""
+
+import errno
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.devices.hardware.scan import Scanner
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import Tree, build_tree
+from services.process.readers import Readers
+from simulator.cards import NLB3, CardSpec, Rack, lay_out
+from simulator.hanging import PLACES, Hang, Held
+from tests.services.devices.hardware.blocking import Barrier, threads
+from tests.support import Processes, eventually
+
+DRIVERS = ["opae", "dfl"]
+PATIENCE = 0.4
+NOT_ALLOWED = "having the kernel hold readers needs CAP_SYS_ADMIN"
+
+
+@pytest.fixture
+def barrier() -> Iterator[Barrier]:
+    made = Barrier()
+    yield made
+    made.release_all()
+    eventually(lambda: threads("cards") == 0)
+
+
+def scanner_of(rack: Rack, barrier: Barrier) -> Scanner:
+    return Scanner(rack.root, patience=PATIENCE, files=barrier.files)
+
+
+def tree_of(inventory: Inventory, after: Tree | None = None) -> Tree:
+    return build_tree(inventory, PluginMode.AF, previous=after.memory if after else None)
+
+
+def failures(inventory: Inventory) -> dict[str, str]:
+    return {card.name: card.failure.reason for card in inventory.cards if card.failure}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    "what",
+    [
+        "read /{entry}/{port}/afu_id$",
+        "list /{entry}$",
+        "look at /dev/{port}$",
+        "read /{entry}/{fme}/",
+    ],
+)
+def test_a_card_that_hangs_is_unhealthy_and_all_others_are_as_they_were(
+    tmp_path: Path, barrier: Barrier, driver: str, what: str
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver) for _ in range(3)] + [CardSpec("dfl")])
+    scanner = scanner_of(rack, barrier)
+    good = tree_of(scanner.scan())
+    names = rack._names(rack.addresses[1], 0)
+    part = what.format(**names)
+    barrier.hang(part)
+    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
+    bad = tree_of(inventory, after=good)
+    port = rack.ports(rack.addresses[1])[0]
+    (hung,) = [device for device in bad.devices() if not device.healthy]
+    link = names["link"]
+    (problem,) = hung.reasons
+    assert (hung.id, problem.reason) == (port, "card-hung")
+    assert problem.message == f"reading /{link} hangs: no answer within {PATIENCE} s"
+    assert {device.id: device.resource for device in bad.devices()} == {
+        device.id: device.resource for device in good.devices()
+    }
+    assert len(scanner.hanging) == 1
+    assert scanner.hanging[0].startswith(f"/{link} -> ")
+    barrier.release(part)
+    eventually(lambda: scanner.hanging == ())
+    assert tree_of(scanner.scan(), after=bad) == good
+
+
+def _if_hung(inventory: Inventory, count: int) -> Inventory | None:
+    """An inventory in which so many cards hang and no others: a busy machine may be late."""
+    return inventory if len(failures(inventory)) == count else None
+
+
+def test_a_card_that_hangs_is_not_read_again_until_it_answers(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("region0/dfl-port.0/afu_id")
+    eventually(lambda: _if_hung(scanner.scan(), 1))
+    for _ in range(20):
+        assert failures(scanner.scan()) == {"region0": "card-hung"}
+    assert barrier.arrived == {"region0/dfl-port.0/afu_id": 1}
+    eventually(lambda: threads("cards") == 1)
+    rack.set_afu(rack.addresses[1], NLB3)
+    assert scanner.scan().cards[1].ports[0].afu_id == NLB3
+    barrier.release_all()
+    eventually(lambda: threads("cards") == 0)
+    assert failures(scanner.scan()) == {}
+
+
+def test_between_scans_of_answering_cards_there_is_no_thread(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    scanner = Scanner(rack.root)
+    for _ in range(10):
+        assert failures(scanner.scan()) == {}
+    eventually(lambda: threads("cards") == 0)
+    assert scanner.hanging == ()
+
+
+def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", ports=2, numa_node=1, address="0000:5e:00.0")])
+    virtual = rack.move_to_vf("0000:5e:00.0", 1)
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("list /sys/devices/pci0000:5e/0000:5e:00.1/")
+    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
+    lost = inventory.cards[1]
+    assert lost.pci is not None
+    assert (lost.address, lost.pci.physfn, lost.pci.numa_node) == (virtual, "0000:5e:00.0", 1)
+    (region,) = build_tree(inventory, PluginMode.REGION).devices()
+    assert [problem.reason for problem in region.reasons] == ["card-hung"]
+    assert scanner.scan() == inventory
+
+
+def test_a_card_whose_function_hangs_as_well_tells_its_address(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae", address="0000:5e:00.0")])
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("0000:5e:00.0")
+    (card,) = eventually(lambda: _if_hung(scanner.scan(), 1)).cards
+    assert card.address == "0000:5e:00.0"
+    assert len(scanner.hanging) == 2
+    assert scanner.scan().cards == (card,)
+    assert barrier.arrived == {"0000:5e:00.0": 2}
+
+
+def test_a_card_that_hangs_and_does_not_tell_its_address_is_told_by_name(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae")])
+    entry = tmp_path / "sys/class/fpga/intel-fpga-dev.0"
+    target = entry.resolve()
+    entry.unlink()
+    target.rename(entry)
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("intel-fpga-port.0")
+    inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
+    assert inventory.cards[0].pci is None
+    (device,) = tree_of(inventory).unplaced
+    assert (device.id, device.reasons[0].reason) == ("intel-fpga-dev.0", "card-hung")
+
+
+def test_many_cards_that_hang_take_nothing_from_one_that_does_not(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(30)] + [CardSpec("dfl")])
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("intel-fpga-port.")
+    inventory = eventually(lambda: _if_hung(scanner.scan(), 30))
+    assert [card.name for card in inventory.cards if card.failure is None] == ["region0"]
+    eventually(lambda: threads("cards") == 30)
+    barrier.release_all()
+    eventually(lambda: scanner.hanging == ())
+    assert failures(scanner.scan()) == {}
+
+
+def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
+    scanner = scanner_of(rack, barrier)
+    scanner._readers = Readers("cards", patience=PATIENCE, most=3)
+    barrier.hang("intel-fpga-port.")
+    inventory = scanner.scan()
+    assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]
+    last = inventory.cards[3]
+    assert last.failure is not None
+    assert last.failure.message == (
+        "/sys/class/fpga/intel-fpga-dev.3 is not read: 3 reads hang already"
+    )
+    assert last.address == rack.addresses[3]
+
+
+def test_a_card_that_takes_the_name_of_one_that_hangs_is_read(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
+    scanner = scanner_of(rack, barrier)
+    barrier.hang("0000:5e:00.0/fpga_region/region0/dfl-port.0/afu_id")
+    eventually(lambda: _if_hung(scanner.scan(), 1))
+    rack.remove_card("0000:5e:00.0")
+    assert scanner.scan().cards == ()
+    rack.add_card(CardSpec("dfl", address="0000:5f:00.0"))
+    (card,) = eventually(lambda: _if_hung(scanner.scan(), 0)).cards
+    assert (card.name, card.address) == ("region0", "0000:5f:00.0")
+    assert len(scanner.hanging) == 1
+
+
+# Class folders
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_cards_are_read_on_while_their_class_folder_hangs(
+    tmp_path: Path, barrier: Barrier, driver: str
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
+    scanner = scanner_of(rack, barrier)
+    good = eventually(lambda: _if_hung(scanner.scan(), 0))
+    folder = {"opae": "/sys/class/fpga", "dfl": "/sys/class/fpga_region"}[driver]
+    barrier.hang(f"list {folder}$")
+    hung = eventually(lambda: _with_problem(scanner.scan()))
+    assert hung.cards == good.cards
+    (problem,) = hung.problems
+    assert problem.reason == "class-hung"
+    assert problem.message == f"listing {folder} hangs: no answer within {PATIENCE} s"
+    for address in rack.addresses:
+        rack.set_afu(address, NLB3)
+    added = rack.add_card(CardSpec(driver))
+    afu_ids = [port.afu_id for card in scanner.scan().cards for port in card.ports]
+    assert afu_ids == [NLB3, NLB3]
+    barrier.release_all()
+    eventually(lambda: scanner.hanging == ())
+    healed = scanner.scan()
+    assert healed.problems == ()
+    assert added in {card.address for card in healed.cards}
+
+
+def _with_problem(inventory: Inventory) -> Inventory | None:
+    return inventory if inventory.problems and not failures(inventory) else None
+
+
+def test_a_class_folder_that_hangs_from_the_start_is_said(tmp_path: Path, barrier: Barrier) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae")])
+    barrier.hang("list /sys/class/fpga$")
+    inventory = scanner_of(rack, barrier).scan()
+    assert (inventory.cards, [each.reason for each in inventory.problems]) == ((), ["class-hung"])
+
+
+def test_a_pci_bus_that_hangs_where_there_is_no_card_is_said(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    barrier.hang("list /sys/bus/pci/devices$")
+    (problem,) = scanner_of(Rack(tmp_path), barrier).scan().problems
+    assert problem.reason == "class-hung"
+    assert problem.message == (f"listing /sys/bus/pci/devices hangs: no answer within {PATIENCE} s")
+
+
+def test_a_class_folder_that_can_not_be_listed_any_more_keeps_its_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
+    scanner = Scanner(rack.root)
+    good = scanner.scan()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "services.devices.hardware.sysfs.os.listdir", _failing_for("/sys/class/fpga")
+        )
+        inventory = scanner.scan()
+    assert inventory.cards == good.cards
+    (problem,) = inventory.problems
+    assert problem.message == "/sys/class/fpga can't be listed: Input/output error"
+    rack.remove_card(rack.addresses[0])
+    assert scanner.scan().cards == good.cards[1:]
+
+
+def _failing_for(folder: str) -> Callable[[str | int], list[str]]:
+    listdir = os.listdir
+
+    def failing(path: str | int) -> list[str]:
+        if str(path).endswith(folder):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return listdir(path)
+
+    return failing
+
+
+def test_a_driver_that_is_unloaded_takes_its_cards_with_it(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
+    scanner = Scanner(tmp_path)
+    assert len(scanner.scan().cards) == 2
+    shutil.rmtree(tmp_path / "sys/class/fpga")
+    assert [card.driver for card in scanner.scan().cards] == ["dfl"]
+    shutil.rmtree(tmp_path / "sys/class/fpga_region")
+    inventory = scanner.scan()
+    assert inventory.cards == ()
+    assert [problem.reason for problem in inventory.problems] == ["no-driver"]
+
+
+# Threads and processes
+
+
+def test_threads_that_scan_at_once_take_turns(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
+    scanner = Scanner(rack.root)
+    good = scanner.scan()
+    seen: list[Inventory] = []
+    scanning = [
+        threading.Thread(target=lambda: seen.extend(scanner.scan() for _ in range(20)))
+        for _ in range(4)
+    ]
+    for thread in scanning:
+        thread.start()
+    for thread in scanning:
+        thread.join()
+    assert len(seen) == 80
+    assert all(inventory == good for inventory in seen)
+
+
+_SCANS_AND_ENDS = """
+import sys
+from pathlib import Path
+from services.devices.hardware.scan import Scanner
+from tests.services.devices.hardware.blocking import Barrier
+
+barrier = Barrier()
+barrier.hang("dfl-port.0/afu_id")
+scanner = Scanner(Path(sys.argv[1]), patience=0.5, files=barrier.files)
+print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
+"""
+
+
+def test_a_process_ends_while_a_card_hangs(tmp_path: Path, processes: Processes) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    process = processes.start([sys.executable, "-c", _SCANS_AND_ENDS, str(tmp_path)])
+    assert process.wait() == 0
+    assert process.stdout == "['card-hung'] 1\n"
+
+
+# In the kernel
+
+
+def may_hold(folder: Path) -> bool:
+    """Whether this process may have the kernel hold readers."""
+    try:
+        Held(folder).release()
+    except PermissionError:
+        return False
+    return True
+
+
+_READ_BY_A_SCAN = [hang for hang in Hang if hang is not Hang.TEMPERATURE_READ]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("hang", _READ_BY_A_SCAN)
+def test_a_card_that_hangs_in_the_kernel_is_unhealthy_until_it_is_let_go(
+    tmp_path: Path, driver: str, hang: Hang
+) -> None:
+    if not may_hold(tmp_path):
+        pytest.skip(NOT_ALLOWED)
+    rack = lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
+    scanner = Scanner(rack.root, patience=PATIENCE)
+    good = eventually(lambda: _if_hung(scanner.scan(), 0))
+    address = rack.addresses[0]
+    rack.hang(address, hang)
+    rack.hang(address, hang)
+    hung = eventually(lambda: _if_hung(scanner.scan(), 1))
+    assert hung.cards[0].failure is not None
+    assert hung.cards[1] == good.cards[1]
+    assert len(scanner.hanging) == 1
+    rack.release(address, hang)
+    rack.release(address, hang)
+    eventually(lambda: scanner.hanging == ())
+    assert scanner.scan() == good
+
+
+_SCANS = """
+import sys
+from pathlib import Path
+from services.devices.hardware.scan import Scanner
+
+scanner = Scanner(Path(sys.argv[1]), patience=0.5)
+print([card.failure.reason for card in scanner.scan().cards], len(scanner.hanging))
+"""
+
+
+def test_another_process_hangs_in_the_kernel_and_can_end(
+    tmp_path: Path, processes: Processes
+) -> None:
+    if not may_hold(tmp_path):
+        pytest.skip(NOT_ALLOWED)
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    rack.hang(rack.addresses[0], Hang.AFU_READ)
+    process = processes.start([sys.executable, "-c", _SCANS, str(tmp_path)])
+    assert process.wait() == 0
+    assert process.stdout == "['card-hung'] 1\n"
+    rack.release(rack.addresses[0], Hang.AFU_READ)
+
+
+def test_a_class_folder_that_hangs_in_the_kernel_hides_no_card(tmp_path: Path) -> None:
+    if not may_hold(tmp_path):
+        pytest.skip(NOT_ALLOWED)
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    scanner = Scanner(rack.root, patience=PATIENCE)
+    good = eventually(lambda: _if_hung(scanner.scan(), 0))
+    with Held(tmp_path / "sys/class/fpga_region"):
+        hung = eventually(lambda: _with_problem(scanner.scan()))
+        assert hung.cards == good.cards
+    eventually(lambda: scanner.hanging == ())
+    assert scanner.scan() == good
+
+
+def test_a_card_that_is_removed_lets_its_readers_go(tmp_path: Path) -> None:
+    if not may_hold(tmp_path):
+        pytest.skip(NOT_ALLOWED)
+    rack = lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
+    scanner = Scanner(rack.root, patience=PATIENCE)
+    rack.hang("0000:5e:00.0", Hang.AFU_READ)
+    eventually(lambda: _if_hung(scanner.scan(), 1))
+    rack.remove_card("0000:5e:00.0")
+    eventually(lambda: scanner.hanging == ())
+    rack.add_card(CardSpec("dfl", address="0000:5e:00.0"))
+    assert failures(scanner.scan()) == {}
+
+
+def test_what_can_not_be_held_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"fanotify_(init|mark): "):
+        Held(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_each_hang_has_a_place_on_a_card(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    names = rack._names(rack.addresses[0], 0)
+    assert set(PLACES) == set(Hang)
+    assert all((tmp_path / place.format(**names)).exists() for place in PLACES.values())

@@ -1,0 +1,603 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.devices.hardware import layout
+from services.devices.hardware.scan import Scanner, scan
+from services.devices.model import Card, Inventory, PluginMode, Port
+from services.devices.resources import Tree, build_tree
+from simulator.card_faults import Fault
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
+from tests.simulator.folders import fast_folder
+
+DRIVERS = ["opae", "dfl"]
+HARMLESS = {
+    Fault.PORT_ERRORS_GARBAGE,
+    Fault.PORT_ERRORS_MISSING,
+    Fault.PORT_ID_GARBAGE,
+    Fault.DEVICE_LINK_MISSING,
+    Fault.DEVICE_LINK_DANGLING,
+    Fault.NUMA_MISSING,
+    Fault.NUMA_UNKNOWN,
+}
+REASONS = {
+    Fault.AFU_MISSING: "afu-id-missing",
+    Fault.AFU_EMPTY: "afu-id-empty",
+    Fault.AFU_BLANKS: "afu-id-empty",
+    Fault.AFU_NULS: "afu-id-empty",
+    Fault.AFU_ALL_F: "afu-id-all-f",
+    Fault.AFU_SHORT: "afu-id-invalid",
+    Fault.AFU_BINARY: "afu-id-invalid",
+    Fault.AFU_ENDLESS: "afu-id-invalid",
+    Fault.AFU_FOLDER: "afu-id-unreadable",
+    Fault.AFU_FIFO: "afu-id-unreadable",
+    Fault.AFU_LOOP: "afu-id-unreadable",
+    Fault.INTERFACE_MISSING: "interface-id-missing",
+    Fault.INTERFACE_EMPTY: "interface-id-empty",
+    Fault.INTERFACE_BLANKS: "interface-id-empty",
+    Fault.INTERFACE_ALL_F: "interface-id-all-f",
+    Fault.INTERFACE_SHORT: "interface-id-invalid",
+    Fault.INTERFACE_BINARY: "interface-id-invalid",
+    Fault.INTERFACE_FOLDER: "interface-id-unreadable",
+    Fault.FME_MISSING: "no-fme",
+    Fault.FME_NODE_MISSING: "node-missing",
+    Fault.FME_NODE_FOLDER: "node-not-a-device",
+    Fault.PORT_NODE_MISSING: "node-missing",
+    Fault.PORT_NODE_FOLDER: "node-not-a-device",
+    Fault.PORT_NODE_DANGLING: "node-missing",
+    Fault.PORT_ERRORS: "port-errors",
+    Fault.AP1_EVENT: "ap1-event",
+    Fault.AP2_EVENT: "ap2-event",
+    Fault.FME_ERRORS: "fme-errors",
+    Fault.CATFATAL_ERRORS: "fme-catfatal-errors",
+    Fault.NONFATAL_ERRORS: "fme-nonfatal-errors",
+    Fault.OVERHEATED: "overheated",
+    Fault.ENTRY_DANGLING: "card-dangling",
+    Fault.ENTRY_LOOP: "card-dangling",
+    Fault.ENTRY_FILE: "card-unreadable",
+}
+
+NEEDLESS: dict[PluginMode, set[Fault]] = {
+    PluginMode.AF: set(),
+    PluginMode.REGION: set(),
+    PluginMode.REGIONDEVEL: {Fault.AFU_MISSING},
+    PluginMode.BDF: {Fault.AFU_MISSING, Fault.INTERFACE_MISSING},
+}
+"""What a card may lack in a mode."""
+
+
+def tree(root: Path, mode: PluginMode = PluginMode.AF, after: Tree | None = None) -> Tree:
+    return build_tree(scan(root), mode, previous=after.memory if after else None)
+
+
+def the_card(inventory: Inventory) -> Card:
+    (card,) = inventory.cards
+    return card
+
+
+def the_port(inventory: Inventory) -> Port:
+    (port,) = the_card(inventory).ports
+    return port
+
+
+def test_each_fault_is_expected_to_do_something() -> None:
+    assert set(REASONS) | HARMLESS == set(Fault)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_card_is_read_as_it_is(tmp_path: Path, driver: str) -> None:
+    spec = CardSpec(driver, A10_INTERFACE, (NLB0, NLB3), 2, numa_node=1, address="0000:5e:00.0")
+    lay_out(tmp_path, [spec])
+    inventory = scan(tmp_path)
+    assert inventory.problems == ()
+    card = the_card(inventory)
+    prefix = "intel-fpga" if driver == "opae" else "dfl"
+    assert (card.driver, card.problems, card.failure) == (driver, (), None)
+    assert card.name == ("intel-fpga-dev.0" if driver == "opae" else "region0")
+    assert card.pci is not None
+    assert (card.pci.address, card.pci.numa_node) == ("0000:5e:00.0", 1)
+    assert card.fme is not None
+    assert (card.fme.name, card.fme.node) == (f"{prefix}-fme.0", f"{prefix}-fme.0")
+    assert (card.fme.interface_id, card.fme.problems) == (A10_INTERFACE, ())
+    assert dict(card.fme.errors) == {
+        "fme-errors": 0,
+        "fme-catfatal-errors": 0,
+        "fme-nonfatal-errors": 0,
+        "overheated": 0,
+    }
+    assert [(p.name, p.number, p.afu_id, p.node, p.problems, p.errors) for p in card.ports] == [
+        (f"{prefix}-port.0", 0, NLB0, f"{prefix}-port.0", (), 0),
+        (f"{prefix}-port.1", 1, NLB3, f"{prefix}-port.1", (), 0),
+    ]
+    assert all(port.pci == card.pci for port in card.ports)
+
+
+def test_cards_of_both_drivers_are_found_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")] * 11 + [CardSpec("opae")] * 11)
+    names = [card.name for card in scan(tmp_path).cards]
+    assert names == [f"intel-fpga-dev.{number}" for number in range(11)] + [
+        f"region{number}" for number in range(0, 22, 2)
+    ]
+
+
+def test_ports_stand_in_the_order_of_their_numbers_in_the_card(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", ports=3)])
+    folder = tmp_path / "sys/class/fpga_region/region0"
+    (folder / "dfl-port.0/id").write_text("2\n")
+    (folder / "dfl-port.2/id").write_text("0\n")
+    assert [port.name for port in the_card(scan(tmp_path)).ports] == [
+        "dfl-port.2",
+        "dfl-port.1",
+        "dfl-port.0",
+    ]
+    rack.break_(rack.addresses[0], Fault.PORT_ID_GARBAGE, 1)
+    ports = the_card(scan(tmp_path)).ports
+    assert [(port.name, port.number) for port in ports][-1] == ("dfl-port.1", None)
+
+
+@pytest.mark.parametrize("spelling", [str.upper, lambda text: f"{text[:8]}-{text[8:]}"])
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_ids_may_be_spelled_in_any_way(
+    tmp_path: Path, driver: str, spelling: Callable[[str], str]
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver, spelling(A10_INTERFACE), (spelling(NLB0),))])
+    card = the_card(scan(tmp_path))
+    assert card.fme is not None
+    assert (card.fme.interface_id, card.ports[0].afu_id) == (A10_INTERFACE, NLB0)
+
+
+# Faults
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("fault", sorted(REASONS))
+def test_a_fault_is_told_by_its_reason_and_heals(tmp_path: Path, driver: str, fault: Fault) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
+    address = rack.addresses[0]
+    good = tree(tmp_path)
+    (name, _), (other, _) = [(rack.ports(each)[0], each) for each in rack.addresses]
+    rack.break_(address, fault)
+    bad = tree(tmp_path, after=good)
+    devices = {device.id: device for device in bad.devices()}
+    assert [problem.reason for problem in devices[name].reasons] == [REASONS[fault]]
+    assert not devices[name].healthy
+    assert devices[name].resource == next(good.devices()).resource
+    assert devices[other].healthy
+    rack.heal(address, fault)
+    assert tree(tmp_path, after=bad) == good
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("fault", sorted(REASONS))
+def test_a_card_that_was_broken_from_the_start_is_told_by_its_reason(
+    tmp_path: Path, driver: str, fault: Fault
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver, faults=(fault,))])
+    for mode, needless in NEEDLESS.items():
+        made = tree(tmp_path, mode)
+        told = {
+            problem.reason
+            for device in (*made.devices(), *made.unplaced)
+            for problem in device.reasons
+        }
+        assert told == (set() if fault in needless else {REASONS[fault]})
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("fault", sorted(HARMLESS))
+def test_a_harmless_fault_harms_nobody(tmp_path: Path, driver: str, fault: Fault) -> None:
+    lay_out(tmp_path, [CardSpec(driver, faults=(fault,))])
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+    unknown = fault in {Fault.NUMA_MISSING, Fault.NUMA_UNKNOWN}
+    assert device.numa_node == (None if unknown else 0)
+    remarks = [problem.reason for problem in the_card(scan(tmp_path)).problems]
+    garbage = fault is Fault.PORT_ERRORS_GARBAGE
+    assert remarks == (["port-errors-unreadable"] if garbage else [])
+
+
+def _path_of(folder: int) -> Path:
+    """Where a folder is that is listed by its descriptor."""
+    return Path(f"/proc/self/fd/{folder}").readlink()
+
+
+@pytest.mark.parametrize("number", [5, 13])
+def test_a_card_whose_folder_does_not_answer_is_told_and_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
+    scandir = os.scandir
+
+    def failing(folder: int) -> object:
+        if _path_of(folder).name == "region0":
+            raise OSError(number, os.strerror(number))
+        return scandir(folder)
+
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.scandir", failing)
+    broken, good = scan(tmp_path).cards
+    assert broken.failure is not None
+    assert broken.failure.reason == "card-unreadable"
+    assert broken.failure.message == (
+        f"/sys/class/fpga_region/region0 can't be listed: {os.strerror(number)}"
+    )
+    assert broken.address == rack.addresses[0]
+    assert good.failure is None
+
+
+def test_an_entry_whose_target_is_gone_still_tells_the_card_by_its_address(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", ports=2, address="0000:5e:00.0")])
+    virtual = rack.move_to_vf("0000:5e:00.0", 1)
+    good = tree(tmp_path)
+    region = tree(tmp_path, PluginMode.REGION)
+    entry = tmp_path / "sys/class/fpga_region/region2"
+    shutil.rmtree(entry.resolve())
+    lost = scan(tmp_path).cards[1]
+    assert lost.failure is not None
+    assert lost.failure.reason == "card-dangling"
+    assert lost.failure.message == (
+        "/sys/class/fpga_region/region2 leads nowhere: "
+        "../../devices/pci0000:5e/0000:5e:00.1/fpga_region/region2"
+    )
+    assert lost.pci is not None
+    assert (lost.address, lost.pci.physfn) == (virtual, "0000:5e:00.0")
+    bad = tree(tmp_path, after=good)
+    assert [device.healthy for device in bad.devices()] == [True, False]
+    (device,) = tree(tmp_path, PluginMode.REGION, after=region).devices()
+    assert not device.healthy
+
+
+_HURT = st.lists(
+    st.tuples(st.sampled_from(DRIVERS), st.lists(st.sampled_from(Fault), max_size=4, unique=True)),
+    max_size=5,
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(_HURT, st.integers(0, 5), st.sampled_from(DRIVERS))
+def test_no_combination_of_broken_cards_hides_a_good_one(
+    tmp_path: Path, hurt: list[tuple[str, list[Fault]]], position: int, driver: str
+) -> None:
+    root = tmp_path / "root"
+    shutil.rmtree(root, ignore_errors=True)
+    rack = Rack(root)
+    places = [(kind, faults) for kind, faults in hurt]
+    places.insert(min(position, len(places)), (driver, []))
+    good = ""
+    for kind, faults in places:
+        address = rack.add_card(CardSpec(kind))
+        for fault in faults:
+            _break_if_possible(rack, address, fault)
+        if not faults:
+            good = address
+    port = rack.ports(good)[0]
+    for mode, key in (
+        (PluginMode.AF, port),
+        (PluginMode.REGION, rack.fme(good)),
+        (PluginMode.REGIONDEVEL, rack.fme(good)),
+        (PluginMode.BDF, good.removeprefix("0000:")),
+    ):
+        devices = {device.id: device for device in tree(root, mode).devices()}
+        assert devices[str(key)].healthy
+
+
+def _break_if_possible(rack: Rack, address: str, fault: Fault) -> None:
+    """Switches a fault on unless an earlier one has taken away what it is about."""
+    try:
+        rack.break_(address, fault)
+    except (FileNotFoundError, NotADirectoryError):
+        assert fault in REASONS or fault in HARMLESS
+
+
+# Cards that are not as usual
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    ("hangs", "reason"),
+    [
+        ("*-port.0/errors/errors", "port-errors-unreadable"),
+        ("*-port.0/ap2_event", "ap2-event-unreadable"),
+        ("*-fme.0/errors/nonfatal_errors", "fme-nonfatal-errors-unreadable"),
+    ],
+)
+def test_a_register_that_whoever_waits_for_hangs_on_is_not_healthy(
+    tmp_path: Path, driver: str, hangs: str, reason: str
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver), CardSpec(driver)])
+    (register,) = tmp_path.glob(f"sys/class/*/*/{hangs}")
+    register.unlink()
+    os.mkfifo(register)
+    sick, well = sorted(tree(tmp_path).devices(), key=lambda device: device.id)
+    assert ([each.reason for each in sick.reasons], sick.healthy) == ([reason], False)
+    assert well.healthy
+
+
+def test_regions_without_engine_and_port_are_no_cards(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    devices = tmp_path / "sys/devices/pci0000:01/0000:01:00.1/fpga_region/region7"
+    devices.mkdir(parents=True)
+    (devices / "compat_id").write_text("\0" * 1024)
+    link = tmp_path / "sys/class/fpga_region/region7"
+    link.symlink_to("../../devices/pci0000:01/0000:01:00.1/fpga_region/region7")
+    inventory = scan(tmp_path)
+    assert [card.name for card in inventory.cards] == ["region0"]
+    assert inventory.problems == ()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_class_entries_may_be_folders(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    for entry in sorted((tmp_path / "sys/class").glob("*/*")):
+        target = entry.resolve()
+        entry.unlink()
+        shutil.copytree(target, entry, symlinks=True)
+    inventory = scan(tmp_path)
+    (device,) = build_tree(inventory, PluginMode.AF).devices()
+    assert device.healthy
+    assert device.pci_addresses == rack.addresses
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_links_may_be_absolute(tmp_path: Path, driver: str) -> None:
+    lay_out(tmp_path, [CardSpec(driver)])
+    for index, entry in enumerate(sorted((tmp_path / "sys/class").glob("*/*"))):
+        target = entry.resolve()
+        entry.unlink()
+        entry.symlink_to(target if index else f"/{target.relative_to(tmp_path.resolve())}")
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+
+
+def test_parts_of_a_card_may_be_links_within_the_root(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    entry = tmp_path / "sys/class/fpga_region/region0"
+    for part in ("dfl-port.0", "dfl-fme.0"):
+        moved = tmp_path / "sys/devices/platform" / part
+        moved.parent.mkdir(exist_ok=True)
+        (entry / part).rename(moved)
+        (entry / part).symlink_to(f"/sys/devices/platform/{part}")
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+    (entry / "dfl-port.0").unlink()
+    (entry / "dfl-port.0").symlink_to("/sys/devices/platform/nothing")
+    card = the_card(scan(tmp_path))
+    assert [problem.reason for problem in card.ports[0].problems] == ["afu-id-missing"]
+
+
+def test_the_class_folders_may_be_links(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    (tmp_path / "sys/class").rename(tmp_path / "sys/devices/class")
+    (tmp_path / "sys/class").symlink_to("/sys/devices/class")
+    for entry in (tmp_path / "sys/devices/class/fpga_region").iterdir():
+        target = entry.readlink()
+        entry.unlink()
+        entry.symlink_to(f"../{target}")
+    (device,) = tree(tmp_path).devices()
+    assert device.healthy
+
+
+def test_a_card_on_no_pci_bus_is_read(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
+    platform = tmp_path / "sys/devices/platform/dfl"
+    platform.parent.mkdir()
+    (tmp_path / "sys/devices/pci0000:5e/0000:5e:00.0").rename(platform)
+    entry = tmp_path / "sys/class/fpga_region/region0"
+    entry.unlink()
+    entry.symlink_to("../../devices/platform/dfl/fpga_region/region0")
+    (entry / "device").unlink()
+    card = the_card(scan(tmp_path))
+    assert card.pci is None
+    assert card.ports[0].problems == ()
+
+
+def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    engine = tmp_path / "sys/class/fpga_region/region0/dfl-fme.0"
+    for number, text in ((10, "f" * 32), (2, NLB0.upper()), (3, NLB3)):
+        folder = engine / f"dfl-fme-region.{number}/fpga_region/region{number + 20}"
+        folder.mkdir(parents=True)
+        (folder / "compat_id").write_text(text)
+    (engine / "dfl-fme-region.0/fpga_region/region1/compat_id").write_text(" " * 4096)
+    card = the_card(scan(tmp_path))
+    assert card.fme is not None
+    assert (card.fme.interface_id, card.fme.problems) == (NLB0, ())
+    (remark,) = card.problems
+    assert remark.reason == "interface-ids-differ"
+    assert remark.message == (
+        f"the regions of dfl-fme.0 differ ({NLB0}, {NLB3}); {NLB0} stands for all"
+    )
+
+
+def test_of_regions_that_are_all_unusable_the_first_one_gives_the_reason(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl", "f" * 32)])
+    engine = tmp_path / "sys/class/fpga_region/region0/dfl-fme.0"
+    (engine / "dfl-fme-region.1/fpga_region/region9").mkdir(parents=True)
+    (engine / "dfl-fme-region.1/fpga_region/region9/compat_id").write_text("")
+    card = the_card(scan(tmp_path))
+    assert card.fme is not None
+    assert [problem.reason for problem in card.fme.problems] == ["interface-id-all-f"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "name"), [("opae", "fpga/intel-fpga-dev.0"), ("dfl", "fpga_region/region0")]
+)
+def test_a_card_that_is_on_no_pci_function_is_read_all_the_same(
+    tmp_path: Path, driver: str, name: str
+) -> None:
+    lay_out(tmp_path, [CardSpec(driver)])
+    entry = tmp_path / "sys/class" / name
+    card = tmp_path / "sys/devices/platform/fpga" / entry.name
+    card.parent.mkdir(parents=True)
+    entry.resolve().rename(card)
+    entry.unlink()
+    entry.symlink_to(card)
+    (card / "device").unlink(missing_ok=True)
+    (card / "device").symlink_to("..")
+    found = the_card(scan(tmp_path))
+    assert found.fme is not None
+    assert (found.pci, found.fme.interface_id, found.fme.problems) == (None, A10_INTERFACE, ())
+    assert [(port.number, port.afu_id, port.problems) for port in found.ports] == [(0, NLB0, ())]
+
+
+def test_a_card_that_vanishes_while_it_is_read_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
+    scandir = os.scandir
+
+    def vanishing(folder: int) -> object:
+        path = _path_of(folder)
+        if path.name == "region0" and rack.addresses[0] in path.parts:
+            rack.remove_card(rack.addresses[0])
+        return scandir(folder)
+
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.scandir", vanishing)
+    assert [card.name for card in scan(tmp_path).cards] == ["region2"]
+
+
+def test_ports_on_a_virtual_function_have_the_engine_of_the_physical_one(tmp_path: Path) -> None:
+    for driver in DRIVERS:
+        root = tmp_path / driver
+        rack = lay_out(root, [CardSpec(driver, ports=2, address="0000:5e:00.0")])
+        assert rack.move_to_vf("0000:5e:00.0", 1) == "0000:5e:00.1"
+        physical, virtual = scan(root).cards
+        assert (virtual.fme, virtual.pci and virtual.pci.physfn) == (None, physical.address)
+        devices = list(tree(root).devices())
+        assert [device.pci_addresses for device in devices] == [
+            ("0000:5e:00.0",),
+            ("0000:5e:00.1",),
+        ]
+        assert all(device.healthy for device in devices)
+        (region,) = tree(root, PluginMode.REGION).devices()
+        assert len(region.nodes) == 2
+
+
+# Nodes without cards
+
+
+def test_a_root_without_sysfs_says_so(tmp_path: Path) -> None:
+    (problem,) = scan(tmp_path).problems
+    assert problem.reason == "no-sysfs"
+    assert problem.message == (
+        f"there is no sys folder below {tmp_path}: name the host's root with --root"
+    )
+
+
+def test_a_node_without_driver_says_what_to_load(tmp_path: Path) -> None:
+    devices = tmp_path / "sys/bus/pci/devices/0000:5e:00.0"
+    devices.mkdir(parents=True)
+    (problem,) = scan(tmp_path).problems
+    assert problem.reason == "no-driver"
+    wanted = "neither /sys/class/fpga nor /sys/class/fpga_region exists: "
+    wanted += "load the driver, intel-fpga-pci or dfl-pci"
+    assert problem.message == wanted
+    (devices / "class").write_text("0x120000\n")
+    (problem,) = scan(tmp_path).problems
+    assert problem.message == f"{wanted}; accelerators on the PCI bus: 0000:5e:00.0"
+
+
+def test_a_node_with_a_driver_and_no_card_says_so(tmp_path: Path) -> None:
+    (tmp_path / "sys/class/fpga_region").mkdir(parents=True)
+    (tmp_path / "sys/class/fpga_region/regions").mkdir()
+    inventory = scan(tmp_path)
+    assert inventory.cards == ()
+    (problem,) = inventory.problems
+    assert problem.reason == "no-cards"
+    assert problem.message == "/sys/class/fpga_region list no card with a port"
+
+
+def test_a_class_folder_that_can_not_be_listed_does_not_hide_the_other(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    (tmp_path / "sys/class/fpga").write_text("")
+    inventory = scan(tmp_path)
+    assert [card.driver for card in inventory.cards] == ["dfl"]
+    (problem,) = inventory.problems
+    assert problem.reason == "class-unreadable"
+    assert problem.message == "/sys/class/fpga can't be listed: Not a directory"
+
+
+# Again and again
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Rack:
+    return lay_out(tmp_path, [CardSpec("dfl"), CardSpec("opae")])
+
+
+def test_each_scan_sees_what_is_there_now(rack: Rack) -> None:
+    scanner = Scanner(rack.root)
+    first = scanner.scan()
+    assert scanner.scan() == first == scan(rack.root)
+    address = rack.addresses[0]
+    rack.set_afu(address, NLB3)
+    assert scanner.scan().cards[1].ports[0].afu_id == NLB3
+    rack.remove_card(address)
+    assert [card.driver for card in scanner.scan().cards] == ["opae"]
+    rack.add_card(CardSpec("dfl", address=address, numa_node=1))
+    again = scanner.scan().cards[1]
+    assert again.pci is not None
+    assert (again.name, again.pci.numa_node) == ("region0", 1)
+
+
+def test_another_tree_in_the_place_of_sysfs_is_seen_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "RECENT_NS", 0)
+    for name, afu_id in (("one", NLB0), ("other", NLB3)):
+        lay_out(tmp_path / name, [CardSpec("dfl", afu_ids=(afu_id,))])
+    for place in ("sys", "dev"):
+        (tmp_path / place).symlink_to(f"one/{place}")
+    scanner = Scanner(tmp_path)
+    assert the_card(scanner.scan()) is the_card(scanner.scan())
+    (tmp_path / "sys").unlink()
+    (tmp_path / "sys").symlink_to("other/sys")
+    assert the_port(scanner.scan()).afu_id == NLB3
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_card_costs_as_many_looks_at_files_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    looks: list[str] = []
+    _note_looks(monkeypatch, looks)
+    monkeypatch.setattr(layout, "BELIEVED", 1000)
+    monkeypatch.setattr(layout, "RECENT_NS", 0)
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    scanner = Scanner(tmp_path)
+    scanner.scan()
+    costs = []
+    for count in (1, 2, 20, 21):
+        while len(rack.addresses) < count:
+            rack.add_card(CardSpec(driver))
+        scanner.scan()
+        looks.clear()
+        assert len(scanner.scan().cards) == count
+        costs.append(len(looks))
+    assert costs[3] - costs[2] == costs[1] - costs[0] < 25
+
+
+def _note_looks(monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> None:
+    """Has each call that asks the system about a path noted."""
+    for name in ("open", "readlink", "stat", "lstat", "listdir", "scandir"):
+        call = getattr(os, name)
+
+        def noted(
+            path: str | int, *rest: int, call: Callable[..., object] = call, **named: int
+        ) -> object:
+            looks.append(str(path))
+            return call(path, *rest, **named)
+
+        monkeypatch.setattr(f"services.devices.hardware.sysfs.os.{name}", noted)
+
+
+def test_a_thousand_ports_are_found() -> None:
+    with fast_folder() as root:
+        lay_out(root, [CardSpec("dfl", ports=4), CardSpec("opae", ports=4)] * 125)
+        assert sum(len(card.ports) for card in scan(root).cards) == 1000

@@ -1,0 +1,394 @@
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.devices.hardware.scan import scan
+from services.devices.hardware.sensor_reader import MAX_CHANNELS, SEARCH_EVERY, SensorReader
+from services.devices.model import Card, Problem
+from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from simulator.cards import CardSpec, Rack, lay_out
+from simulator.hanging import Hang
+from tests.services.devices.hardware.blocking import Barrier, threads
+from tests.support import eventually, require_shared
+
+DRIVERS = ["opae", "dfl"]
+PATIENCE = 0.4
+
+
+@pytest.fixture
+def barrier() -> Iterator[Barrier]:
+    made = Barrier()
+    yield made
+    made.release_all()
+    eventually(lambda: threads("sensors") == 0)
+
+
+def read(root: Path) -> tuple[CardSensors, ...]:
+    return SensorReader(root).read(scan(root).cards)
+
+
+def the_one(root: Path) -> CardSensors:
+    (found,) = read(root)
+    return found
+
+
+def engine_of(rack: Rack) -> Path:
+    names = rack._names(rack.addresses[0], 0)
+    return rack.root / names["entry"] / names["fme"]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+# Synthetic cards
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_card_tells_its_temperature_its_power_and_its_errors(tmp_path: Path, driver: str) -> None:
+    lay_out(tmp_path, [CardSpec(driver, ports=2, address="0000:5e:00.0")])
+    prefix, name, labels = {
+        "opae": ("intel-fpga", "intel-fpga-dev.0", ("thermal_mgmt", "power_mgmt")),
+        "dfl": ("dfl", "region0", ("dfl_fme_thermal temp1", "dfl_fme_power power1")),
+    }[driver]
+    found = the_one(tmp_path)
+    assert (found.driver, found.card, found.address) == (driver, name, "0000:5e:00.0")
+    assert found.temperatures == (Gauge(labels[0], 38.0),)
+    assert found.powers == (Gauge(labels[1], 23.0),)
+    assert found.problem is None
+    assert {(each.part, each.name, each.value) for each in found.registers} == {
+        *(
+            (f"{prefix}-fme.0", f"{kind}_errors", 0)
+            for kind in ("fme", "catfatal", "nonfatal", "pcie0", "pcie1")
+        ),
+        (f"{prefix}-port.0", "port_errors", 0),
+        (f"{prefix}-port.1", "port_errors", 0),
+    }
+    assert found.bus_errors == BusErrors(0, 0, 0)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_each_read_tells_what_is_there_now(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    reader, cards = SensorReader(tmp_path), scan(tmp_path).cards
+    reader.read(cards)
+    names = rack._names(rack.addresses[0], 0)
+    engine = engine_of(rack)
+    write(engine / names["temperature_file"], "91\n" if driver == "opae" else "91000\n")
+    write(engine / "errors/pcie0_errors", "0x40\n")
+    write(engine / names["errors_file"], "0x3\n")
+    write(rack.root / names["entry"] / names["port"] / "errors/errors", "0x8\n")
+    write(rack.root / names["function"] / "aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2\n")
+    (found,) = reader.read(cards)
+    assert found.temperature == 91.0
+    assert {each.name: each.value for each in found.registers if each.value} == {
+        "pcie0_errors": 0x40,
+        "fme_errors": 3,
+        "port_errors": 8,
+    }
+    assert found.bus_errors == BusErrors(0, 0, 2)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_a_card_lacks_or_garbles_is_left_out(tmp_path: Path, driver: str) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    names, engine = rack._names(rack.addresses[0], 0), engine_of(rack)
+    write(engine / names["temperature_file"], "\0" * 4096)
+    write(engine / "errors/pcie0_errors", "many\n")
+    (engine / "errors/pcie1_errors").unlink()
+    shutil.rmtree(engine / ("power_mgmt" if driver == "opae" else "hwmon/hwmon1"))
+    shutil.rmtree(rack.root / names["entry"] / names["port"] / "errors")
+    (rack.root / names["function"] / "aer_dev_fatal").unlink()
+    write(rack.root / names["function"] / "aer_dev_nonfatal", "\n")
+    found = the_one(tmp_path)
+    assert (found.temperature, found.power, found.problem) == (None, None, None)
+    assert [each.name for each in found.registers if each.name.endswith("_errors")] == [
+        each.name for each in found.registers
+    ]
+    assert {each.name for each in found.registers} == {
+        "fme_errors",
+        "catfatal_errors",
+        "nonfatal_errors",
+    }
+    assert found.bus_errors == BusErrors(correctable=0)
+    shutil.rmtree(engine / "errors")
+    assert the_one(tmp_path).registers == ()
+
+
+def test_a_virtual_function_tells_the_errors_of_its_ports(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl", ports=2, address="0000:5e:00.0")])
+    virtual = rack.move_to_vf("0000:5e:00.0", 1)
+    physical, split = read(tmp_path)
+    assert (physical.temperature, split.temperature, split.address) == (38.0, None, virtual)
+    assert split.registers == (ErrorRegister("dfl-port.1", "port_errors", 0),)
+    assert split.bus_errors == BusErrors(0, 0, 0)
+
+
+def test_a_card_on_no_pci_function_counts_no_bus_errors(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl", address="0000:5e:00.0")])
+    platform = tmp_path / "sys/devices/platform/dfl"
+    platform.parent.mkdir()
+    (tmp_path / "sys/devices/pci0000:5e/0000:5e:00.0").rename(platform)
+    entry = tmp_path / "sys/class/fpga_region/region0"
+    entry.unlink()
+    entry.symlink_to("../../devices/platform/dfl/fpga_region/region0")
+    (entry / "device").unlink()
+    found = the_one(tmp_path)
+    assert (found.address, found.bus_errors, found.temperature) == ("", BusErrors(), 38.0)
+
+
+def test_a_card_that_is_gone_or_could_not_be_read_measures_nothing(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl"), CardSpec("opae")])
+    broken = Problem("card-hung", "reading region2 hangs")
+    third, first, second = scan(tmp_path).cards
+    cards = (first, replace(second, failure=broken), third)
+    rack.remove_card(rack.addresses[0])
+    found = SensorReader(tmp_path).read(cards)
+    assert [(each.card, each.temperature, each.problem) for each in found] == [
+        ("region0", None, None),
+        ("region2", None, broken),
+        ("intel-fpga-dev.0", 38.0, None),
+    ]
+
+
+# Where sensors are
+
+
+N3000 = "dfl_dev.6/subdev_spi.3.auto/spi_master/spi4/spi4.0/n3000bmc-hwmon.6.auto/hwmon/hwmon6"
+
+
+def test_sensors_of_a_boards_controller_are_found_however_deep_they_are(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    monitor = engine_of(rack) / N3000
+    for name, text in {
+        "name": "n3000bmc_hwmon",
+        "temp1_input": "35000",
+        "temp1_label": "Board Temperature",
+        "temp1_max": "85000",
+        "temp10_input": "36500",
+        "temp2_input": "50000",
+        "temp2_label": "FPGA Die Temperature",
+        "temp3_input": "",
+        "temp3_label": "QSFP0 Temperature",
+        "in0_input": "3300",
+        "power1_input": "64709000",
+        "power1_average": "1000000",
+        "power1_label": "Board Power",
+        "power2_average": "2000000",
+    }.items():
+        write(monitor / name, f"{text}\n")
+    found = the_one(tmp_path)
+    assert found.temperatures == (
+        Gauge("dfl_fme_thermal temp1", 38.0),
+        Gauge("Board Temperature", 35.0),
+        Gauge("FPGA Die Temperature", 50.0),
+        Gauge("n3000bmc_hwmon temp10", 36.5),
+    )
+    assert found.powers == (
+        Gauge("dfl_fme_power power1", 23.0),
+        Gauge("Board Power", 64.709),
+        Gauge("n3000bmc_hwmon power2", 2.0),
+    )
+
+
+@pytest.mark.parametrize("board", ["n6000bmc_hwmon", "c6100bmc_hwmon"])
+def test_a_boards_power_is_told_in_watts_though_its_driver_writes_milliwatts(
+    tmp_path: Path, board: str
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    monitor = engine_of(rack) / "dfl_dev.5/bmc-hwmon.1.auto/hwmon/hwmon9"
+    for file, text in {
+        "name": board,
+        "power1_label": "Board Power",
+        "power1_input": "77593",
+    }.items():
+        write(monitor / file, f"{text}\n")
+    assert Gauge("Board Power", 77.593) in the_one(tmp_path).powers
+
+
+def test_sensors_of_a_controller_under_the_out_of_tree_driver_are_found(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("opae")])
+    bus = engine_of(rack) / "spi-altera.0.auto/spi_master/spi0/spi0.0"
+    for number, (name, kind, value) in enumerate(
+        [
+            ("Board Temperature", "Temperature", "33500"),
+            ("Board Power", "Power", "58900"),
+            ("12V AUX", "Voltage", "12000"),
+            ("", "Temperature", "40000"),
+            ("Gone", "Power", ""),
+        ]
+    ):
+        write(bus / f"sensor{number}/name", f"{name}\n")
+        write(bus / f"sensor{number}/type", f"{kind}\n")
+        write(bus / f"sensor{number}/value", f"{value}\n")
+    found = the_one(tmp_path)
+    assert [(each.label, each.value) for each in found.temperatures] == [
+        ("thermal_mgmt", 38.0),
+        ("Board Temperature", 33.5),
+        ("sensor3", 40.0),
+    ]
+    assert [(each.label, each.value) for each in found.powers] == [
+        ("power_mgmt", 23.0),
+        ("Board Power", 58.9),
+    ]
+
+
+def test_links_below_an_engine_are_not_followed(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    engine = engine_of(rack)
+    elsewhere = tmp_path / "elsewhere/hwmon/hwmon9"
+    write(elsewhere / "temp1_input", "99000\n")
+    (engine / "linked").symlink_to(tmp_path / "elsewhere")
+    (engine / "hwmon/hwmon9").symlink_to(elsewhere)
+    (engine / "loop").symlink_to(".")
+    assert the_one(tmp_path).temperature == 38.0
+
+
+def test_a_card_with_endless_folders_is_read_all_the_same(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    engine = engine_of(rack)
+    deep = engine / "/".join(["a"] * 9)
+    write(deep / "hwmon7/temp1_input", "50000\n")
+    write(deep / "b/hwmon8/temp1_input", "60000\n")
+    found = the_one(tmp_path)
+    assert [each.value for each in found.temperatures] == [38.0, 50.0]
+    for number in range(600):
+        (engine / f"wide{number:03}").mkdir()
+    assert [each.value for each in the_one(tmp_path).temperatures] == [38.0]
+
+
+def test_a_card_with_endless_sensors_is_read_up_to_a_number(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    for number in range(200):
+        write(engine_of(rack) / f"bmc/hwmon9/temp{number}_input", "1000\n")
+    found = the_one(tmp_path)
+    assert len(found.temperatures) + len(found.powers) == MAX_CHANNELS - 2
+
+
+def test_a_monitor_that_can_not_be_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    listdir = os.listdir
+
+    def failing(path: str) -> list[str]:
+        if path.endswith("/hwmon0"):
+            raise PermissionError(13, "Permission denied")
+        return listdir(path)
+
+    cards = scan(tmp_path).cards
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.listdir", failing)
+    (found,) = SensorReader(tmp_path).read(cards)
+    assert (found.temperature, found.power) == (None, 23.0)
+
+
+def test_sensors_are_searched_once_in_a_while(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    reader, cards = SensorReader(tmp_path), scan(tmp_path).cards
+    (first,) = reader.read(cards)
+    late = engine_of(rack) / "dfl_dev.3/bmc.1.auto/hwmon/hwmon5"
+    write(late / "temp1_input", "77000\n")
+    for _ in range(SEARCH_EVERY - 1):
+        assert reader.read(cards) == (first,)
+    assert reader.read(cards)[0].temperature == 77.0
+    assert reader.read(cards)[0].temperature == 77.0
+
+
+def test_the_sensors_of_another_card_in_its_place_are_searched_at_once(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
+    reader = SensorReader(tmp_path)
+    reader.read(scan(tmp_path).cards)
+    address = rack.addresses[0]
+    rack.remove_card(address)
+    assert len(reader.read(scan(tmp_path).cards)) == 1
+    rack.add_card(CardSpec("dfl", address=address))
+    names = rack._names(address, 0)
+    late = rack.root / names["entry"] / names["fme"] / "bmc/hwmon/hwmon5"
+    write(late / "temp1_input", "77000\n")
+    found = reader.read(scan(tmp_path).cards)
+    assert sorted(each.temperature or 0 for each in found) == [38.0, 77.0]
+
+
+# Sensors that hang
+
+
+def test_sensors_that_hang_cost_their_card_alone_its_sensors(
+    tmp_path: Path, barrier: Barrier
+) -> None:
+    lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl"), CardSpec("opae")])
+    cards = scan(tmp_path).cards
+    reader = SensorReader(tmp_path, patience=PATIENCE, files=barrier.files)
+    good = eventually(lambda: _if_hung(reader.read(cards), 0))
+    barrier.hang("hwmon0/temp1_input")
+    hung = eventually(lambda: _if_hung(reader.read(cards), 1))
+    assert hung[0] == good[0]
+    assert hung[2] == good[2]
+    path = "/sys/class/fpga_region/region0"
+    text = f"reading the sensors of {path} hangs: no answer within {PATIENCE} s"
+    assert hung[1].problem == Problem("sensors-hung", text)
+    assert reader.hanging == (path,)
+    for _ in range(5):
+        assert reader.read(cards) == hung
+    assert barrier.arrived["hwmon0/temp1_input"] == 1
+    eventually(lambda: threads("sensors") == 1)
+    barrier.release_all()
+    eventually(lambda: reader.hanging == ())
+    assert reader.read(cards) == good
+
+
+def _if_hung(found: tuple[CardSensors, ...], count: int) -> tuple[CardSensors, ...]:
+    return found if sum(each.problem is not None for each in found) == count else ()
+
+
+def test_sensors_that_hang_in_the_kernel_leave_the_card_healthy(tmp_path: Path) -> None:
+    rack = lay_out(tmp_path, [CardSpec("dfl")])
+    cards: tuple[Card, ...] = scan(tmp_path).cards
+    reader = SensorReader(tmp_path, patience=PATIENCE)
+    try:
+        rack.hang(rack.addresses[0], Hang.TEMPERATURE_READ)
+    except PermissionError:
+        pytest.skip("having the kernel hold readers needs CAP_SYS_ADMIN")
+    eventually(lambda: _if_hung(reader.read(cards), 1))
+    assert scan(tmp_path).cards == cards
+    rack.release(rack.addresses[0], Hang.TEMPERATURE_READ)
+    eventually(lambda: reader.hanging == ())
+    assert reader.read(cards)[0].temperature == 38.0
+
+
+# Real cards
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "measured", "counts", "bus"),
+    [
+        ("dfl_n3000_nlb0", (50.0, 64.709), (6, 6), BusErrors()),
+        ("dfl_n6000_sku0_nlb0", (61.0, 50.909), (34, 5), BusErrors(0, 0, 0)),
+        ("tmp-1socket-nlb0", (37.0, 23.0), (1, 6), BusErrors()),
+        ("tmp-dcp-rc-nlb3", (38.0, None), (1, 6), BusErrors()),
+    ],
+)
+def test_a_real_card_tells_what_it_measures(
+    tmp_path: Path,
+    snapshot: str,
+    measured: tuple[float, float | None],
+    counts: tuple[int, int],
+    bus: BusErrors,
+) -> None:
+    with tarfile.open(require_shared("hardware", f"mock_sys_{snapshot}.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter=_as_it_is)  # noqa: S202 - our own snapshots
+    found = the_one(tmp_path / "tmp")
+    assert (found.temperature, found.power) == measured
+    assert (len(found.temperatures), len(found.registers)) == counts
+    assert all(each.value == 0 for each in found.registers)
+    assert (found.bus_errors, found.problem) == (bus, None)
+
+
+def _as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo:
+    """Some links of the snapshots lead out of them, as they did on the card's host."""
+    return member

@@ -1,0 +1,290 @@
+import errno
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from services.devices.hardware.sysfs import MAX_ATTRIBUTE, Sysfs
+from services.devices.health import Failure, NodeState, Reading
+
+
+def write(path: Path, content: bytes | str = b"") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def link(path: Path, target: str | Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+# Attributes
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"0x0\n", "0x0"),
+        (b"abc\n" + b"\0" * 4092, "abc"),
+        (b"  abc \t\r\n", "abc"),
+        (b"\0\0abc", "abc"),
+        (b" " * 4096, ""),
+        (b"\0" * 4096, ""),
+        (b"", ""),
+        (b"a\xffb", "a\ufffdb"),
+    ],
+)
+def test_an_attribute_is_read_without_its_padding(
+    tmp_path: Path, content: bytes, text: str
+) -> None:
+    write(tmp_path / "sys/attribute", content)
+    assert Sysfs(tmp_path).read("/sys/attribute") == Reading(text)
+
+
+def test_no_more_is_read_than_a_driver_gives(tmp_path: Path) -> None:
+    write(tmp_path / "sys/attribute", b"x" * (MAX_ATTRIBUTE * 64))
+    assert len(Sysfs(tmp_path).text("/sys/attribute")) == MAX_ATTRIBUTE
+
+
+def test_an_attribute_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    write(tmp_path / "sys/file")
+    files = Sysfs(tmp_path)
+    for path in ("/sys/attribute", "/sys/no/attribute", "/sys/file/attribute"):
+        assert files.read(path).failure is Failure.MISSING
+        assert files.text(path) == ""
+
+
+def test_what_is_no_file_cant_be_read_and_blocks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "sys/folder").mkdir(parents=True)
+    os.mkfifo(tmp_path / "sys/fifo")
+    link(tmp_path / "sys/loop", "loop")
+    files = Sysfs(tmp_path)
+    assert files.read("/sys/fifo") == Reading(failure=Failure.DEAD, detail="not a regular file")
+    is_folder = Reading(failure=Failure.UNREADABLE, detail="Is a directory")
+    assert files.read("/sys/folder") == is_folder
+    assert files.read("/sys/loop").failure is Failure.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("number", "failure"),
+    [
+        ("EACCES", Failure.UNREADABLE),
+        ("EPERM", Failure.UNREADABLE),
+        ("EIO", Failure.DEAD),
+        ("ENODEV", Failure.DEAD),
+        ("ETIMEDOUT", Failure.DEAD),
+        ("ENOENT", Failure.MISSING),
+    ],
+)
+def test_what_the_system_says_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, failure: Failure
+) -> None:
+    write(tmp_path / "sys/attribute", "x")
+
+    code = getattr(errno, number)
+
+    def fail(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    for call in ("open", "read"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"services.devices.hardware.sysfs.os.{call}", fail)
+            reading = Sysfs(tmp_path).read("/sys/attribute")
+        assert reading.failure is failure
+        assert reading.detail
+    assert Sysfs(tmp_path).text("/sys/attribute") == "x"
+
+
+def test_an_attribute_may_be_a_link_within_the_root(tmp_path: Path) -> None:
+    write(tmp_path / "sys/real/attribute", "x")
+    link(tmp_path / "sys/attribute", "real/attribute")
+    link(tmp_path / "sys/absolute", "/sys/real/attribute")
+    link(tmp_path / "sys/dangling", "real/nothing")
+    link(tmp_path / "sys/folder", "real")
+    files = Sysfs(tmp_path)
+    assert files.read("/sys/attribute") == Reading("x")
+    assert files.read("/sys/absolute") == Reading("x")
+    nowhere = Reading(failure=Failure.UNREADABLE, detail="a link that leads nowhere")
+    assert files.read("/sys/dangling") == nowhere
+    assert files.read("/sys/folder").failure is Failure.UNREADABLE
+
+
+def test_a_linked_attribute_may_fail_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "sys/real", "x")
+    link(tmp_path / "sys/attribute", "real")
+
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.read", fail)
+    reading = Sysfs(tmp_path).read("/sys/attribute")
+    assert reading == Reading(failure=Failure.DEAD, detail="Input/output error")
+
+
+def test_an_attribute_that_links_out_of_the_root_gives_nothing(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret", "secret")
+    root = tmp_path / "root"
+    link(root / "sys/absolute", secret)
+    link(root / "sys/relative", "../../secret")
+    files = Sysfs(root)
+    assert files.read("/sys/absolute").failure is Failure.UNREADABLE
+    assert files.read("/sys/relative").failure is Failure.UNREADABLE
+
+
+# Links
+
+
+def test_links_are_followed_as_if_the_root_were_everything(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "sys/devices/card/inner").mkdir(parents=True)
+    link(root / "sys/relative", "devices/card")
+    link(root / "sys/absolute", "/sys/devices/card")
+    link(root / "sys/spelled-out", root / "sys/devices/card")
+    link(root / "sys/climbing", "../../../../../../sys/devices/card")
+    link(root / "sys/twice", "relative/inner")
+    files = Sysfs(root)
+    for name in ("relative", "absolute", "spelled-out", "climbing"):
+        assert files.resolve(f"/sys/{name}") == "/sys/devices/card"
+    assert files.resolve("/sys/twice") == "/sys/devices/card/inner"
+    assert files.resolve("sys/./relative//inner/..") == "/sys/devices/card"
+    assert files.resolve("/sys/absolute/inner") == "/sys/devices/card/inner"
+    assert files.resolve("/..") == "/"
+
+
+def test_a_link_to_nowhere_or_to_itself_leads_nowhere(tmp_path: Path) -> None:
+    link(tmp_path / "sys/dangling", "nothing")
+    link(tmp_path / "sys/loop", "loop")
+    link(tmp_path / "sys/ping", "pong")
+    link(tmp_path / "sys/pong", "ping")
+    write(tmp_path / "sys/file")
+    files = Sysfs(tmp_path)
+    for name in ("dangling", "loop", "ping", "file/below", "absent"):
+        assert files.resolve(f"/sys/{name}") is None
+
+
+def test_a_root_may_be_a_link_and_may_be_missing(tmp_path: Path) -> None:
+    write(tmp_path / "real/sys/attribute", "x")
+    link(tmp_path / "root", "real")
+    assert Sysfs(tmp_path / "root").text("/sys/attribute") == "x"
+    assert Sysfs(tmp_path / "nowhere").read("/sys/attribute").failure is Failure.MISSING
+
+
+def test_a_root_is_the_host_however_it_is_spelled(tmp_path: Path) -> None:
+    link(tmp_path / "host", "/")
+    assert Sysfs(tmp_path / "host").is_host
+    assert Sysfs(Path("/dev/..")).is_host
+    assert not Sysfs(tmp_path).is_host
+    assert not Sysfs(tmp_path / "nowhere").is_host
+
+
+def test_a_link_may_spell_out_the_root_in_either_way(tmp_path: Path) -> None:
+    (tmp_path / "real/sys/folder").mkdir(parents=True)
+    link(tmp_path / "root", "real")
+    link(tmp_path / "real/sys/as-given", tmp_path / "root/sys/folder")
+    link(tmp_path / "real/sys/as-it-is", (tmp_path / "real").resolve() / "sys/folder")
+    files = Sysfs(tmp_path / "root")
+    assert files.resolve("/sys/as-given") == "/sys/folder"
+    assert files.resolve("/sys/as-it-is") == "/sys/folder"
+
+
+def test_a_root_that_may_not_be_looked_at_has_nothing_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: str) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.path.realpath", forbidden)
+    files = Sysfs(tmp_path / "closed")
+    assert files.resolve("/sys") is None
+    assert files.read("/sys/attribute").failure is Failure.MISSING
+
+
+def test_the_files_of_a_folder_are_found_from_within_it(tmp_path: Path) -> None:
+    write(tmp_path / "sys/devices/card/port/id", "7")
+    write(tmp_path / "sys/elsewhere", "x")
+    link(tmp_path / "sys/class/card", "../devices/card")
+    link(tmp_path / "sys/class/absolute", "/sys/devices/card")
+    link(tmp_path / "sys/class/over-a-link", "card/port")
+    link(tmp_path / "sys/class/nowhere", "../devices/nothing")
+    files = Sysfs(tmp_path)
+    for name, folder in (("card", ""), ("absolute", ""), ("over-a-link", "/port")):
+        target = files.link(f"/sys/class/{name}")
+        with closing(files.follow(f"/sys/class/{name}", target)) as within:
+            assert within.folder == f"/sys/devices/card{folder}"
+    with closing(files.within("/sys/devices/card")) as within:
+        assert within.read("/sys/devices/card/port/id") == Reading("7")
+        assert within.contents(["port/id", "/sys/elsewhere"]) == (b"7", b"x")
+        assert within.stamp("/sys/devices/card") == files.stamp("/sys/devices/card")
+        assert within.stamp("/sys/devices/card/port") == files.stamp("/sys/devices/card/port")
+    with pytest.raises(FileNotFoundError):
+        files.follow("/sys/class/nowhere", "../devices/nothing")
+    with pytest.raises(NotADirectoryError):
+        files.within("/sys/elsewhere")
+
+
+def test_a_link_out_of_the_root_is_not_followed_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "outside/card").mkdir(parents=True)
+    root = tmp_path / "root"
+    link(root / "sys/class/card", "../../../outside/card")
+    link(root / "sys/out", tmp_path / "outside")
+    link(root / "sys/class/over", "../out/card")
+    files = Sysfs(root)
+    for name in ("card", "over"):
+        with pytest.raises(FileNotFoundError):
+            files.follow(f"/sys/class/{name}", files.link(f"/sys/class/{name}"))
+
+
+def test_a_link_is_told_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link(tmp_path / "sys/dangling", "../no/where")
+    files = Sysfs(tmp_path)
+    assert files.link("/sys/dangling") == "../no/where"
+    assert files.link("/sys") == ""
+    assert files.link("/sys/absent") == ""
+    assert files.exists("/sys/dangling")
+    with monkeypatch.context() as patched:  # where the system tells nothing else
+        patched.setattr("services.devices.hardware.sysfs._MAY_ASK", False)
+        assert files.exists("/sys/dangling")
+        assert not files.exists("/sys/absent")
+    assert files.inode("/sys/dangling") == (tmp_path / "sys/dangling").lstat().st_ino
+    assert files.inode("/sys/absent") is None
+    assert not files.exists("/sys/absent")
+
+
+# Device nodes
+
+
+def test_under_another_root_a_regular_file_is_a_device_node(tmp_path: Path) -> None:
+    write(tmp_path / "dev/dfl-port.0")
+    (tmp_path / "dev/dfl-port.1").mkdir()
+    os.mkfifo(tmp_path / "dev/dfl-port.2")
+    link(tmp_path / "dev/dfl-port.3", "dfl-port.0")
+    link(tmp_path / "dev/dfl-port.4", "dfl-port.1")
+    link(tmp_path / "dev/dfl-port.5", "nothing")
+    files = Sysfs(tmp_path)
+    states = [files.node(f"dfl-port.{number}") for number in range(7)]
+    present, not_one, missing = NodeState.PRESENT, NodeState.NOT_A_DEVICE, NodeState.MISSING
+    assert states == [present, not_one, not_one, present, not_one, missing, missing]
+
+
+def test_on_the_host_only_a_character_device_is_a_device_node() -> None:
+    files = Sysfs(Path("/"))
+    assert files.is_host
+    assert files.node("null") is NodeState.PRESENT
+    assert files.node("fd") is NodeState.NOT_A_DEVICE
+    assert files.node("no-such-device") is NodeState.MISSING
+    regular = os.path.relpath(__file__, "/dev")
+    assert files.node(regular) is NodeState.NOT_A_DEVICE
+
+
+def test_a_node_that_can_not_be_looked_at_is_unreadable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> os.stat_result:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("services.devices.hardware.sysfs.os.lstat", fail)
+    assert Sysfs(tmp_path).node("dfl-port.0") is NodeState.UNREADABLE

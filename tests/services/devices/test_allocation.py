@@ -1,0 +1,204 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.devices.allocation import (
+    ContainerAllocation,
+    NodeMount,
+    allocate,
+    resource_variable,
+)
+from services.devices.model import Device, DeviceNode, Inventory, PluginMode
+from services.devices.resources import Tree, build_tree
+from services.process.errors import NotAllowed
+from tests.services.cards import AF_NLB0, REGION, UNIT, card, port
+
+AF_VARIABLE = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
+REGION_VARIABLE = "ACCELBIND_REGION_CE48969398F05F33946D560708BE108A"
+
+
+def tree(mode: PluginMode) -> Tree:
+    """Three cards on different functions, the last one with two ports."""
+    pair = (port("dfl-port.2", number=0), port("dfl-port.3", number=1))
+    return build_tree(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
+
+
+def nodes(*names: str, host: str = "") -> tuple[NodeMount, ...]:
+    return tuple(NodeMount(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("mode", "resource", "ids", "envs", "names"),
+    [
+        (
+            PluginMode.AF,
+            AF_NLB0,
+            ["dfl-port.1", "dfl-port.0"],
+            {AF_VARIABLE: "0000:5f:00.0,0000:5e:00.0"},
+            ["dfl-port.1", "dfl-port.0"],
+        ),
+        (
+            PluginMode.AF,
+            AF_NLB0,
+            ["dfl-port.2", "dfl-port.3"],
+            {AF_VARIABLE: "0000:60:00.0"},
+            ["dfl-port.2", "dfl-port.3"],
+        ),
+        (
+            PluginMode.REGION,
+            REGION,
+            ["dfl-fme.2", "dfl-fme.0"],
+            {REGION_VARIABLE: "0000:60:00.0,0000:5e:00.0"},
+            ["dfl-port.2", "dfl-port.3", "dfl-port.0"],
+        ),
+        (
+            PluginMode.REGIONDEVEL,
+            REGION,
+            ["dfl-fme.0"],
+            {REGION_VARIABLE: "0000:5e:00.0"},
+            ["dfl-port.0", "dfl-fme.0"],
+        ),
+        (
+            PluginMode.UNITS,
+            UNIT,
+            ["3", "0", "1"],
+            {"ACCELERATOR_UNITS": "3,0,1", "ACCELERATOR_DEVICES": "3,0,1"},
+            [],
+        ),
+        (
+            PluginMode.BDF,
+            UNIT,
+            ["5f:00.0", "60:00.0-1"],
+            {
+                "ACCELERATOR_UNITS": "5f:00.0,60:00.0-1",
+                "ACCELERATOR_DEVICES": "5f:00.0,60:00.0-1",
+            },
+            ["dfl-port.1", "dfl-port.3"],
+        ),
+    ],
+)
+def test_a_container_gets_the_nodes_and_variables_of_its_devices(
+    mode: PluginMode, resource: str, ids: list[str], envs: dict[str, str], names: list[str]
+) -> None:
+    given_ = allocate(tree(mode).resources[resource], ids, mode=mode)
+    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names))
+    assert given_.annotations == {}
+    assert given_.cdi_devices == ()
+
+
+@pytest.mark.parametrize(
+    ("host_root", "before"), [("/", ""), ("", ""), ("/host", "/host"), ("/run/host/", "/run/host")]
+)
+def test_the_host_path_has_the_host_root_and_the_container_path_never(
+    host_root: str, before: str
+) -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF, host_root=host_root)
+    assert answer.devices == nodes("dfl-port.0", host=before)
+
+
+def test_the_host_root_is_the_root_unless_told() -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF)
+    assert answer.devices[0].host_path == "/dev/dfl-port.0"
+
+
+def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    ids = list(devices)
+    answer = allocate(devices, ids, mode=PluginMode.AF, cdi={ids[0], "dfl-port.99"})
+    assert len(ids) > 1
+    assert answer.cdi_devices == (f"intel.cdi.k8s.io/fpga={ids[0]}",)
+    assert answer.devices == allocate(devices, ids, mode=PluginMode.AF).devices
+
+
+@pytest.mark.parametrize("described", [[], ["dfl-fme.0", "dfl-fme.2"]])
+def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
+    described: list[str],
+) -> None:
+    """What brings the nodes brings the hook too, so that neither comes without the other."""
+    devices = tree(PluginMode.REGION).resources[REGION]
+    ids = ["dfl-fme.2", "dfl-fme.0"]
+    answer = allocate(devices, ids, mode=PluginMode.REGION, cdi=described, hooked=True)
+    assert answer.devices == ()
+    assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
+    assert answer.envs == allocate(devices, ids, mode=PluginMode.REGION).envs
+
+
+def test_an_id_that_is_asked_for_twice_counts_once() -> None:
+    devices = tree(PluginMode.UNITS).resources[UNIT]
+    answer = allocate(devices, ["1", "0", "1"], mode=PluginMode.UNITS)
+    assert answer.envs["ACCELERATOR_UNITS"] == "1,0"
+
+
+def test_a_node_that_two_devices_share_is_given_once_with_its_permissions() -> None:
+    shared, own = DeviceNode("dfl-fme.0", "r"), DeviceNode("dfl-port.1", "rwm")
+    devices = {
+        "a": Device("a", REGION, healthy=True, nodes=(shared,)),
+        "b": Device("b", REGION, healthy=True, nodes=(shared, own)),
+    }
+    answer = allocate(devices, ["a", "b"], mode=PluginMode.REGION)
+    assert answer.devices == (
+        NodeMount("/dev/dfl-fme.0", "/dev/dfl-fme.0", "r"),
+        NodeMount("/dev/dfl-port.1", "/dev/dfl-port.1", "rwm"),
+    )
+
+
+def test_an_unhealthy_device_is_given_since_the_kubelet_has_chosen_it() -> None:
+    devices = {"0": Device("0", UNIT, healthy=False)}
+    assert allocate(devices, ["0"], mode=PluginMode.UNITS).envs["ACCELERATOR_UNITS"] == "0"
+
+
+def test_devices_without_pci_function_leave_their_variable_empty() -> None:
+    devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True)}
+    assert allocate(devices, ["dfl-port.0"], mode=PluginMode.AF).envs == {AF_VARIABLE: ""}
+
+
+def test_nothing_asked_is_nothing_given() -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    assert allocate(devices, [], mode=PluginMode.AF) == ContainerAllocation()
+
+
+def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:
+    devices = tree(PluginMode.AF).resources[AF_NLB0]
+    with pytest.raises(NotAllowed) as refused:
+        allocate(devices, ["dfl-port.9", "dfl-port.0", "?"], mode=PluginMode.AF)
+    assert str(refused.value) == (
+        f"no device 'dfl-port.9', '?': {AF_NLB0} has dfl-port.0, dfl-port.1, dfl-port.2, dfl-port.3"
+    )
+
+
+def test_an_id_of_a_resource_without_devices_is_refused() -> None:
+    with pytest.raises(NotAllowed) as refused:
+        allocate({}, ["dfl-port.0"], mode=PluginMode.AF)
+    assert str(refused.value) == "no device 'dfl-port.0': the resource has no devices now"
+
+
+@pytest.mark.parametrize(
+    ("resource", "variable"),
+    [
+        (AF_NLB0, AF_VARIABLE),
+        (REGION, REGION_VARIABLE),
+        ("region-ce48969398f05f33946d560708be108a", REGION_VARIABLE),
+        ("a.b/c/af-1.2_3", "ACCELBIND_AF_1_2_3"),
+    ],
+)
+def test_a_variable_is_named_for_its_resource(resource: str, variable: str) -> None:
+    assert resource_variable(resource) == variable
+
+
+@given(st.sampled_from(PluginMode), st.data())
+def test_each_device_asked_for_is_in_the_answer_once(mode: PluginMode, data: st.DataObject) -> None:
+    resource, devices = next(iter(tree(mode).resources.items()))
+    ids = data.draw(st.lists(st.sampled_from(sorted(devices)), min_size=1))
+    answer = allocate(devices, ids, mode=mode)
+    wanted = [devices[each] for each in dict.fromkeys(ids)]
+    assert [node.container_path for node in answer.devices] == [
+        f"/dev/{node.name}" for device in wanted for node in device.nodes
+    ]
+    listed = ",".join(dict.fromkeys(ids))
+    addresses = ",".join(dict.fromkeys(a for device in wanted for a in device.pci_addresses))
+    assert set(answer.envs.values()) == {
+        listed if mode in {PluginMode.UNITS, PluginMode.BDF} else addresses
+    }
+    assert resource_variable(resource) in answer.envs or "ACCELERATOR_UNITS" in answer.envs

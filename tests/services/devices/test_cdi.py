@@ -1,0 +1,191 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.devices.cdi import CdiFile, Hook, describe, qualified_name
+from services.devices.model import Device, DeviceNode, Inventory, PluginMode
+from services.devices.resources import build_tree
+from services.process.errors import InvalidName
+from tests.services.cards import BAD, card, port
+
+FIRST = Device(
+    id="dfl-port.0", resource="fpga.intel.com/af-x", healthy=True, nodes=(DeviceNode("dfl-port.0"),)
+)
+SECOND = replace(
+    FIRST, id="5e:00.0", nodes=(DeviceNode("dfl-port.1"), DeviceNode("dfl-fme.0", "r"))
+)
+
+
+def parsed(file: CdiFile) -> Any:
+    return json.loads(file.content)
+
+
+def test_a_file_describes_each_device_with_its_nodes() -> None:
+    file = describe([FIRST, SECOND], host_root="/host/")
+    assert parsed(file) == {
+        "cdiVersion": "0.5.0",
+        "kind": "intel.cdi.k8s.io/fpga",
+        "devices": [
+            {
+                "name": "5e:00.0",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {
+                            "path": "/dev/dfl-port.1",
+                            "hostPath": "/host/dev/dfl-port.1",
+                            "permissions": "rw",
+                        },
+                        {
+                            "path": "/dev/dfl-fme.0",
+                            "hostPath": "/host/dev/dfl-fme.0",
+                            "permissions": "r",
+                        },
+                    ]
+                },
+            },
+            {
+                "name": "dfl-port.0",
+                "containerEdits": {
+                    "deviceNodes": [
+                        {
+                            "path": "/dev/dfl-port.0",
+                            "hostPath": "/host/dev/dfl-port.0",
+                            "permissions": "rw",
+                        }
+                    ]
+                },
+            },
+        ],
+    }
+    assert file.devices == ("5e:00.0", "dfl-port.0")
+    assert file.problems == ()
+
+
+def test_paths_are_the_same_on_a_host_whose_root_is_the_root() -> None:
+    (device,) = parsed(describe([FIRST]))["devices"]
+    (node,) = device["containerEdits"]["deviceNodes"]
+    assert node["path"] == node["hostPath"] == "/dev/dfl-port.0"
+
+
+def test_the_same_devices_give_the_same_bytes() -> None:
+    assert describe([FIRST, SECOND]) == describe([SECOND, FIRST])
+
+
+@pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.BDF])
+def test_all_devices_of_a_tree_can_be_named(mode: PluginMode) -> None:
+    found = Inventory((card(0, port(), port("dfl-port.1", number=1)), card(2)))
+    devices = list(build_tree(found, mode).devices())
+    file = describe(devices)
+    assert set(file.devices) == {device.id for device in devices} != set()
+    assert file.problems == ()
+
+
+def test_an_unhealthy_device_is_there_for_the_container_that_has_it() -> None:
+    assert describe([replace(FIRST, healthy=False, reasons=(BAD,))]) == describe([FIRST])
+
+
+def test_units_have_no_nodes_and_need_no_file() -> None:
+    devices = build_tree(Inventory(), PluginMode.UNITS).devices()
+    assert describe(devices) == CdiFile(b"", (), ())
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        (replace(FIRST, id="-x"), "cdi-name"),
+        (replace(FIRST, id="a=b"), "cdi-name"),
+        (replace(FIRST, id=""), "cdi-name"),
+        (replace(FIRST, id="x\n"), "cdi-name"),
+        (replace(FIRST, id="x", nodes=(DeviceNode("../sda"),)), "cdi-node"),
+        (replace(FIRST, id="x", nodes=(DeviceNode(".."),)), "cdi-node"),
+        (replace(FIRST, id="x", nodes=(DeviceNode("a/b"),)), "cdi-node"),
+        (replace(FIRST, id="x", nodes=(DeviceNode(""),)), "cdi-node"),
+        (replace(FIRST, id="x", nodes=(DeviceNode("a", "rwx"),)), "cdi-node"),
+        (replace(FIRST, id="x", nodes=(DeviceNode("a", ""),)), "cdi-node"),
+        (SECOND, "cdi-duplicate"),
+    ],
+)
+def test_what_a_runtime_would_not_take_is_left_out_and_told(device: Device, reason: str) -> None:
+    file = describe([SECOND, device, FIRST])
+    assert file.devices == ("5e:00.0", "dfl-port.0")
+    assert [problem.reason for problem in file.problems] == [reason]
+    assert file.content == describe([FIRST, SECOND]).content
+
+
+def test_a_file_without_devices_is_none() -> None:
+    file = describe([replace(FIRST, id="")])
+    assert file.content == b""
+    assert [problem.reason for problem in file.problems] == ["cdi-name"]
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("dfl-port.0", "intel.cdi.k8s.io/fpga=dfl-port.0"),
+        ("5e:00.0", "intel.cdi.k8s.io/fpga=5e:00.0"),
+        ("7", "intel.cdi.k8s.io/fpga=7"),
+    ],
+)
+def test_a_device_has_a_qualified_name(device: str, name: str) -> None:
+    assert qualified_name(device) == name
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "",
+        "/",
+        "intel.com",
+        "intel.com/",
+        "/fpga",
+        "1ntel.com/fpga",
+        "a.com/f/g",
+        "a./f",
+        "a/f-",
+        "ä/f",
+    ],
+)
+def test_a_kind_is_a_vendor_and_a_class(kind: str) -> None:
+    with pytest.raises(InvalidName, match="is not a CDI kind"):
+        qualified_name("0", kind=kind)
+    with pytest.raises(InvalidName, match="is not a CDI kind"):
+        describe([], kind=kind)
+
+
+def reference_name_is_valid(name: str) -> bool:
+    """`ValidateDeviceName` of the reference implementation, character by character."""
+
+    def alphanumeric(char: str) -> bool:
+        return char.isascii() and char.isalnum()
+
+    if not name or not alphanumeric(name[0]):
+        return False
+    if len(name) == 1:
+        return True
+    inner = all(alphanumeric(char) or char in "_-.:" for char in name[1:-1])
+    return inner and alphanumeric(name[-1])
+
+
+@given(st.text(alphabet="aZ0_-.:= /\nä\u0660", max_size=6))
+def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
+    try:
+        accepted = bool(qualified_name(name))
+    except InvalidName:
+        accepted = False
+    assert accepted == reference_name_is_valid(name)
+
+
+def test_a_hook_is_announced_for_each_device() -> None:
+    hook = Hook("/opt/accelbind/hook/accelbind-hook", ("--socket", "/run/accelbind/hook.sock"))
+    (described,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
+    assert described["containerEdits"]["hooks"] == [
+        {
+            "hookName": "createRuntime",
+            "path": "/opt/accelbind/hook/accelbind-hook",
+            "args": ["accelbind-hook", "--socket", "/run/accelbind/hook.sock"],
+        }
+    ]

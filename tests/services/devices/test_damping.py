@@ -1,0 +1,174 @@
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.devices.damping import RECOVERING, Damping, Health, damp
+from services.devices.model import Device, Inventory, PluginMode, Problem
+from services.devices.resources import Tree, build_tree, empty_tree
+from tests.services.cards import BAD, NLB3, card, port
+
+ID = "dfl-port.0"
+THREE = Damping(good_scans=3)
+
+
+def tree_of(*devices: Device) -> Tree:
+    resources: dict[str, dict[str, Device]] = {}
+    for device in devices:
+        resources.setdefault(device.resource, {})[device.id] = device
+    return Tree(resources, (), empty_tree(PluginMode.AF).memory)
+
+
+def device(key: str = ID, *problems: Problem, resource: str = "fpga.intel.com/af-x") -> Device:
+    return Device(id=key, resource=resource, healthy=not problems, reasons=problems)
+
+
+def told(scans: str, damping: Damping = THREE, spacing: float = 1.0) -> str:
+    """What the kubelet is told of one device: `+` healthy, `-` unhealthy, a blank for not there."""
+    health, answer = Health(), ""
+    for index, scan in enumerate(scans):
+        tree = tree_of() if scan == " " else tree_of(device(ID, *([BAD] if scan == "-" else [])))
+        damped, health = damp(tree, health, damping, now=index * spacing)
+        found = list(damped.devices())
+        answer += " " if not found else "+" if found[0].healthy else "-"
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("scans", "answers"),
+    [
+        ("+++++", "+++++"),
+        ("+-+++", "+---+"),
+        ("+-++-+++", "+------+"),
+        ("+-+-+-+-+++++", "+---------+++"),
+        ("+---+++-+++", "+-----+---+"),
+        ("---+++", "---+++"),  # never was healthy: nothing to prove
+        ("--+-+++", "--+---+"),
+        ("+- +", "+- +"),  # vanished: forgotten
+        ("+ -+", "+ -+"),
+        ("+-+ ++", "+-- ++"),
+        ("", ""),
+    ],
+)
+def test_a_device_is_trusted_again_after_three_good_scans(scans: str, answers: str) -> None:
+    assert told(scans) == answers
+
+
+def test_one_good_scan_is_no_damping() -> None:
+    assert told("+-+-+-", Damping(good_scans=1)) == "+-+-+-"
+
+
+@pytest.mark.parametrize("good_scans", [0, -1])
+def test_less_than_one_good_scan_is_a_mistake(good_scans: int) -> None:
+    with pytest.raises(ValueError, match="at least one good scan"):
+        Damping(good_scans=good_scans)
+
+
+def test_scans_in_a_burst_count_as_one() -> None:
+    burst = Damping(good_scans=3, spacing=2.0)
+    assert told("+-++++++", burst, spacing=0.1) == "+-------"
+    assert told("+-++++++", burst, spacing=1.0) == "+-----++"
+    assert told("+-++++++", burst, spacing=2.0) == "+---++++"
+    assert told("+-+++", Damping(good_scans=2, spacing=1.0), spacing=0) == "+----"
+
+
+def test_the_first_good_scan_counts_however_soon_it_comes() -> None:
+    assert told("+-++", Damping(good_scans=1, spacing=1000.0)) == "+-++"
+
+
+def test_three_good_scans_it_is_unless_told() -> None:
+    assert told("+-+++", Damping()) == "+---+"
+
+
+def test_a_clock_that_goes_back_keeps_nobody_from_recovering() -> None:
+    health = Health()
+    answers = []
+    for now, problems in ((1e9, []), (1e9, [BAD]), (1e9, []), (5.0, []), (10.0, [])):
+        damped, health = damp(
+            tree_of(device(ID, *problems)), health, Damping(3, spacing=4.0), now=now
+        )
+        answers.append(next(damped.devices()).healthy)
+    assert answers == [True, False, False, False, True]
+
+
+def test_a_device_that_is_held_back_says_why_and_keeps_the_rest() -> None:
+    other = device("dfl-port.1")
+    health = Health(
+        frozenset({"dfl-port.1"}), damp(tree_of(device()), Health(), THREE, now=0)[1].recovering
+    )
+    _, health = damp(tree_of(device(), other), health, THREE, now=0)
+    _, health = damp(tree_of(device(ID, BAD), other), health, THREE, now=1)
+    tree = tree_of(device(), other)
+    damped, _ = damp(tree, health, THREE, now=2)
+    devices = damped.resources["fpga.intel.com/af-x"]
+    assert devices["dfl-port.1"] is other
+    assert not devices[ID].healthy
+    (reason,) = devices[ID].reasons
+    assert reason.reason == RECOVERING
+    assert "3 good scans in a row" in reason.message
+    assert damped.memory is tree.memory
+
+
+def test_a_tree_with_nothing_to_hold_back_is_the_same_tree() -> None:
+    tree = tree_of(device(), device("dfl-port.1", BAD))
+    assert damp(tree, Health(), THREE, now=0)[0] is tree
+
+
+def test_a_device_that_comes_back_with_another_function_has_to_prove_itself() -> None:
+    memory, health = None, Health()
+    answers = []
+    for each in (port(), port(ID, "", BAD), port(ID, NLB3), port(ID, NLB3), port(ID, NLB3)):
+        tree = build_tree(Inventory((card(0, each),)), PluginMode.AF, previous=memory)
+        memory = tree.memory
+        damped, health = damp(tree, health, THREE, now=0)
+        (found,) = damped.devices()
+        answers.append((found.resource[:24], found.healthy))
+    first, second = "fpga.intel.com/af-ce4.d8", "fpga.intel.com/af-ce4.f7"
+    assert answers == [
+        (first, True),
+        (first, False),
+        (second, False),
+        (second, False),
+        (second, True),
+    ]
+
+
+def reference(scans: Sequence[str], good_scans: int) -> list[str]:
+    """The rule, told from the whole past: `+`, `-` or a blank."""
+    answers: list[str] = []
+    for index, scan in enumerate(scans):
+        here = "".join(scans[: index + 1]).rpartition(" ")[2]  # since it was last away
+        if scan != "+":
+            answers.append(scan)
+            continue
+        good = len(here) - len(here.rstrip("+"))
+        before = here[: len(here) - good]
+        was_healthy = "+" in before
+        answers.append("+" if not was_healthy or good >= good_scans else "-")
+    return answers
+
+
+@given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5))
+def test_what_is_told_follows_from_the_past(scans: str, good_scans: int) -> None:
+    answers = told(scans, Damping(good_scans))
+    assert list(answers) == reference(list(scans), good_scans)
+
+
+@given(st.text(alphabet="+- ", max_size=40), st.integers(1, 5), st.floats(0, 10))
+def test_recovery_is_always_possible(scans: str, good_scans: int, spacing: float) -> None:
+    end = "+" * (good_scans + 1)
+    answers = told(scans + end, Damping(good_scans, spacing), spacing=spacing * 1.01 + 0.1)
+    assert answers.endswith("+")
+    assert all(answer != "+" for scan, answer in zip(scans, answers, strict=False) if scan == "-")
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans())), max_size=20))
+def test_no_more_is_remembered_than_there_is(scans: list[list[tuple[int, bool]]]) -> None:
+    health = Health()
+    for scan in scans:
+        devices = {f"d{n}": device(f"d{n}", *([] if good else [BAD])) for n, good in scan}
+        damped, health = damp(tree_of(*devices.values()), health, THREE, now=0)
+        healthy = {each.id for each in damped.devices() if each.healthy}
+        assert health.trusted == healthy
+        assert health.recovering.keys() <= devices.keys() - healthy

@@ -1,0 +1,153 @@
+import pytest
+
+from services.devices.health import (
+    Failure,
+    NodeState,
+    Reading,
+    judge_id,
+    judge_node,
+    judge_register,
+    no_fme,
+)
+from services.devices.model import Problem
+
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+
+
+def judge_afu(reading: Reading) -> tuple[str, Problem | None]:
+    return judge_id("afu-id", "afu_id", "dfl-port.0", reading)
+
+
+@pytest.mark.parametrize(
+    "text", [AFU, AFU.upper(), "d8424dc4-a4a3-c413-f89e-433683f9040b", f"  {AFU}\n"]
+)
+def test_an_id_is_read_in_any_case_with_or_without_dashes(text: str) -> None:
+    assert judge_afu(Reading(text)) == (AFU, None)
+
+
+@pytest.mark.parametrize(
+    ("reading", "reason", "message"),
+    [
+        (Reading(failure=Failure.MISSING), "afu-id-missing", "dfl-port.0 has no afu_id"),
+        (
+            Reading(failure=Failure.UNREADABLE, detail="Permission denied"),
+            "afu-id-unreadable",
+            "afu_id of dfl-port.0 can't be read: Permission denied",
+        ),
+        (
+            Reading(failure=Failure.DEAD, detail="Input/output error"),
+            "afu-id-unreadable",
+            "afu_id of dfl-port.0 can't be read: Input/output error",
+        ),
+        (Reading(""), "afu-id-empty", "afu_id of dfl-port.0 is empty"),
+        (Reading("--"), "afu-id-empty", "afu_id of dfl-port.0 is empty"),
+        (
+            Reading("f" * 32),
+            "afu-id-all-f",
+            "afu_id of dfl-port.0 is all f: the card's firmware has crashed",
+        ),
+        (
+            Reading("FFFFFFFF"),
+            "afu-id-all-f",
+            "afu_id of dfl-port.0 is all f: the card's firmware has crashed",
+        ),
+        (
+            Reading("d8424dc4"),
+            "afu-id-invalid",
+            "afu_id of dfl-port.0 is not 32 hex digits: 'd8424dc4'",
+        ),
+        (
+            Reading("x" * 32),
+            "afu-id-invalid",
+            f"afu_id of dfl-port.0 is not 32 hex digits: '{'x' * 32}'",
+        ),
+    ],
+)
+def test_an_unusable_id_has_a_reason(reading: Reading, reason: str, message: str) -> None:
+    assert judge_afu(reading) == ("", Problem(reason, message))
+
+
+def test_a_message_shows_only_the_start_of_a_long_text() -> None:
+    _, problem = judge_afu(Reading("z" * 4096))
+    assert problem is not None
+    assert len(problem.message) < 120
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("0x0", 0), ("0x" + "0" * 32, 0), ("00", 0), ("0X0", 0)]
+)
+def test_a_register_of_zero_is_good(text: str, value: int) -> None:
+    verdict = judge_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    assert (verdict.value, verdict.problem, verdict.remark) == (value, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("0x40", 0x40), ("0X1f", 0x1F), ("10", 16), ("F" * 64, 16**64 - 1)],
+)
+def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None:
+    verdict = judge_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    message = f"errors/errors of dfl-port.0 reads {value:#x}"
+    assert verdict.value == value
+    assert verdict.problem == Problem("port-errors", message)
+    assert verdict.remark is None
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663"])
+def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
+    verdict = judge_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
+    message = f"ap1_event of dfl-port.0 is no hex number: {text[:48]!r}"
+    assert verdict.problem is None
+    assert verdict.value is None
+    assert verdict.remark == Problem("ap1-event-unreadable", message)
+
+
+def test_a_register_that_is_not_there_is_fine() -> None:
+    reading = Reading(failure=Failure.MISSING)
+    verdict = judge_register("ap1-event", "ap1_event", "dfl-port.0", reading)
+    assert (verdict.value, verdict.problem, verdict.remark) == (None, None, None)
+
+
+def test_a_register_that_may_not_be_read_is_only_remarked_on() -> None:
+    reading = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
+    verdict = judge_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    message = "errors/fme_errors of dfl-fme.0 can't be read: Permission denied"
+    assert verdict.problem is None
+    assert verdict.remark == Problem("fme-errors-unreadable", message)
+
+
+def test_a_card_that_does_not_answer_is_unhealthy() -> None:
+    reading = Reading(failure=Failure.DEAD, detail="Input/output error")
+    verdict = judge_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    message = "errors/fme_errors of dfl-fme.0 can't be read: Input/output error"
+    assert verdict.problem == Problem("fme-errors-unreadable", message)
+    assert verdict.remark is None
+
+
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [
+        (NodeState.PRESENT, None),
+        (NodeState.MISSING, Problem("node-missing", "there is no /dev/dfl-port.0")),
+        (
+            NodeState.UNREADABLE,
+            Problem("node-unreadable", "/dev/dfl-port.0 can't be looked at"),
+        ),
+        (
+            NodeState.NOT_A_DEVICE,
+            Problem("node-not-a-device", "/dev/dfl-port.0 is not a character device"),
+        ),
+    ],
+)
+def test_a_device_node_must_be_a_device(state: NodeState, problem: Problem | None) -> None:
+    assert judge_node("dfl-port.0", state) == problem
+
+
+def test_a_port_without_engine_says_where_it_was_looked_for() -> None:
+    assert no_fme("dfl-port.0", None) == Problem(
+        "no-fme", "dfl-port.0 can't be programmed or named: its card has no FME"
+    )
+    assert no_fme("dfl-port.0", "0000:5e:00.0") == Problem(
+        "no-fme",
+        "dfl-port.0 can't be programmed or named: its physical function 0000:5e:00.0 has no FME",
+    )

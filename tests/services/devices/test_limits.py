@@ -1,0 +1,163 @@
+from dataclasses import replace
+
+import pytest
+
+from services.devices.limits import (
+    TOO_HOT,
+    TOO_MUCH_POWER,
+    Limits,
+    judged,
+    over_limits,
+    parse_ignored,
+    still_over,
+)
+from services.devices.model import Fme, Inventory, PluginMode, Problem
+from services.devices.resources import build_tree
+from services.devices.sensors import CardSensors, Gauge
+from services.process.errors import InvalidSettings
+from tests.services.cards import BAD, card, function, port, virtual
+
+HOT = Limits(max_temperature=95.0)
+HUNGRY = Limits(max_power=100.0)
+
+
+def measured(
+    *temperatures: float, power: tuple[float, ...] = (), name: str = "region0"
+) -> list[CardSensors]:
+    heat = tuple(Gauge(f"t{number}", value) for number, value in enumerate(temperatures))
+    watts = tuple(Gauge(f"p{number}", value) for number, value in enumerate(power))
+    return [CardSensors("dfl", name, "0000:5e:00.0", heat, watts)]
+
+
+def test_a_card_within_its_limits_is_fine() -> None:
+    found = measured(95.0, 40.0, power=(100.0,))
+    assert over_limits(found, Limits(95.0, 100.0), {}) == {}
+    assert over_limits(measured(390.0, power=(4000.0,)), Limits(), {}) == {}
+
+
+def test_a_card_beyond_a_limit_is_told_with_the_sensor_and_the_flag() -> None:
+    hot = over_limits(measured(20.0, 95.5), HOT, {})
+    assert hot == {
+        "region0": Problem(TOO_HOT, "t1 of region0 went beyond --max-temperature, 95 °C")
+    }
+    hungry = over_limits(measured(20.0, power=(100.5,)), HUNGRY, {})
+    assert hungry["region0"] == Problem(
+        TOO_MUCH_POWER, "p0 of region0 went beyond --max-power, 100 W"
+    )
+
+
+def test_many_hot_sensors_are_not_all_named() -> None:
+    text = over_limits(measured(96, 97, 98, 99, 100), HOT, {})["region0"].message
+    assert text.startswith("t0, t1, t2 and 2 more of region0")
+
+
+def test_the_words_stay_the_same_while_the_value_changes() -> None:
+    first = over_limits(measured(96.0), HOT, {})
+    beyond = still_over(measured(96.0), HOT, {})
+    assert over_limits(measured(99.0), HOT, beyond) == first
+    assert over_limits(measured(91.0), HOT, beyond) == first
+
+
+def test_a_card_at_its_limit_does_not_flap() -> None:
+    beyond = still_over(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
+    assert beyond == {
+        ("region0", TOO_HOT): frozenset({"t0"}),
+        ("region0", TOO_MUCH_POWER): frozenset({"p0"}),
+    }
+    assert still_over(measured(90.1, power=(95.1,)), Limits(95.0, 100.0), beyond) == beyond
+    assert still_over(measured(90.0, power=(95.0,)), Limits(95.0, 100.0), beyond) == {}
+    assert still_over(measured(94.0), HOT, {}) == {}
+
+
+def test_of_two_reasons_heat_is_told() -> None:
+    found = over_limits(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
+    assert found["region0"].reason == TOO_HOT
+
+
+def test_a_sensor_that_tells_nothing_any_more_says_nothing() -> None:
+    beyond = still_over(measured(96.0), HOT, {})
+    assert still_over(measured(), HOT, beyond) == {}
+
+
+def test_limits_know_whether_sensors_matter() -> None:
+    assert [each.measure for each in (Limits(), HOT, HUNGRY)] == [False, True, True]
+
+
+def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
+    physical = card(0)
+    inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))
+    seen = judged(inventory, {"region0": Problem(TOO_HOT, "m")}, HOT)
+    for mode, sick in (
+        (PluginMode.AF, {"dfl-port.0", "dfl-port.1"}),
+        (PluginMode.REGION, {"dfl-fme.0"}),
+    ):
+        devices = build_tree(seen, mode).devices()
+        assert {device.id for device in devices if not device.healthy} == sick
+
+
+def test_a_card_without_an_engine_has_its_ports_blamed() -> None:
+    alone = replace(card(0), fme=None)
+    (seen,) = judged(Inventory((alone,)), {"region0": Problem(TOO_HOT, "m")}, HOT).cards
+    assert [each.reason for each in seen.ports[0].problems] == [TOO_HOT]
+
+
+def test_what_nothing_is_laid_over_is_the_same() -> None:
+    inventory = Inventory((card(0), card(1)))
+    assert judged(inventory, {}, Limits()) is inventory
+    assert (
+        judged(inventory, {}, Limits(ignored={"port-errors": None})).cards[0]
+        is (inventory.cards[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("errors", "ignored", "healthy"),
+    [
+        (0x40, {"port-errors": None}, True),
+        (0x40, {"port-errors": 0x40}, True),
+        (0x41, {"port-errors": 0x40}, False),
+        (None, {"port-errors": 0x40}, False),
+        (None, {"port-errors": None}, True),
+        (0x40, {"fme-errors": None}, False),
+    ],
+)
+def test_an_ignored_error_of_a_port_is_a_remark(
+    errors: int | None, ignored: dict[str, int | None], healthy: bool
+) -> None:
+    sick = replace(port("dfl-port.0"), problems=(BAD,), errors=errors)
+    (seen,) = judged(Inventory((card(0, sick),)), {}, Limits(ignored=ignored)).cards
+    assert (not seen.ports[0].problems) == healthy
+    assert [each.message for each in seen.problems] == (
+        [f"{BAD.message}; ignored"] if healthy else []
+    )
+    assert seen.ports[0].errors == errors
+
+
+def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
+    sick = Fme(
+        "dfl-fme.0",
+        "dfl-fme.0",
+        "ce48969398f05f33946d560708be108a",
+        (Problem("fme-errors", "e"), Problem("overheated", "o"), Problem("node-missing", "n")),
+        (("fme-errors", 0x6),),
+    )
+    limits = Limits(ignored=parse_ignored(["fme-errors=0x2", "fme-errors=0x4", "overheated"]))
+    inventory = Inventory((card(0, fme=sick, pci=function()),))
+    (seen,) = judged(inventory, {}, limits).cards
+    assert seen.fme is not None
+    assert [each.reason for each in seen.fme.problems] == ["node-missing"]
+    assert [each.reason for each in seen.problems] == ["fme-errors", "overheated"]
+
+
+def test_ignored_errors_are_read_with_and_without_bits() -> None:
+    words = ["port-errors=0x8", "port-errors=0X10", "fme-errors=0x1", "fme-errors", "ap1-event"]
+    assert parse_ignored(words) == {"port-errors": 0x18, "fme-errors": None, "ap1-event": None}
+    assert parse_ignored(["fme-errors", "fme-errors=0x1"]) == {"fme-errors": None}
+
+
+@pytest.mark.parametrize(
+    "word", ["", "heat", "ap1-event=0x1", "port-errors=8", "port-errors=", "node-missing"]
+)
+def test_a_word_that_is_no_error_is_refused_with_those_that_are(word: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"port-errors, fme-errors.* or overheated"):
+        parse_ignored([word])

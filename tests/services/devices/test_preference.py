@@ -1,0 +1,222 @@
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.devices.model import Device
+from services.devices.preference import prefer
+
+RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
+
+Devices = dict[str, Device]
+Score = tuple[int, int, int, int, int, int]
+
+
+def device(number: int, card: str = "region0", node: int | None = 0) -> Device:
+    return Device(
+        id=f"dfl-port.{number}", resource=RESOURCE, healthy=True, card=card, numa_node=node
+    )
+
+
+def rack(*cards: tuple[int | None, int]) -> Devices:
+    """Cards, each a NUMA node and a number of ports; ports are numbered through."""
+    numbers = itertools.count()
+    devices = [
+        device(next(numbers), f"region{index}", node)
+        for index, (node, ports) in enumerate(cards)
+        for _ in range(ports)
+    ]
+    return {each.id: each for each in devices}
+
+
+def ids(*numbers: int) -> list[str]:
+    return [f"dfl-port.{number}" for number in numbers]
+
+
+def score(
+    devices: Devices, available: Collection[str], must: Collection[str], chosen: Collection[str]
+) -> Score:
+    """The objective, written down once more as it reads."""
+
+    def place(key: str) -> tuple[int | None, str]:
+        return devices[key].numa_node, devices[key].card
+
+    offered = set(available) | set(must)
+    used = Counter(map(place, chosen))
+    on_place = Counter(map(place, offered))
+    on_node = Counter(devices[key].numa_node for key in offered)
+    in_use = {place(key) for key in devices.keys() - (set(available) - set(must))}
+    nodes = {node for node, _ in used}
+    return (
+        len(nodes),
+        len(used),
+        len(used.keys() - in_use),
+        sum(on_place[each] - used[each] for each in used),
+        sum(on_node[node] for node in nodes) - len(chosen),
+        sum(on_place[each] > used[each] for each in used),
+    )
+
+
+def best(devices: Devices, available: Collection[str], must: Collection[str], size: int) -> Score:
+    """The best score of all sets there are."""
+    others = sorted(set(available) - set(must))
+    return min(
+        score(devices, available, must, [*must, *added])
+        for added in itertools.combinations(others, size - len(must))
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn, most: int = 9) -> tuple[Devices, list[str], list[str], int]:
+    """Devices in cards on nodes, some offered, some of those to be included, and a size."""
+    nodes = st.sampled_from([None, 0, 1, 2])
+    cards = draw(st.lists(st.tuples(nodes, st.integers(1, 4)), min_size=1, max_size=most))
+    devices = {}
+    for number, (node, card) in enumerate(
+        (node, index) for index, (node, ports) in enumerate(cards) for _ in range(ports)
+    ):
+        if number == most:
+            break
+        strayed = draw(st.integers(0, 9)) == 0  # a card may be on several nodes
+        at = draw(nodes) if strayed else node
+        each = device(number, f"region{card}", at)
+        devices[each.id] = each
+    available = draw(st.lists(st.sampled_from(sorted(devices)), min_size=1, unique=True))
+    must = draw(st.lists(st.sampled_from(available), unique=True))
+    size = draw(st.integers(max(1, len(must)), len(available)))
+    return devices, available, must, size
+
+
+@given(requests())
+@settings(max_examples=400, deadline=None)
+def test_no_other_set_is_better(request: tuple[Devices, list[str], list[str], int]) -> None:
+    devices, available, must, size = request
+    chosen = prefer(devices, available, must, size)
+    assert len(set(chosen)) == len(chosen) == size
+    assert set(must) <= set(chosen) <= set(available)
+    assert score(devices, available, must, chosen) == best(devices, available, must, size)
+
+
+@given(requests(), st.data())
+def test_the_order_in_which_ids_are_offered_changes_nothing(
+    request: tuple[Devices, list[str], list[str], int], data: st.DataObject
+) -> None:
+    devices, available, must, size = request
+    shuffled = dict(data.draw(st.permutations(list(devices.items()))))
+    again = prefer(shuffled, data.draw(st.permutations(available)), must, size)
+    assert again == prefer(devices, available, must, size)
+
+
+@given(requests(), st.lists(st.text(max_size=3)), st.integers(-(2**31), 2**31 - 1))
+def test_whatever_is_asked_is_answered(
+    request: tuple[Devices, list[str], list[str], int], strange: list[str], size: int
+) -> None:
+    devices, available, must, _ = request
+    wanted = [*strange, *must]
+    chosen = prefer(devices, [*available, *strange, *available], wanted * 2, size)
+    assert len(set(chosen)) == len(chosen) == min(max(0, size), len({*available, *wanted}))
+    kept = list(dict.fromkeys(wanted))[: max(0, size)]
+    assert chosen[: len(kept)] == kept
+    assert set(chosen) <= {*available, *wanted}
+
+
+@pytest.mark.parametrize(
+    ("cards", "gone", "must", "size", "expected"),
+    [
+        pytest.param([(0, 1), (1, 1), (0, 1)], [], [], 2, [0, 2], id="one node before low ids"),
+        pytest.param([(0, 1), (0, 1), (0, 2)], [], [], 2, [2, 3], id="one card before low ids"),
+        pytest.param([(0, 2), (0, 2), (1, 3)], [], [], 3, [4, 5, 6], id="one card on another node"),
+        pytest.param([(0, 2), (0, 2), (1, 3)], [], [], 4, [0, 1, 2, 3], id="two cards on one node"),
+        pytest.param([(0, 2), (0, 2)], [2], [], 1, [3], id="a begun card before a whole one"),
+        pytest.param(
+            [(0, 4), (0, 6)], [4], [], 4, [5, 6, 7, 8], id="even if a whole one fits better"
+        ),
+        pytest.param([(0, 4), (0, 3)], [], [], 3, [4, 5, 6], id="the whole card that fits best"),
+        pytest.param(
+            [(0, 5), (0, 5)], [0, 5, 6], [], 3, [7, 8, 9], id="the begun card that fits best"
+        ),
+        pytest.param([(0, 1), (0, 1), (1, 1)], [], [], 1, [2], id="the node that fits best"),
+        pytest.param([(0, 4), (0, 4)], [], [], 5, [0, 1, 2, 3, 4], id="what is over on one card"),
+        pytest.param([(0, 2), (1, 2)], [], [3], 2, [3, 2], id="the card of what must be included"),
+        pytest.param(
+            [(0, 2), (1, 4)], [], [0, 2], 3, [0, 2, 1], id="least over beside what must be"
+        ),
+        pytest.param([(0, 3), (0, 3)], [], [0, 3], 4, [0, 3, 1, 2], id="over on one card of two"),
+        pytest.param([(None, 1), (0, 1), (None, 1)], [], [], 2, [0, 2], id="unknown is one node"),
+        pytest.param([(0, 12)], [], [], 11, [*range(11)], id="ids sort by number"),
+        pytest.param([(0, 1)] * 7, [], [], 2, [0, 1], id="two of many alike"),
+        pytest.param([(0, 2)] * 7, [], [], 10, [*range(10)], id="five of many alike"),
+        pytest.param([(0, 1)] * 7 + [(0, 2)] * 2, [], [], 4, [7, 8, 9, 10], id="few of many"),
+    ],
+)
+def test_examples(
+    cards: list[tuple[int | None, int]],
+    gone: list[int],
+    must: list[int],
+    size: int,
+    expected: list[int],
+) -> None:
+    devices = rack(*cards)
+    available = [key for key in devices if key not in ids(*gone)]
+    assert prefer(devices, available, ids(*must), size) == ids(*expected)
+
+
+def test_ids_that_are_not_the_resources_are_not_preferred() -> None:
+    devices = rack((0, 2))
+    assert prefer(devices, ["gone.1", *devices], [], 3) == ids(0, 1)
+
+
+def test_ids_that_must_be_included_are_even_if_nobody_knows_them() -> None:
+    devices = rack((0, 2))
+    assert prefer(devices, devices, ["gone.1"], 2) == ["gone.1", *ids(0)]
+
+
+def test_ids_that_must_be_included_are_even_if_not_offered() -> None:
+    devices = rack((0, 2), (0, 2))
+    assert prefer(devices, ids(0, 1, 2), ids(3), 2) == ids(3, 2)
+
+
+def test_of_too_many_that_must_be_included_the_first_are() -> None:
+    devices = rack((0, 3))
+    assert prefer(devices, devices, ids(2, 1, 0), 2) == ids(2, 1)
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31)])
+def test_nothing_is_asked_for(size: int) -> None:
+    assert prefer(rack((0, 2)), ids(0, 1), ids(0), size) == []
+
+
+def test_units_have_neither_card_nor_node() -> None:
+    units = {
+        str(n): Device(id=str(n), resource="b-com.com/accelerator", healthy=True) for n in range(40)
+    }
+    assert prefer(units, units, ["7"], 4) == ["7", "0", "1", "2"]
+
+
+def one_port_cards(count: int) -> Devices:
+    return rack(*((number % 2, 1) for number in range(count)))
+
+
+def mixed_cards(count: int) -> Devices:
+    """Cards of 1 to 44 ports, so that hardly two are alike, on four nodes."""
+    sizes = [1 + number % 44 for number in range(count // 22)]
+    sizes += [1] * (count - sum(sizes))
+    return rack(*((number % 4, ports) for number, ports in enumerate(sizes)))
+
+
+def nodes_apart(count: int) -> Devices:
+    """As bad as it gets: every port on a node of its own."""
+    return rack(*((number, 1) for number in range(count)))
+
+
+@pytest.mark.parametrize("make", [one_port_cards, mixed_cards, nodes_apart])
+@pytest.mark.parametrize("size", [1, 8, 300, 500, 999])
+def test_as_many_of_a_thousand_devices_are_chosen_as_are_wanted(
+    make: Callable[[int], Devices], size: int
+) -> None:
+    devices = make(1000)
+    chosen = prefer(devices, list(devices), [], size)
+    assert len(set(chosen)) == len(chosen) == size

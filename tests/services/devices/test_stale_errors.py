@@ -1,0 +1,222 @@
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.devices.model import Card, Inventory, PluginMode, Port, Problem
+from services.devices.resources import build_tree
+from services.devices.stale_errors import MAX_VALUES, Clearing, Tried, choose
+from tests.services.cards import BAD, NLB0, card, function, port, virtual
+
+DEAD = Problem("afu-id-all-f", "afu_id of dfl-port.0 is all f: the card's firmware has crashed")
+SILENT = Problem("port-errors-unreadable", "errors/errors of dfl-port.0 can't be read: I/O error")
+OFF = Problem("card-unreadable", "/sys/class/fpga_region/region0 can't be listed: I/O error")
+NOTHING = Tried()
+
+
+def broken(name: str = "dfl-port.0", value: int | None = 0x40, *problems: Problem) -> Port:
+    """A port with errors."""
+    return replace(port(name, NLB0, BAD, *problems), errors=value)
+
+
+def faulty(value: int | None = 0x40, *problems: Problem, index: int = 0) -> Card:
+    """A card whose port has errors."""
+    return card(index, broken(f"dfl-port.{index}", value, *problems))
+
+
+class Node:
+    """A node that is looked at again and again."""
+
+    def __init__(self) -> None:
+        self.tried = NOTHING
+
+    def look(self, *cards: Card, allocated: Collection[str] | None = ()) -> list[str]:
+        clearings, self.tried = choose(Inventory(cards), allocated, self.tried)
+        return [f"{each.port}={each.value:#x}" for each in clearings]
+
+
+def test_the_errors_of_a_port_that_nobody_has_are_cleared() -> None:
+    clearings, _ = choose(Inventory((faulty(), card(1))), (), NOTHING)
+    assert clearings == (Clearing("dfl", "region0", "dfl-port.0", 0x40, "0000:5e:00.0"),)
+
+
+def test_each_value_is_cleared_once() -> None:
+    node = Node()
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+    assert node.look(faulty()) == []
+    assert node.look(card(0)) == []
+    assert node.look(faulty()) == []  # it came back by itself
+    assert node.look(faulty(0x80)) == ["dfl-port.0=0x80"]
+    assert node.look(faulty(0x40)) == []
+
+
+def test_a_port_that_was_given_away_since_is_a_new_matter() -> None:
+    node = Node()
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+    assert node.look(card(0), allocated=["dfl-port.0"]) == []
+    assert node.look(faulty(), allocated=["dfl-port.0"]) == []
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+
+
+def test_a_port_that_makes_up_ever_new_errors_is_left_alone_in_the_end() -> None:
+    node = Node()
+    cleared = [node.look(faulty(1 << bit)) for bit in range(2 * MAX_VALUES)]
+    assert [len(each) for each in cleared] == [1] * MAX_VALUES + [0] * MAX_VALUES
+
+
+def test_while_nobody_knows_what_is_allocated_nothing_is_cleared_or_forgotten() -> None:
+    node = Node()
+    assert node.look(faulty(), allocated=None) == []
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+    assert node.look(faulty(), allocated=None) == []
+    assert node.look(faulty()) == []
+
+
+@pytest.mark.parametrize(
+    "card_",
+    [
+        card(0),
+        faulty(0),
+        faulty(None),
+        faulty(2**64 - 1),
+        faulty(2**32 - 1),
+        faulty(0x40, DEAD),
+        faulty(0x40, SILENT),
+    ],
+)
+def test_what_is_no_error_or_no_answer_is_not_cleared(card_: Card) -> None:
+    assert Node().look(card_) == []
+
+
+def test_other_troubles_of_a_port_keep_it_from_nothing() -> None:
+    other = Problem("ap1-event", "ap1_event of dfl-port.0 reads 0x1")
+    assert Node().look(faulty(0x40, other)) == ["dfl-port.0=0x40"]
+
+
+SPLIT = card(0, broken("dfl-port.0"))
+ON_VIRTUAL = virtual(SPLIT, 1, broken("dfl-port.1"))
+
+
+@pytest.mark.parametrize(
+    ("allocated", "cleared"),
+    [
+        ((), ["dfl-port.0", "dfl-port.1"]),
+        (("dfl-port.0",), ["dfl-port.1"]),
+        (("dfl-port.1",), ["dfl-port.0"]),
+        (("dfl-fme.0",), []),
+        (("5e:00.0",), ["dfl-port.1"]),
+        (("5e:00.0-1",), ["dfl-port.1"]),
+        (("5e:00.1",), ["dfl-port.0"]),
+        (("dfl-port.7", "dfl-fme.7", "5f:00.0", "0", "", "-"), ["dfl-port.0", "dfl-port.1"]),
+    ],
+)
+def test_a_port_is_left_alone_whatever_it_was_allocated_as(
+    allocated: tuple[str, ...], cleared: list[str]
+) -> None:
+    assert Node().look(SPLIT, ON_VIRTUAL, allocated=allocated) == [
+        f"{each}=0x40" for each in cleared
+    ]
+
+
+@pytest.mark.parametrize(
+    "mode", [PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL, PluginMode.BDF]
+)
+def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
+    physical = card(0, broken("dfl-port.0"), broken("dfl-port.2"))
+    cards = physical, virtual(physical, 1, broken("dfl-port.1")), card(2, broken("dfl-port.3"))
+    devices = list(build_tree(Inventory(cards), mode).devices())
+    assert len(devices) >= 2
+    assert Node().look(*cards, allocated=[device.id for device in devices]) == []
+    for device in devices:
+        others = [each.id for each in devices if each is not device]
+        cleared = Node().look(*cards, allocated=others)
+        nodes = {node.name for node in device.nodes}
+        assert {each.partition("=")[0] for each in cleared} <= nodes
+        assert cleared or mode is PluginMode.BDF  # where ports of one function count together
+
+
+def test_a_port_whose_region_is_unknown_is_left_alone() -> None:
+    engineless = replace(faulty(), fme=None)
+    assert Node().look(engineless) == []
+    assert Node().look(replace(engineless, pci=None)) == []
+    assert Node().look(ON_VIRTUAL) == []
+    assert Node().look(replace(SPLIT, fme=None, ports=()), ON_VIRTUAL) == []
+
+
+def test_a_card_without_pci_function_is_known_by_its_name() -> None:
+    bare = replace(faulty(), pci=None, ports=(broken(),))
+    node = Node()
+    assert node.look(bare) == ["dfl-port.0=0x40"]
+    assert node.look(bare) == []
+
+
+def test_a_card_that_fails_for_a_while_is_remembered_and_one_that_is_gone_is_not() -> None:
+    node = Node()
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+    assert node.look(replace(faulty(), fme=None, ports=(), failure=OFF)) == []
+    assert node.look(faulty()) == []
+    assert node.look() == []
+    assert node.tried == NOTHING
+    assert node.look(faulty()) == ["dfl-port.0=0x40"]
+
+
+def test_another_card_of_the_same_name_does_not_inherit() -> None:
+    node = Node()
+    node.look(faulty())
+    other = card(0, broken(), pci=function("0000:af:00.0"))
+    assert node.look(other) == ["dfl-port.0=0x40"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from([0, 1, 2, 3, None]), min_size=3, max_size=3),
+            st.one_of(st.none(), st.sets(st.sampled_from([0, 1, 2]))),
+        ),
+        max_size=40,
+    )
+)
+def test_no_port_is_cleared_twice_of_a_value_while_nobody_has_it_nor_ever_while_somebody_does(
+    scans: list[tuple[list[int | None], set[int] | None]],
+) -> None:
+    """Each scan: the errors of three ports (None: the card is away), and which are allocated."""
+    node = Node()
+    done: dict[int, set[str]] = {0: set(), 1: set(), 2: set()}
+    for errors, owned in scans:
+        cards = [faulty(value, index=n) for n, value in enumerate(errors) if value is not None]
+        allocated = None if owned is None else [f"dfl-port.{n}" for n in owned]
+        cleared = node.look(*cards, allocated=allocated)
+        for n, value in enumerate(errors):
+            mine = [each for each in cleared if each.startswith(f"dfl-port.{n}=")]
+            if owned is None:
+                assert mine == []
+            elif value is None or n in owned:
+                assert mine == []
+                done[n].clear()
+            else:
+                expected = {f"dfl-port.{n}={value:#x}"} - done[n] if value else set()
+                assert set(mine) == expected
+                done[n] |= expected
+    assert len(node.tried.values) <= 3
+
+
+def test_what_could_not_be_tried_is_chosen_again() -> None:
+    """Its port was busy."""
+    node = Node()
+    cards = faulty(), faulty(index=1)
+    assert node.look(*cards) == ["dfl-port.0=0x40", "dfl-port.1=0x40"]
+    node.tried = node.tried.without("dfl-port.0", 0x40)
+    assert node.look(*cards) == ["dfl-port.0=0x40"]
+    assert node.look(faulty(0x80), faulty(index=1)) == ["dfl-port.0=0x80"]
+    node.tried = node.tried.without("dfl-port.0", 0x80)
+    assert node.look(*cards) == []
+    assert NOTHING.without("dfl-port.0", 0x40) == NOTHING
+
+
+def test_a_virtual_function_has_the_lock_of_its_physical_one() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, broken("dfl-port.1"))
+    (clearing,), _ = choose(Inventory((physical, split)), (), NOTHING)
+    assert (clearing.port, clearing.lock) == ("dfl-port.1", physical.address)

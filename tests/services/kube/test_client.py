@@ -1,0 +1,344 @@
+"""The client against a server of a few lines that answers as each test wants."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.kube import client as module
+from services.kube.client import BadStatus, ClusterClient, TooLong, load_config
+from services.process.errors import ClusterError
+
+pytestmark = pytest.mark.anyio
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+POD = "/api/v1/namespaces/ns/pods/p"
+
+
+def answer(status: int, body: bytes, *, more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{more}\r\n"
+    return head.encode() + body
+
+
+class Server:
+    """Answers requests in turn from a list of bytes, and keeps their heads."""
+
+    def __init__(self, *answers: bytes, close_after_each: bool = False) -> None:
+        self.answers = list(answers)
+        self.requests: list[str] = []
+        self.bodies: list[bytes] = []
+        self.close_after_each = close_after_each
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.requests.append(head)
+                lengths = [h for h in head.lower().splitlines() if h.startswith("content-length:")]
+                length = int(lengths[0].split(":")[1]) if lengths else 0
+                self.bodies.append(await reader.readexactly(length))
+                writer.write(self.answers.pop(0))
+                await writer.drain()
+                if self.close_after_each:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator["Server"]:
+        server = await asyncio.start_server(self.connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+
+
+def kubeconfig(folder: Path, server: str, **user: str) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": user or {"token": "secret"}}],
+            }
+        )
+    )
+    return path
+
+
+def client_of(folder: Path, server: str, **user: str) -> ClusterClient:
+    config = load_config(kubeconfig(folder, server, **user), environment={})
+    assert config is not None
+    return ClusterClient(config)
+
+
+@asynccontextmanager
+async def talk(
+    folder: Path, *answers: bytes, close_after_each: bool = False
+) -> AsyncIterator[tuple[ClusterClient, Server]]:
+    async with (
+        Server(*answers, close_after_each=close_after_each).run() as server,
+        client_of(folder, server.url) as client,
+    ):
+        yield client, server
+
+
+async def test_a_pod_is_asked_for_by_its_path_with_our_token(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(200, b'{"kind":"Pod"}')) as (client, server):
+        assert await client.get_pod("ns", "p") == b'{"kind":"Pod"}'
+    assert server.requests[0].startswith(f"GET {POD} HTTP/1.1\r\n")
+    assert "authorization: bearer secret" in server.requests[0].lower()
+    assert "accept: application/json" in server.requests[0].lower()
+
+
+async def test_a_pod_that_is_not_there_is_none(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(404, b'{"kind":"Status"}')) as (client, _server):
+        assert await client.get_pod("ns", "p") is None
+
+
+async def test_a_name_can_not_leave_its_path(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(404, b"")) as (client, server):
+        await client.get_pod("ns", "../../secrets/x?y")
+        with pytest.raises(ClusterError, match="is no name"):
+            await client.get_pod("ns", "..")
+    path = server.requests[0].split()[1]
+    assert path == "/api/v1/namespaces/ns/pods/..%2F..%2Fsecrets%2Fx%3Fy"
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (answer(403, b'{"message":"pods is forbidden"}'), r"403 .*: pods is forbidden \(its RBAC"),
+        (answer(401, b'{"message":"Unauthorized"}'), r"401 .*: Unauthorized \(is the token"),
+        (answer(500, b""), r"answers 500 to GET /api/v1/namespaces/ns/pods/p$"),
+        (answer(503, b"not json\x00"), r"answers 503 .*: not json"),
+        (b"rubbish\r\n\r\n", "closed the connection"),
+    ],
+)
+async def test_an_answer_that_is_no_success_says_what_the_server_said(
+    tmp_path: Path, reply: bytes, text: str
+) -> None:
+    async with Server(reply, reply).run() as server, client_of(tmp_path, server.url) as client:
+        with pytest.raises(ClusterError, match=text):
+            await client.get_pod("ns", "p")
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"),
+    [
+        ("", 0),
+        ("Retry-After: 7\r\n", 7),
+        ("Retry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n", 0),
+        ("Retry-After: -1\r\n", 0),
+        ("Retry-After: 999999999999\r\n", 0),
+    ],
+)
+async def test_a_refusal_tells_its_status_and_how_long_to_wait(
+    tmp_path: Path, more: str, seconds: int
+) -> None:
+    busy = answer(429, b"", more=more)
+    async with talk(tmp_path, busy, busy) as (client, _server):
+        with pytest.raises(BadStatus) as caught:
+            await client.get_pod("ns", "p")
+        assert (caught.value.status, caught.value.retry_after) == (429, seconds)
+        with pytest.raises(BadStatus) as caught:
+            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+                pass
+    assert (caught.value.status, caught.value.retry_after) == (429, seconds)
+
+
+async def test_a_get_on_a_connection_that_was_just_closed_is_sent_again(tmp_path: Path) -> None:
+    async with talk(tmp_path, b"", answer(200, b"{}"), close_after_each=True) as (client, server):
+        assert await client.get_pod("ns", "p") == b"{}"
+    assert len(server.requests) == 2
+
+
+async def test_a_write_on_a_connection_that_was_closed_is_not_sent_again(tmp_path: Path) -> None:
+    async with talk(tmp_path, b"", answer(200, b"{}"), close_after_each=True) as (client, server):
+        with pytest.raises(ClusterError, match="closed the connection during POST"):
+            await client.request("POST", "/api/v1/x", body={"a": 1})
+    assert len(server.requests) == 1
+
+
+async def test_a_body_is_sent_as_json_of_the_type_named(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(409, b"{}")) as (client, server):
+        got = await client.request(
+            "PATCH",
+            "/api/v1/nodes/n",
+            params={"fieldManager": "me"},
+            body={"a": [1]},
+            content_type="application/merge-patch+json",
+        )
+    assert got.status == 409
+    assert server.requests[0].startswith("PATCH /api/v1/nodes/n?fieldManager=me ")
+    assert "content-type: application/merge-patch+json" in server.requests[0].lower()
+    assert json.loads(server.bodies[0]) == {"a": [1]}
+
+
+async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
+    async with Server().run() as server:
+        url = server.url
+    async with client_of(tmp_path, url) as client:
+        with pytest.raises(ClusterError, match=f"{url} can't be reached"):
+            await client.get_pod("ns", "p")
+
+
+async def test_a_server_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TOTAL_SECONDS", 0.1)
+    async with talk(tmp_path, b"HTTP/1.1 200 X\r\nContent-Length: 99\r\n\r\nonly this") as (
+        client,
+        _server,
+    ):
+        with pytest.raises(ClusterError, match=r"doesn't answer GET .* in time"):
+            await client.get_pod("ns", "p")
+
+
+async def test_an_answer_without_end_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_BODY", 1000)
+    async with talk(tmp_path, answer(200, b"x" * 1001)) as (client, _server):
+        with pytest.raises(TooLong, match="longer than 1000 bytes"):
+            await client.get_pod("ns", "p")
+
+
+async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
+    first = b'{"metadata":{"continue":"next","resourceVersion":"7"},"items":[1]}'
+    last = b'{"metadata":{"resourceVersion":"7"},"items":[2]}'
+    async with talk(tmp_path, answer(200, first), answer(200, last)) as (client, server):
+        assert [page async for page in client.pages("/apis/g/v2/things", limit=1)] == [
+            first,
+            last,
+        ]
+    assert server.requests[0].startswith("GET /apis/g/v2/things?limit=1 ")
+    assert server.requests[1].startswith("GET /apis/g/v2/things?limit=1&continue=next ")
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{", b'{"metadata":{"continue":5}}', b"\xff", b"[" * 9999]
+)
+async def test_what_is_no_list_is_refused(tmp_path: Path, body: bytes) -> None:
+    async with talk(tmp_path, answer(200, body)) as (client, _server):
+        with pytest.raises(ClusterError, match="is no list"):
+            async for _ in client.pages("/apis/g/v2/things"):
+                pass
+
+
+async def test_a_list_that_the_server_does_not_know_is_an_error(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(404, b"404 page not found")) as (client, _server):
+        with pytest.raises(ClusterError, match="404 page not found"):
+            async for _ in client.pages("/apis/g/v2/things"):
+                pass
+
+
+async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -> None:
+    one, two = '{"a":"\x85 \u2028"}'.encode(), b'{"b":1}'
+    chunks = [one[:5], one[5:] + b"\n" + two[:2], two[2:] + b"\nrest"]
+    body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+    reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    async with (
+        Server(reply).run() as server,
+        client_of(tmp_path, server.url) as client,
+        client.lines("/api/v1/pods", {"watch": 1}, idle_seconds=5) as lines,
+    ):
+        assert [line async for line in lines] == [one, two, b"rest"]
+    assert server.requests[0].startswith("GET /api/v1/pods?watch=1 ")
+
+
+async def test_what_is_asked_for_compressed_is_read_as_it_was(tmp_path: Path) -> None:
+    body = b'{"metadata":{"resourceVersion":"7"},"items":[%s1]}' % (b"1," * 100_000)
+    packed = answer(200, gzip.compress(body), more="Content-Encoding: gzip\r\n")
+    async with talk(tmp_path, packed, packed) as (client, server):
+        assert await client.get("/apis/g/v2/things") == body
+        async with client.lines("/apis/g/v2/things", {}, idle_seconds=5) as lines:
+            assert [line async for line in lines] == [body]
+    assert "gzip" in server.requests[0].lower().partition("accept-encoding: ")[2].splitlines()[0]
+
+
+async def test_lines_of_a_refusal_say_what_the_server_said(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(410, b'{"message":"too old resource version"}')) as (
+        client,
+        _server,
+    ):
+        with pytest.raises(ClusterError, match=r"answers 410 .*too old resource version"):
+            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+                pass
+
+
+async def test_lines_that_stop_coming_are_given_up(tmp_path: Path) -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n"
+    async with (
+        talk(tmp_path, reply) as (client, _),
+        client.lines("/api/v1/pods", {}, idle_seconds=0.1) as lines,
+    ):
+        assert await anext(lines) == b"{}"
+        with pytest.raises(ClusterError, match="doesn't answer"):
+            await anext(lines)
+
+
+async def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BODY", 1000)
+    async with (
+        Server(answer(200, b"x" * 1001)).run() as server,
+        client_of(tmp_path, server.url) as client,
+        client.lines("/api/v1/pods", {}, idle_seconds=5) as lines,
+    ):
+        with pytest.raises(TooLong, match="longer than 1000 bytes"):
+            async for _ in lines:
+                pass
+
+
+async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None:
+    async with talk(tmp_path, answer(200, b"{}\n")) as (client, _server):
+        with pytest.raises(TimeoutError):
+            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+                raise TimeoutError
+
+
+def test_the_file_named_counts_before_the_environment(tmp_path: Path) -> None:
+    config = load_config(kubeconfig(tmp_path, "http://a"), environment={"KUBECONFIG": "/nowhere"})
+    assert config is not None
+    assert config.server == "http://a"
+
+
+def test_the_environment_names_a_file(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "http://b")
+    config = load_config(environment={"KUBECONFIG": str(path)})
+    assert config is not None
+    assert config.server == "http://b"
+
+
+def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("c")
+    host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    config = load_config(environment=host, service_account=str(tmp_path))
+    assert config is not None
+    assert (config.server, config.authority) == ("https://[fd00::1]:443", b"c")
+    assert config.token_file == tmp_path / "token"
+
+
+def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
+        load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
+
+
+def test_nothing_configured_is_none(tmp_path: Path) -> None:
+    host = {"KUBERNETES_SERVICE_HOST": "h"}
+    assert load_config(environment={}) is None
+    assert load_config(environment=host, service_account=str(tmp_path)) is None

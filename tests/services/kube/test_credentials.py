@@ -1,0 +1,235 @@
+"""Users of a kubeconfig: a plugin that is asked for a token, and a file that holds one."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.kube import credentials
+from services.kube.client import ClusterClient, load_config
+from services.process.errors import ClusterError
+from tests.services.kube.test_client import POD, Server, answer
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+PLUGIN = """#!/bin/sh
+echo "$KUBERNETES_EXEC_INFO" > "$NOTE"
+echo '{"kind": "ExecCredential", "status": {"token": "'"$(cat "$1")"'"}}'
+"""
+
+
+def written(folder: Path, server: str, user: dict[str, Any]) -> Path:
+    file = folder / "kubeconfig"
+    context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
+    config = {
+        "current-context": "c",
+        "contexts": [context],
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+def of_plugin(version: str) -> Callable[[Path], dict[str, Any]]:
+    def user(folder: Path) -> dict[str, Any]:
+        plugin = folder / "plugin"
+        plugin.write_text(PLUGIN)
+        plugin.chmod(0o755)
+        named = {
+            "apiVersion": f"client.authentication.k8s.io/{version}",
+            "interactiveMode": "Never",
+            "command": str(plugin),
+            "args": [str(folder / "token")],
+            "env": [{"name": "NOTE", "value": str(folder / "note")}],
+        }
+        return {"exec": named}
+
+    return user
+
+
+def shown(server: Server) -> list[str]:
+    """Who each request said it was from."""
+    return [request.partition("uthorization: ")[2].split("\r\n")[0] for request in server.requests]
+
+
+def of_file(_folder: Path) -> dict[str, Any]:
+    return {"tokenFile": "token"}
+
+
+@pytest.mark.parametrize("user", [of_plugin("v1"), of_plugin("v1beta1"), of_file])
+async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_it_is_refused(
+    tmp_path: Path, user: Callable[[Path], dict[str, Any]]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    answers = answer(200, b"{}"), answer(401, b""), answer(200, b"{}")
+    async with Server(*answers).run() as server:
+        config = load_config(written(tmp_path, server.url, user(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            await client.get(POD)
+            token.write_text("second")
+            assert await client.get(POD) == b"{}"
+    assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+async def test_a_plugin_of_today_is_told_what_to_answer(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first")
+    async with Server(answer(200, b"{}")).run() as server:
+        config = load_config(written(tmp_path, server.url, of_plugin("v1")(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            await client.get(POD)
+    told = json.loads((tmp_path / "note").read_text())
+    assert told["apiVersion"] == "client.authentication.k8s.io/v1"
+    assert told["spec"] == {"interactive": False}
+
+
+async def test_a_tokens_file_is_read_anew_before_what_it_held_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    async with Server(*[answer(200, b"{}")] * 4).run() as server:
+        config = load_config(written(tmp_path, server.url, of_file(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            await client.get(POD)
+            token.write_text("second")
+            await client.get(POD)
+            monkeypatch.setattr(credentials, "REREAD_SECONDS", 0.0)
+            await client.get(POD)
+            token.unlink()
+            await client.get(POD)
+    assert shown(server) == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "can't be read: No such file"),
+        (b"\xff", "can't be read: it is no text"),
+        (b" \n", "holds no token"),
+        (b"one\r\nX: y", "holds something else than one token"),
+    ],
+)
+async def test_a_tokens_file_that_holds_none_is_named(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    async with Server().run() as server:
+        config = load_config(written(tmp_path, server.url, of_file(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            with pytest.raises(ClusterError, match=f"the token file {tmp_path}/token {message}"):
+                await client.get(POD)
+    assert server.requests == []
+
+
+def saying(script: str, **more: object) -> Callable[[Path], dict[str, Any]]:
+    def user(folder: Path) -> dict[str, Any]:
+        plugin = folder / "plugin"
+        plugin.write_text(f"#!/bin/sh\n{script}\n")
+        plugin.chmod(0o755)
+        named = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
+        return {"exec": named | more}
+
+    return user
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        (saying("echo '{\"status\": {}}'"), "prints holds no token: are you logged in"),
+        (saying("echo '{}'"), "prints holds no token"),
+        (saying("echo Log in first"), "prints no ExecCredential"),
+        (saying('echo \'{"status": {"token": 5}}\''), "prints no ExecCredential"),
+        (saying("echo nobody here >&2; exit 3"), "fails with 3: nobody here"),
+        (saying("sleep 3600"), "takes longer than"),
+        (
+            saying("", command="no-such-plugin", installHint="get it from us"),
+            "no-such-plugin can't be run: .*get it from us",
+        ),
+    ],
+)
+async def test_a_plugin_that_gives_nothing_is_named_with_what_it_says(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: Callable[[Path], dict[str, Any]],
+    message: str,
+) -> None:
+    if "longer" in message:
+        monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.2)
+    async with Server().run() as server:
+        config = load_config(written(tmp_path, server.url, user(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            with pytest.raises(ClusterError, match=f"the credential plugin .*{message}"):
+                await client.get(POD)
+    assert server.requests == []
+
+
+async def test_a_plugin_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 3600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {pid}; wait"
+    config = load_config(written(tmp_path, "http://a", saying(script)(tmp_path)))
+    assert config is not None
+    async with ClusterClient(config) as client:
+        asking = asyncio.create_task(client.get(POD))
+        await eventually_async(pid.exists, what="the plugin has started something")
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    started = int(pid.read_text())
+    await eventually_async(lambda: not is_running(started), what="that is gone too")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+async def test_a_plugin_is_asked_once_however_many_requests_wait_for_it(tmp_path: Path) -> None:
+    script = f'echo x >> {tmp_path}/asked; echo \'{{"status": {{"token": "t"}}}}\''
+    async with Server(*[answer(200, b"{}")] * 3).run() as server:
+        config = load_config(written(tmp_path, server.url, saying(script)(tmp_path)))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            await asyncio.gather(*[client.get(POD) for _ in range(3)])
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+async def test_a_plugin_that_wants_to_know_is_told_of_the_cluster(tmp_path: Path) -> None:
+    script = f"echo \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/note; echo '{{}}'"
+    user = saying(script, provideClusterInfo=True)(tmp_path)
+    config = load_config(written(tmp_path, "http://a", user))
+    assert config is not None
+    async with ClusterClient(config) as client:
+        with pytest.raises(ClusterError, match="holds no token"):
+            await client.get(POD)
+    told = json.loads((tmp_path / "note").read_text())
+    assert told["spec"] == {"interactive": False, "cluster": {"server": "http://a"}}
+
+
+async def test_a_name_and_a_password_are_shown(tmp_path: Path) -> None:
+    async with Server(answer(200, b"{}")).run() as server:
+        user = {"username": "u", "password": "p", "as": "jane", "as-groups": ["a", "b"]}
+        config = load_config(written(tmp_path, server.url, user))
+        assert config is not None
+        async with ClusterClient(config) as client:
+            await client.get(POD)
+    head = server.requests[0].lower()
+    assert "authorization: basic dtpw\r\n" in head
+    assert "user-agent: accelbind\r\n" in head
+    for line in ("user: jane", "group: a", "group: b"):
+        assert f"\r\nimpersonate-{line}\r\n" in head

@@ -1,0 +1,256 @@
+"""Events as they arrive at an API server, or don't."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.kube import events
+from services.kube.connection import Connection, connector
+from services.kube.event_queue import Happening, Involved, node
+from services.kube.events import EventWriter, Rate, Reporter
+from services.kube.pace import Pace
+from simulator.apiserver.http_server import Request
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Pace(first=0.01, longest=0.05)
+FREELY = Rate(burst=1000, seconds=0.001)
+NODE = node("n1")
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
+    async with ApiServerStandIn(tmp_path) as standin:
+        yield standin
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Writer:
+    """A writer whose outcomes are counted."""
+
+    def __init__(self, api: ApiServerStandIn, rate: Rate) -> None:
+        self.counts: Counter[str] = Counter()
+        self.clock = Clock()
+        self.connection = Connection(connector(api.kubeconfig_path))
+        self.writer = EventWriter(
+            self.connection,
+            Reporter("accelbind-plugin", host="n1"),
+            counted=lambda outcome: self.counts.update([outcome]),
+            pace=QUICK,
+            rate=rate,
+            clock=self.clock,
+        )
+
+    def tell(
+        self, subject: str = "port", reason: str = "Bad", message: str = "it is bad", **values: Any
+    ) -> None:
+        self.writer.tell(Happening(values.pop("about", NODE), subject, reason, message, **values))
+
+    async def until(self, **counts: int) -> None:
+        await eventually_async(
+            lambda: all(self.counts[key] == count for key, count in counts.items()),
+            what=f"{counts} (it is {dict(self.counts)})",
+        )
+
+
+@asynccontextmanager
+async def writing(api: ApiServerStandIn, *, rate: Rate = FREELY) -> AsyncIterator[Writer]:
+    made = Writer(api, rate)
+    task = asyncio.create_task(made.writer.run())
+    try:
+        yield made
+        assert not task.done(), f"it has ended: {task}"
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await made.connection.aclose()
+
+
+def written(api: ApiServerStandIn) -> list[dict[str, Any]]:
+    return api.objects("Event")
+
+
+def patches(request: Request) -> bool:
+    return request.method == "PATCH"
+
+
+async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerStandIn) -> None:
+    async with writing(api) as made:
+        made.tell(message="dfl-port.0 is Unhealthy: afu_id is empty")
+        await made.until(created=1)
+    [event] = written(api)
+    name = event["metadata"]["name"]
+    assert name.startswith("n1.")
+    assert event["metadata"]["namespace"] == "default"
+    for key in ("metadata", "managedFields"):
+        event.pop(key, None)
+    assert event == {
+        "kind": "Event",
+        "apiVersion": "v1",
+        "involvedObject": {"kind": "Node", "name": "n1", "uid": "n1", "apiVersion": "v1"},
+        "reason": "Bad",
+        "message": "dfl-port.0 is Unhealthy: afu_id is empty",
+        "source": {"component": "accelbind-plugin", "host": "n1"},
+        "firstTimestamp": "2027-01-15T08:00:00Z",
+        "lastTimestamp": "2027-01-15T08:00:00Z",
+        "count": 1,
+        "type": "Warning",
+        "reportingComponent": "accelbind-plugin",
+        "reportingInstance": "n1",
+    }
+
+
+async def test_what_happens_again_is_counted_in_the_event_that_is_there(
+    api: ApiServerStandIn,
+) -> None:
+    async with writing(api) as made:
+        for number in range(1, 4):
+            made.tell(message=f"time {number}")
+            await made.until(created=1, counted=number - 1)
+            made.clock.now += 60
+        made.tell(reason="Good", message="well", warning=False)
+        await made.until(created=2)
+    bad, good = sorted(written(api), key=lambda event: str(event["reason"]))
+    assert (bad["count"], bad["message"]) == (3, "time 3")
+    assert bad["firstTimestamp"] == "2027-01-15T08:00:00Z"
+    assert bad["lastTimestamp"] == "2027-01-15T08:02:00Z"
+    assert (good["type"], good["count"]) == ("Normal", 1)
+
+
+async def test_an_event_that_was_forgotten_meanwhile_is_made_anew(api: ApiServerStandIn) -> None:
+    async with writing(api) as made:
+        made.tell()
+        await made.until(created=1)
+        [old] = written(api)
+        api.drop("Event", old["metadata"]["name"])
+        made.tell()
+        await made.until(created=2)
+    [new] = written(api)
+    assert new["count"] == 2
+    assert new["metadata"]["name"] != old["metadata"]["name"]
+
+
+async def test_without_the_right_to_patch_the_same_is_told_anew_only_now_and_then(
+    api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with api.faults.failing(403, matches=patches):
+        async with writing(api) as made:
+            made.tell()
+            await made.until(created=1)
+            for number in range(1, 4):
+                made.tell()
+                await made.until(repeated=number)
+            assert len(written(api)) == 1
+            made.tell(reason="Good")
+            await made.until(created=2)
+            made.tell()  # another state than the one that was told last
+            await made.until(created=3)
+            made.clock.now += events.REPEAT_SECONDS + 1
+            made.tell()
+            await made.until(created=4)
+    assert [event["count"] for event in written(api) if event["reason"] == "Bad"] == [1, 5, 6]
+    assert capsys.readouterr().out.count("allow `patch` of events") == 1
+
+
+async def test_an_event_of_a_pod_lives_in_its_namespace(api: ApiServerStandIn) -> None:
+    api.seed({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
+    pod = Involved("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
+    async with writing(api) as made:
+        made.tell(about=pod)
+        await made.until(created=1)
+        made.tell(about=pod)
+        await made.until(counted=1)
+    [event] = written(api)
+    assert event["metadata"]["namespace"] == "team"
+    assert event["involvedObject"]["fieldPath"] == "spec.containers{c}"
+    assert event["count"] == 2
+
+
+async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_else_does(
+    api: ApiServerStandIn,
+) -> None:
+    async with writing(api) as made:
+        async with api.away():
+            for number in range(20):
+                made.tell("a", reason=("Bad", "Good")[number % 2], message=f"{number}")
+                made.tell("b", message=f"{number}")
+        await made.until(created=2, superseded=38)
+    assert {(event["reason"], event["message"]) for event in written(api)} == {
+        ("Good", "19"),
+        ("Bad", "19"),
+    }
+    assert {event["count"] for event in written(api)} == {10, 20}
+
+
+async def test_more_than_may_wait_is_dropped_and_counted(api: ApiServerStandIn) -> None:
+    async with writing(api) as made:
+        async with api.away():
+            for number in range(300):
+                made.tell(f"port.{number}", message=f"{number}")
+            assert made.counts["dropped"] in {44, 43}  # one may be under way
+        await eventually_async(lambda: made.counts["created"] + made.counts["dropped"] == 300)
+    assert "299" in {event["message"] for event in written(api)}
+
+
+async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
+    async with writing(api, rate=Rate(burst=3, seconds=3600)) as made:
+        for number in range(10):
+            made.tell(f"port.{number}")
+        await made.until(created=3)
+        made.tell("port.9", reason="Good")
+        await made.until(superseded=1)
+        assert len(written(api)) == 3
+
+
+async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
+    api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with writing(api) as made:
+        with api.faults.failing(403):
+            made.tell("a")
+            made.tell("b", about=Involved("Pod", "p", namespace="elsewhere"))
+            await made.until(refused=2)
+        made.tell("c")
+        await made.until(created=1)
+    lines = capsys.readouterr().out.splitlines()
+    [said] = [line for line in lines if "[warning" in line]
+    assert "Events can't be written now" in said
+    assert "RBAC" in said
+    assert sum("Events can be written again" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 503, 409])
+async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code: int) -> None:
+    async with writing(api) as made:
+        with api.faults.failing(code, count=3):
+            made.tell()
+            await made.until(created=1)
+    assert len(written(api)) == 1
+
+
+@pytest.mark.parametrize("name", ["n" * 253, "a.b" * 84, "system:node", "...", "N1"])
+async def test_names_are_unique_bounded_and_valid(api: ApiServerStandIn, name: str) -> None:
+    async with writing(api) as made:
+        for subject in ("a", "b"):
+            made.tell(subject, about=Involved("Node", name, uid=name), message="m" * 5000)
+        await made.until(created=2)
+    names = {event["metadata"]["name"] for event in written(api)}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 253
+    assert {len(event["message"]) for event in written(api)} == {events.MAX_MESSAGE}

@@ -1,0 +1,203 @@
+"""Kubeconfig files as people have them."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.kube.access import Access
+from services.kube.client import ClusterClient, load_config
+from services.process.errors import ClusterError
+
+
+def config(
+    cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://a", **(cluster or {})}}],
+        "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
+    }
+
+
+def loaded(folder: Path, content: dict[str, Any]) -> Access:
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(content))
+    access = load_config(path, environment={})
+    assert access is not None
+    return access
+
+
+def test_what_a_cluster_is_told_of_is_taken_as_it_is(tmp_path: Path) -> None:
+    cluster = {
+        "server": "https://10.0.0.1:6443/k8s/clusters/c-1",
+        "certificate-authority-data": base64.b64encode(b"authority").decode(),
+        "tls-server-name": "api.example.com",
+        "proxy-url": "http://proxy:3128",
+        "extensions": [{"name": "minikube.sigs.k8s.io", "extension": {"version": "v1.34"}}],
+    }
+    access = loaded(tmp_path, config(cluster))
+    assert access.server == "https://10.0.0.1:6443/k8s/clusters/c-1"
+    assert access.authority == b"authority"
+    assert access.server_name == "api.example.com"
+    assert access.proxy == "http://proxy:3128"
+    assert access.token == "t"  # noqa: S105 - a test's
+
+
+def test_files_that_a_kubeconfig_names_are_seen_from_its_folder(tmp_path: Path) -> None:
+    for name in ("ca", "crt", "key"):
+        (tmp_path / name).write_text(name)
+    user = {"client-certificate": "crt", "client-key": "key", "tokenFile": "token"}
+    access = loaded(tmp_path, config({"certificate-authority": "ca"}, user))
+    assert (access.authority, access.certificate, access.key) == (b"ca", b"crt", b"key")
+    assert access.token_file == tmp_path / "token"
+
+
+def test_data_counts_before_files(tmp_path: Path) -> None:
+    cluster = {
+        "certificate-authority": "/nowhere",
+        "certificate-authority-data": base64.b64encode(b"data").decode(),
+    }
+    assert loaded(tmp_path, config(cluster)).authority == b"data"
+
+
+def test_who_is_acted_as_is_told_with_each_request(tmp_path: Path) -> None:
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["one", "two"],
+        "as-user-extra": {"example.com/scopes": ["view"]},
+    }
+    assert loaded(tmp_path, config(user=user)).headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "one"),
+        ("Impersonate-Group", "two"),
+        ("Impersonate-Extra-example.com%2Fscopes", "view"),
+    )
+
+
+def test_secrets_are_not_shown_with_the_rest(tmp_path: Path) -> None:
+    user = {"token": "secret", "username": "u", "password": "secret"}
+    assert "secret" not in repr(loaded(tmp_path, config(user=user)))
+
+
+def test_several_files_count_together_and_the_first_one_first(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "sub" / "two"
+    two.parent.mkdir()
+    (two.parent / "ca").write_text("second")
+    first = {"current-context": "c", "users": config()["users"], "contexts": None}
+    second = config({"certificate-authority": "ca"}, {"token": "other"}) | {"current-context": "x"}
+    one.write_text(yaml.safe_dump(first))
+    two.write_text(json.dumps(second))
+    named = f"{one}:{tmp_path / 'missing'}::{two}"
+    access = load_config(environment={"KUBECONFIG": named})
+    assert access is not None
+    assert access.token == "t"  # noqa: S105 - a test's
+    assert access.authority == b"second", "a path is seen from the folder of its own file"
+
+
+def test_a_file_that_a_flag_names_is_one_file_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a:b"
+    path.write_text(yaml.safe_dump(config()))
+    assert load_config(path, environment={}) is not None
+
+
+def test_what_is_wrong_with_others_does_not_matter(tmp_path: Path) -> None:
+    content = config()
+    content["users"].append({"name": "gone", "user": {"auth-provider": {"name": "gcp"}}})
+    content["clusters"].append({"name": "odd", "cluster": {"server": 5}})
+    assert loaded(tmp_path, content).server == "https://a"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "not found"),
+        ("{", "is no kubeconfig"),
+        ("", "is no kubeconfig"),
+        ("[]", "is no kubeconfig"),
+        ("clusters: 5\ncontexts: []", "is no kubeconfig"),
+        ("\x00", "is no kubeconfig"),
+        ("clusters: []\ncontexts: []", "has no current-context"),
+        ("current-context: c\ncontexts: []", 'has no context "c"'),
+        ("current-context: c\ncontexts: [{name: c}]", 'has no cluster ""'),
+    ],
+)
+def test_a_file_that_can_not_be_used_says_why(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ClusterError, match=message):
+        load_config(path, environment={})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "message"),
+    [
+        ({"server": ""}, None, 'the server "" is no URL of https'),
+        ({"server": "htps://a"}, None, 'the server "htps://a" is no URL of https'),
+        ({"server": "a:6443"}, None, "is no URL of https"),
+        ({"server": "https://"}, None, "is no URL of https"),
+        ({"server": "https://a:many"}, None, "is no URL of https"),
+        ({"server": 5}, None, "is no kubeconfig: Expected `str"),
+        ({"certificate-authority-data": "x"}, None, "some of its data is no base64"),
+        ({"certificate-authority": "/nowhere/ca"}, None, r"No such file.* \(/nowhere/ca\)"),
+        (
+            {"insecure-skip-tls-verify": True, "certificate-authority-data": "YQ=="},
+            None,
+            "exclude each other",
+        ),
+        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider is gone since Kubernetes 1.26"),
+        ({}, {"as-groups": ["a"]}, "need an as"),
+        ({}, {"client-certificate": "/nowhere/crt"}, "No such file"),
+        ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'its plugin answers in "v9"'),
+        ({}, {"exec": {"apiVersion": "v9"}}, "is no kubeconfig"),
+    ],
+)
+def test_an_entry_that_can_not_be_used_says_why(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(ClusterError, match=message):
+        loaded(tmp_path, config(cluster, user))
+
+
+def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
+    content = config()
+    del content["contexts"][0]["context"]["user"]
+    with pytest.raises(ClusterError, match="names no user to be"):
+        loaded(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "message"),
+    [
+        ({"certificate-authority-data": "YQ=="}, None, "its certificate-authority holds no"),
+        ({"certificate-authority-data": "/w=="}, None, "its certificate-authority holds no"),
+        ({"certificate-authority": "/dev/null"}, None, "its certificate-authority holds no"),
+        (
+            {},
+            {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
+            "the client certificate and key are no pair",
+        ),
+        ({"proxy-url": "socks5://p:1080"}, None, r"proxy-url names a proxy .*scheme socks5"),
+        ({"proxy-url": "http://p:many"}, None, "proxy-url names a proxy"),
+        ({}, {"token": "one two"}, "the kubeconfig's token holds something else than one token"),
+        ({}, {"token": " \n"}, "the kubeconfig's token holds no token"),
+    ],
+)
+def test_what_can_not_be_shown_or_trusted_is_an_error_before_anything_is_asked(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, message: str
+) -> None:
+    access = loaded(tmp_path, config(cluster, user))
+    with pytest.raises(ClusterError, match=f"credentials for https://a can't be used: .*{message}"):
+        ClusterClient(access)

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from services.kubelet import podresources_pb2 as pb
+from services.kubelet import sockets as channel
+from services.kubelet.pod_resources import Holding, holdings
+from services.process.errors import KubeletError
+
+pytestmark = pytest.mark.anyio
+
+METHOD = "/v1.PodResourcesLister/List"
+DEVICES = [
+    pb.ContainerDevices(resource_name="d/n", device_ids=["x", "y"]),
+    pb.ContainerDevices(resource_name="d/m", device_ids=["z"]),
+]
+ANSWER = pb.ListPodResourcesResponse(
+    pod_resources=[
+        pb.PodResources(name="idle", namespace="ns"),
+        pb.PodResources(
+            name="p",
+            namespace="ns",
+            containers=[
+                pb.ContainerResources(name="bare"),
+                pb.ContainerResources(name="c", devices=DEVICES),
+            ],
+        ),
+    ]
+)
+
+
+class Lister(grpc.GenericRpcHandler):
+    """The kubelet's service without its stubs: bytes in, bytes out."""
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        assert handler_call_details.method == METHOD
+
+        async def answer(_request: bytes, _context: object) -> bytes:
+            return ANSWER.SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+async def test_the_kubelet_tells_who_has_what(short_dir: Path) -> None:
+    server = grpc.aio.server(handlers=[Lister()])
+    channel.listen(server, short_dir / "k.sock")
+    await server.start()
+    try:
+        assert await holdings(short_dir / "k.sock") == (
+            Holding("ns", "p", "c", "d/n", ("x", "y")),
+            Holding("ns", "p", "c", "d/m", ("z",)),
+        )
+    finally:
+        await server.stop(0)
+
+
+async def test_a_kubelet_that_is_away_is_named(short_dir: Path) -> None:
+    with pytest.raises(KubeletError, match=r"k\.sock\): UNAVAILABLE"):
+        await holdings(short_dir / "k.sock", seconds=2)

@@ -1,0 +1,419 @@
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.mappings import folder
+from services.mappings.folder import FolderSnapshot, FolderSource, load_folder
+from services.process.errors import WorldError
+from tests.support import eventually_async, require_shared
+
+INTERFACE = "ce48969398f05f33946d560708be108a"
+AFU = "d8424dc4a4a3c413f89e433683f9040b"
+FUNCTION = f"""\
+apiVersion: fpga.intel.com/v2
+kind: AcceleratorFunction
+metadata:
+  name: NAME
+spec:
+  afuId: {AFU}
+  interfaceId: {INTERFACE}
+  mode: af
+"""
+REGION = f"""\
+apiVersion: fpga.intel.com/v2
+kind: FpgaRegion
+metadata: {{name: NAME, namespace: lab}}
+spec: {{interfaceId: {INTERFACE}}}
+"""
+
+
+def function(name: str = "nlb0") -> str:
+    return FUNCTION.replace("NAME", name)
+
+
+def region(name: str = "a10") -> str:
+    return REGION.replace("NAME", name)
+
+
+def load(directory: Path, **files: str | bytes) -> FolderSnapshot:
+    for name, content in files.items():
+        path = directory / name.replace("__", ".")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return load_folder(directory)
+
+
+def served(snapshot: FolderSnapshot) -> list[str]:
+    index = snapshot.index
+    return sorted(
+        f"{namespace}/{name}"
+        for namespace in index.namespaces
+        for name in index.namespace(namespace).by_name
+    )
+
+
+def test_files_of_all_suffixes_are_read_and_others_are_not(tmp_path: Path) -> None:
+    snapshot = load(
+        tmp_path,
+        a__yaml=function("a"),
+        b__yml=function("b"),
+        C__YAML=function("c"),
+        d__json=json.dumps({"kind": "List", "items": []}),
+        e__txt=function("e"),
+        __hidden__yaml=function("f"),
+    )
+    (tmp_path / "sub").mkdir()
+    assert served(snapshot) == ["default/a", "default/b", "default/c"]
+    assert snapshot.problems == ()
+
+
+def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
+    text = (
+        "# the mappings of our lab\n---\n"
+        + function("arria10.dcp1.0-nlb0")
+        + "---\n"
+        + region("arria10.dcp1.0")
+        + "---\n# the end\n"
+    )
+    snapshot = load(tmp_path, mappings__yaml=b"\xef\xbb\xbf" + text.encode())
+    assert served(snapshot) == ["default/arria10.dcp1.0-nlb0", "lab/arria10.dcp1.0"]
+    assert snapshot.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1}
+    assert snapshot.problems == ()
+
+
+def test_the_namespace_of_objects_that_name_none_can_be_told(tmp_path: Path) -> None:
+    load(tmp_path, a__yaml=function())
+    assert served(load_folder(tmp_path, default_namespace="team")) == ["team/nlb0"]
+
+
+def test_ids_made_of_digits_stay_text(tmp_path: Path) -> None:
+    digits = function().replace(AFU, "0" * 31 + "1").replace(INTERFACE, "12e4567812345678" * 2)
+    snapshot = load(tmp_path, a__yaml=digits)
+    mapping = snapshot.index.namespace("default").by_name["nlb0"]
+    assert (mapping.afu_id, mapping.interface_id) == ("0" * 31 + "1", "12e4567812345678" * 2)
+
+
+def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) -> None:
+    text = "---\n".join(
+        [
+            function("good"),
+            "spec: [open\n",
+            function("bad").replace("mode: af", "mode: orchestrated"),
+            "kind: Namespace\napiVersion: v1\n",
+            "just text\n",
+            function("fine"),
+        ]
+    )
+    snapshot = load(tmp_path, m__yaml=text)
+    assert served(snapshot) == ["default/fine", "default/good"]
+    broken, invalid, namespace, scalar = snapshot.problems
+    assert broken.startswith("m.yaml, line 11 (document 2): not YAML: ")
+    assert invalid.startswith(
+        "m.yaml, line 12 (document 3): AcceleratorFunction default/bad: spec.mode must be"
+    )
+    assert namespace.startswith("m.yaml, line 21 (document 4): kind must be")
+    assert scalar.startswith("m.yaml, line 24 (document 5): a mapping must be an object")
+    assert "spec.mode" in snapshot.index.namespace("default").rejected["bad"]
+
+
+@pytest.mark.parametrize("kind", ["List", "AcceleratorFunctionList"])
+def test_lists_hold_mappings_too(tmp_path: Path, kind: str) -> None:
+    item = {
+        "apiVersion": "fpga.intel.com/v2",
+        "kind": "AcceleratorFunction",
+        "metadata": {"name": "nlb0", "namespace": "lab"},
+        "spec": {"afuId": AFU, "interfaceId": INTERFACE, "mode": "region"},
+    }
+    listed = {"apiVersion": "fpga.intel.com/v2", "kind": kind, "items": [item, {}, 3]}
+    snapshot = load(tmp_path, a__json=json.dumps(listed))
+    assert served(snapshot) == ["lab/nlb0"]
+    assert len(snapshot.problems) == 2
+    assert snapshot.problems[0].startswith("a.json, line 1 (document 1), item 2: ")
+
+
+def test_items_of_a_typed_list_need_not_repeat_its_kind(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: fpga.intel.com/v2\nkind: FpgaRegionList\nitems:\n"
+        f"- metadata: {{name: a10}}\n  spec: {{interfaceId: {INTERFACE}}}\n"
+    )
+    assert served(load(tmp_path, a__yaml=text)) == ["default/a10"]
+
+
+@pytest.mark.parametrize("items", ["", "items:\n", "items: {}\n"])
+def test_a_list_without_items_holds_nothing(tmp_path: Path, items: str) -> None:
+    snapshot = load(tmp_path, a__yaml=f"kind: List\n{items}")
+    assert (served(snapshot), snapshot.problems) == ([], ())
+
+
+def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
+    snapshot = load(
+        tmp_path,
+        a__yaml=function("one") + "---\n" + function("two"),
+        b__yaml=region("one").replace("lab", "default") + "---\n" + function("two"),
+    )
+    assert served(snapshot) == ["default/two"]
+    clash, twice = sorted(snapshot.problems)
+    assert "have one name" in clash
+    assert "is there more than once" in twice
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        ("{", "not JSON: "),
+        ("[" * 100_000, "not JSON: "),
+        (b'{"a": "\xff"}', "not JSON: "),
+        ('{"kind": 1, "kind": 2}', "not JSON: 'kind' is set twice"),
+        ('{"a": ' + "9" * 5000 + "}", "not JSON: "),
+        ("{}{}", "not JSON: Extra data"),
+        (json.dumps({"kind": "\ud800"}), "kind must be"),
+    ],
+)
+def test_json_that_is_none_is_told(tmp_path: Path, content: str | bytes, wanted: str) -> None:
+    (problem,) = load(tmp_path, a__json=content).problems
+    assert problem.startswith("a.json, line 1 (document 1): " + wanted)
+
+
+def test_hostile_yaml_is_refused_in_bounds(tmp_path: Path) -> None:
+    laughs = ["l0: &l0 [x, x, x, x, x, x, x, x, x]"]
+    laughs += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
+    snapshot = load(
+        tmp_path, a__yaml="\n".join(laughs), b__yaml="- " * 300_000, c__yaml=function("c")
+    )
+    assert served(snapshot) == ["default/c"]
+    assert len(snapshot.problems) == 2
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_serve(tmp_path: Path) -> None:
+    (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    snapshot = load(tmp_path, z__yaml=function())
+    assert served(snapshot) == ["default/nlb0"]
+    named = [problem.partition(":")[0] for problem in snapshot.problems]
+    assert named == ["folder.yaml", "gone.yaml", "loop.yaml", "pipe.yaml"]
+
+
+def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "MAX_BYTES", len(function("a")) + 10)
+    snapshot = load(tmp_path, a__yaml=function("a"), b__yaml=function("b"))
+    assert served(snapshot) == ["default/a"]
+    assert snapshot.problems == ("b.yaml: the folder holds more than 0 MiB",)
+
+
+def test_a_folder_that_is_missing_or_a_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="No such file or directory"):
+        load_folder(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorldError, match="Not a directory"):
+        FolderSource(tmp_path / "file").load()
+
+
+def test_the_recorded_objects_of_a_cluster_serve(tmp_path: Path) -> None:
+    recorded = require_shared("recorded", "kube-apiserver-1.36", "list-full.json")
+    snapshot = load(tmp_path, a__json=recorded.read_bytes())
+    items = json.loads(recorded.read_bytes())["items"]
+    assert len(snapshot.index) + len(snapshot.problems) == len(items)
+    assert len(snapshot.index) > 0
+
+
+@contextlib.asynccontextmanager
+async def following(directory: Path) -> AsyncIterator[FolderSource]:
+    source = FolderSource(directory, interval=0.005)
+    source.load()
+    task = asyncio.create_task(source.follow())
+    try:
+        yield source
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def names(source: FolderSource) -> list[str]:
+    return served(source.snapshot)
+
+
+async def shows(source: FolderSource, wanted: list[str]) -> None:
+    await eventually_async(lambda: names(source) == wanted, what=f"{wanted} being served")
+    assert source.index is source.snapshot.index
+
+
+def test_changes_are_followed_and_old_indexes_stay_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(function("one"))
+
+    async def scenario() -> None:
+        async with following(tmp_path) as source:
+            old = source.index
+            (tmp_path / "b.yaml").write_text(function("two"))
+            await shows(source, ["default/one", "default/two"])
+            (tmp_path / "a.yaml").write_text(function("six"))
+            await shows(source, ["default/six", "default/two"])
+            (tmp_path / "new").write_text(function("new"))
+            (tmp_path / "new").replace(tmp_path / "a.yaml")
+            await shows(source, ["default/new", "default/two"])
+            (tmp_path / "b.yaml").unlink()
+            await shows(source, ["default/new"])
+            assert list(old.namespace("default").by_name) == ["one"]
+
+    asyncio.run(scenario())
+
+
+def test_a_file_rewritten_in_place_with_its_time_and_size_set_back_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(function("one"))
+    before = path.stat()
+
+    async def scenario() -> None:
+        async with following(tmp_path) as source:
+            path.write_text(function("two"))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            await shows(source, ["default/two"])
+
+    asyncio.run(scenario())
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_size,
+        before.st_mtime_ns,
+    )
+
+
+def test_a_mounted_configmap_is_followed(tmp_path: Path) -> None:
+    def publish(version: str, text: str) -> None:
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "m.yaml").write_text(text)
+        (tmp_path / "..data_tmp").symlink_to(version)
+        (tmp_path / "..data_tmp").replace(tmp_path / "..data")
+
+    publish("..v1", function("one"))
+    (tmp_path / "m.yaml").symlink_to("..data/m.yaml")
+
+    async def scenario() -> None:
+        async with following(tmp_path) as source:
+            assert names(source) == ["default/one"]
+            publish("..v2", function("two"))
+            await shows(source, ["default/two"])
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_vanishes_leaves_the_last_mappings_and_grows_old(tmp_path: Path) -> None:
+    directory = tmp_path / "mappings"
+    directory.mkdir()
+    (directory / "a.yaml").write_text(function("one"))
+
+    async def scenario() -> None:
+        async with following(directory) as source:
+            with capture_logs() as logs:
+                directory.rename(tmp_path / "away")
+                await eventually_async(lambda: source.problem)
+                await eventually_async(lambda: source.age > 0.05)
+                assert names(source) == ["default/one"]
+                (tmp_path / "away").rename(directory)
+                await eventually_async(lambda: not source.problem)
+                await eventually_async(lambda: source.age < 0.05)
+            told = [line["event"] for line in logs]
+            assert told.count("mappings not loaded, the old ones serve on") == 1
+            assert "folder of mappings is back" in told
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_comes_back_changed_is_loaded(tmp_path: Path) -> None:
+    directory = tmp_path / "mappings"
+    directory.mkdir()
+    (directory / "a.yaml").write_text(function("one"))
+
+    async def scenario() -> None:
+        async with following(directory) as source:
+            directory.rename(tmp_path / "away")
+            await eventually_async(lambda: source.problem)
+            directory.mkdir()
+            (directory / "a.yaml").write_text(function("two"))
+            await shows(source, ["default/two"])
+            assert source.problem == ""
+
+    asyncio.run(scenario())
+
+
+async def has_problems(source: FolderSource, number: int) -> None:
+    await eventually_async(lambda: len(source.snapshot.problems) == number)
+
+
+def test_a_problem_is_told_once_and_again_when_it_comes_back(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(function("good"))
+    bad = function("bad").replace("mode: af", "mode: no")
+
+    async def scenario() -> list[str]:
+        with capture_logs() as logs:
+            async with following(tmp_path) as source:
+                for text, wanted in [(bad, 1), (bad + "---\n" + bad, 2), ("", 0), (bad, 1)]:
+                    (tmp_path / "b.yaml").write_text(text)
+                    await has_problems(source, wanted)
+        return [line["problem"] for line in logs if line["event"] == "mapping skipped"]
+
+    told = asyncio.run(scenario())
+    assert len([line for line in told if "document 1" in line]) == 2
+
+
+def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: 1\n---\n" * 250)
+    with capture_logs() as logs:
+        FolderSource(tmp_path).load()
+    skipped = [line for line in logs if line["event"] == "mapping skipped"]
+    assert len(skipped) == folder.MAX_LOGGED
+    assert logs[-1]["number"] == 150
+
+
+def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "PATIENCE", 0.05)
+    watched, beside = tmp_path / "watched", tmp_path / "beside"
+    watched.mkdir()
+    (watched / "a.yaml").write_text(function("one"))
+
+    async def churn() -> None:
+        for number in range(1_000_000):
+            beside.write_text(function("two") + f"# {number}\n")
+            beside.rename(watched / "a.yaml")  # never half written, so that each load shows it
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        async with following(watched) as source:
+            task = asyncio.create_task(churn())
+            await shows(source, ["default/two"])
+            task.cancel()
+            (watched / "a.yaml").write_text(function("end"))
+            await shows(source, ["default/end"])
+
+    asyncio.run(scenario())
+
+
+def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.yaml").write_text(function("one"))
+
+    async def scenario() -> None:
+        async with following(tmp_path) as source:
+            with capture_logs() as logs:
+                with monkeypatch.context() as patched:
+                    patched.setattr(folder, "load_folder", None)
+                    (tmp_path / "a.yaml").write_text(function("two"))
+                    await eventually_async(lambda: logs)
+                assert [line["log_level"] for line in logs] == ["error"]
+                assert names(source) == ["default/one"]
+                await eventually_async(lambda: source.age > 0.05)
+                assert "accelbind failed while reading" in source.problem
+            (tmp_path / "a.yaml").write_text(function("three"))
+            await shows(source, ["default/three"])
+
+    asyncio.run(scenario())

@@ -1,0 +1,483 @@
+import gc
+import json
+import sys
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.mappings.model import (
+    EMPTY_INDEX,
+    LOOKED_AT,
+    Mapping,
+    MappingIndex,
+    Mode,
+    NamespaceMappings,
+    Rejected,
+    build_index,
+    build_namespace,
+    parse,
+    reject,
+)
+from services.process.errors import InvalidMapping
+from tests.services.building import (
+    AF_NLB0,
+    ARRIA,
+    NLB0,
+    NLB3,
+    REGION,
+    STRATIX,
+    Object,
+    deprecated,
+    function,
+    index,
+    region,
+)
+from tests.support import require_shared
+
+
+def part(resource: str) -> str:
+    return resource.removeprefix("fpga.intel.com/")
+
+
+def test_a_function_of_mode_af_stands_for_the_function() -> None:
+    mapping = parse(function("nlb0", "af", namespace="team"))
+    assert mapping == Mapping(
+        "AcceleratorFunction", "team", "nlb0", ARRIA, NLB0, Mode.AF, part(AF_NLB0)
+    )
+    assert mapping.label == "AcceleratorFunction team/nlb0"
+
+
+def test_a_function_of_mode_region_stands_for_the_region() -> None:
+    mapping = parse(function("nlb0", "region"))
+    assert (mapping.mode, mapping.resource) == (Mode.REGION, part(REGION))
+    assert mapping.afu_id == NLB0
+
+
+def test_a_region_is_for_workloads_that_program_it_themselves() -> None:
+    mapping = parse(region("arria", namespace="team"))
+    assert mapping == Mapping(
+        "FpgaRegion", "team", "arria", ARRIA, None, Mode.REGIONDEVEL, part(REGION)
+    )
+
+
+@pytest.mark.parametrize("metadata", [{}, {"namespace": None}, {"namespace": ""}])
+def test_an_object_without_namespace_gets_the_default_one(metadata: Object) -> None:
+    obj = function("nlb0", "region")
+    obj["metadata"] |= metadata
+    assert parse(obj).namespace == "default"
+    assert parse(obj, default_namespace="team").namespace == "team"
+
+
+def test_ids_are_read_in_any_spelling() -> None:
+    obj = function(
+        "nlb0",
+        "af",
+        interface="CE489693-98F0-5F33-946D-560708BE108A",
+        afu=f" {NLB0.upper()}\n",
+    )
+    assert parse(obj) == parse(function("nlb0", "af"))
+
+
+@pytest.mark.parametrize("name", ["a", "arria10.dcp1.0-nlb0-orchestrated", "x" * 63, "region-a10"])
+def test_names_that_a_pod_can_ask_for_are_taken(name: str) -> None:
+    assert parse(function(name, "region")).name == name
+
+
+NAME_RULE = (
+    "no pod could ask for a resource of this name: after the domain, Kubernetes "
+    "allows at most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
+)
+
+
+def with_spec(**spec: object) -> Object:
+    obj = function("x", "region")
+    obj["spec"] |= spec
+    return obj
+
+
+def without(key: str) -> Object:
+    obj = function("x", "region")
+    del obj["spec"][key]
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (None, "a mapping must be an object"),
+        ([], "a mapping must be an object"),
+        ({}, "kind must be AcceleratorFunction or FpgaRegion, and is missing"),
+        ({"kind": 3}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
+        ({"kind": {}}, "kind must be AcceleratorFunction or FpgaRegion, not an object"),
+        ({"kind": True}, "kind must be AcceleratorFunction or FpgaRegion, not true or false"),
+        ({"kind": 0.5}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
+        ({"kind": {1}}, "kind must be AcceleratorFunction or FpgaRegion, not this"),
+        ({"kind": []}, "kind must be AcceleratorFunction or FpgaRegion, not a list"),
+        (
+            {"kind": "ConfigMap"},
+            'kind must be AcceleratorFunction or FpgaRegion, not "ConfigMap"',
+        ),
+        (
+            {"kind": "FpgaRegion"},
+            "FpgaRegion: apiVersion must be fpga.intel.com/v2, and is missing",
+        ),
+        (
+            function("x", "af") | {"apiVersion": "fpga.intel.com/v1"},
+            'AcceleratorFunction: apiVersion must be fpga.intel.com/v2, not "fpga.intel.com/v1"',
+        ),
+        (
+            region("x") | {"metadata": None},
+            "FpgaRegion: metadata.name is missing, or is no text",
+        ),
+        (region("x") | {"metadata": {}}, "FpgaRegion: metadata.name is missing, or is no text"),
+        (region(""), "FpgaRegion: metadata.name is missing, or is no text"),
+        (
+            region("x") | {"metadata": {"name": 3}},
+            "FpgaRegion: metadata.name is missing, or is no text",
+        ),
+        (
+            region("x") | {"metadata": {"name": "x", "namespace": 3}},
+            "FpgaRegion x: metadata.namespace must be a text",
+        ),
+        (region("x" * 64), f"FpgaRegion default/{'x' * 64}: {NAME_RULE}"),
+        (function("a\nb", "af"), f"AcceleratorFunction default/a\\nb: {NAME_RULE}"),
+        (
+            region(f"region-{ARRIA}"),
+            (
+                f"FpgaRegion default/region-{ARRIA}: this name has the form of a physical one; "
+                "choose another"
+            ),
+        ),
+        (
+            function(part(AF_NLB0), "af"),
+            (
+                f"AcceleratorFunction default/{part(AF_NLB0)}: this name has the form of a "
+                "physical one; choose another"
+            ),
+        ),
+        (
+            region("x") | {"spec": []},
+            "FpgaRegion default/x: spec is missing, or is no object",
+        ),
+        (
+            region("x") | {"spec": {}},
+            "FpgaRegion default/x: spec.interfaceId is missing, or is no text",
+        ),
+        (
+            region("x") | {"spec": {"interfaceId": ARRIA, "mode": "af"}},
+            'FpgaRegion default/x: spec.mode must be regiondevel, or left out, not "af"',
+        ),
+        (
+            without("afuId"),
+            "AcceleratorFunction default/x: spec.afuId is missing, or is no text",
+        ),
+        (
+            without("mode"),
+            "AcceleratorFunction default/x: spec.mode must be af or region, and is missing",
+        ),
+        (
+            with_spec(mode="foo"),
+            'AcceleratorFunction default/x: spec.mode must be af or region, not "foo"',
+        ),
+        # what the public pattern ^af|region$ lets through
+        (
+            with_spec(mode="afoo"),
+            'AcceleratorFunction default/x: spec.mode must be af or region, not "afoo"',
+        ),
+        (
+            with_spec(mode="my-region"),
+            'AcceleratorFunction default/x: spec.mode must be af or region, not "my-region"',
+        ),
+        (
+            with_spec(mode="af\n"),
+            'AcceleratorFunction default/x: spec.mode must be af or region, not "af\\n"',
+        ),
+        (
+            with_spec(mode="regiondevel"),
+            'AcceleratorFunction default/x: spec.mode must be af or region, not "regiondevel"',
+        ),
+        (
+            with_spec(mode=["af"]),
+            "AcceleratorFunction default/x: spec.mode must be af or region, not a list",
+        ),
+        (
+            with_spec(interfaceId="xyz"),
+            'AcceleratorFunction default/x: spec.interfaceId "xyz" is not 8 to 32 hex digits',
+        ),
+        (
+            with_spec(afuId="a" * 41),
+            f'AcceleratorFunction default/x: spec.afuId "{"a" * 41}" is not 8 to 40 hex digits',
+        ),
+        # YAML reads an id of digits as a number
+        (
+            with_spec(interfaceId=12345678),
+            (
+                "AcceleratorFunction default/x: spec.interfaceId must be a text, but was read as a "
+                "number; put it into quotes"
+            ),
+        ),
+        (
+            with_spec(afuId=float("inf")),
+            (
+                "AcceleratorFunction default/x: spec.afuId must be a text, but was read as a "
+                "number; put it into quotes"
+            ),
+        ),
+        (
+            with_spec(mode="af", afuId="a" * 9),
+            (
+                f"AcceleratorFunction default/x: interface id {ARRIA} and AFU id aaaaaaaaa have 41 "
+                "hex digits together, which are no whole bytes: there is no resource name for them"
+            ),
+        ),
+    ],
+)
+def test_what_can_not_serve_is_refused_with_a_sentence(obj: object, message: str) -> None:
+    with pytest.raises(InvalidMapping) as caught:
+        parse(obj)
+    assert str(caught.value) == message
+
+
+def test_an_odd_id_is_fine_where_it_is_in_no_resource_name() -> None:
+    assert parse(function("x", "region", afu="a" * 9)).afu_id == "a" * 9
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["apiVersion", "kind", "metadata", "spec", "name", "namespace"]),
+                inner | st.sampled_from(["fpga.intel.com/v2", "FpgaRegion", "AcceleratorFunction"]),
+                max_size=5,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_object_breaks_parse(obj: Any) -> None:
+    try:
+        mapping = parse(obj)
+    except InvalidMapping:
+        mapping = None
+    record = reject(obj, "because")
+    assert mapping is None or record is not None
+    assert record is None or record.reason == "because"
+
+
+@pytest.mark.parametrize(
+    ("note", "kept"),
+    [
+        ("use nlb0-v2", "use nlb0-v2"),
+        (" use\n nlb0-v2 ", "use nlb0-v2"),
+        ("", ""),
+        ("True", ""),
+        (True, ""),
+        (["?"], ""),
+        ("False", None),
+        (False, None),
+        (None, None),
+        ("x" * 1000, "x" * 119 + "…"),
+    ],
+)
+def test_a_mapping_is_deprecated_by_an_annotation(note: object, kept: str | None) -> None:
+    for obj in (function("x", "af"), region("x")):
+        assert parse(deprecated(obj, note)).deprecated == kept
+
+
+@pytest.mark.parametrize("annotations", [None, [], "text", {}, {"accelbind.dev/requested": "x"}])
+def test_other_annotations_deprecate_nothing(annotations: object) -> None:
+    obj = function("x", "af")
+    obj["metadata"]["annotations"] = annotations
+    assert parse(obj).deprecated is None
+
+
+def test_only_so_many_mappings_to_a_region_are_compared() -> None:
+    many = [function(f"f{n}", "region", afu=f"{n:032x}") for n in range(LOOKED_AT)]
+    wanted, twin = function("x", "region"), function("y", "region")
+    mappings = index(*many, twin, wanted).namespace("default")
+    assert mappings.twin_of(parse(wanted)) is None
+    assert mappings.twin_of(parse(wanted), limit=None) == parse(twin)
+
+
+def test_what_was_refused_is_recorded_under_its_name() -> None:
+    assert reject(function("x", "foo", namespace="team"), "it is wrong") == Rejected(
+        "AcceleratorFunction", "team", "x", "it is wrong"
+    )
+    assert reject(region("x"), "bad", default_namespace="team") == Rejected(
+        "FpgaRegion", "team", "x", "bad"
+    )
+
+
+def test_what_has_no_name_can_not_be_recorded() -> None:
+    assert reject({"kind": "ConfigMap"}, "no mapping") is None
+
+
+def test_a_namespace_is_indexed_by_name_and_by_resource() -> None:
+    nlb0, nlb3 = function("nlb0", "region"), function("nlb3", "region", afu=NLB3)
+    af, devel = function("nlb0-af", "af"), region("devel")
+    mappings = index(nlb0, nlb3, af, devel).namespace("default")
+    assert dict(mappings.by_name) == {
+        obj["metadata"]["name"]: parse(obj) for obj in (nlb0, nlb3, af, devel)
+    }
+    assert dict(mappings.by_resource) == {
+        part(REGION): (parse(nlb0), parse(nlb3), parse(devel)),
+        part(AF_NLB0): (parse(af),),
+    }
+    assert mappings.pairs == {(ARRIA, NLB0), (ARRIA, NLB3)}
+    assert not mappings.rejected
+    assert len(mappings) == 4
+
+
+def test_only_functions_of_mode_region_may_be_programmed() -> None:
+    mappings = index(function("a", "af"), region("b")).namespace("default")
+    assert mappings.pairs == frozenset()
+
+
+def test_the_modes_of_a_resource_are_those_of_its_mappings() -> None:
+    mappings = index(
+        function("nlb0", "region"),
+        function("nlb3", "region", afu=NLB3),
+        function("af", "af"),
+        region("devel"),
+        region("other", interface=STRATIX),
+    ).namespace("default")
+    assert mappings.modes_of(part(REGION)) == {Mode.REGION, Mode.REGIONDEVEL}
+    assert mappings.modes_of(f"region-{STRATIX}") == {Mode.REGIONDEVEL}
+    assert mappings.modes_of(part(AF_NLB0)) == {Mode.AF}
+    assert mappings.modes_of("region-00000000") == frozenset()
+
+
+def test_namespaces_do_not_see_each_other() -> None:
+    both = index(function("a", "af", namespace="one"), function("b", "af", namespace="two"))
+    assert set(both.namespace("one").by_name) == {"a"}
+    assert set(both.namespace("two").by_name) == {"b"}
+    assert both.namespace("three") == NamespaceMappings("three")
+    assert not both.namespace("three").by_name
+    assert both.namespaces == ("one", "two")
+    assert len(both) == 2
+    assert repr(both) == "MappingIndex(2 mappings in 2 namespaces)"
+
+
+def test_a_function_and_a_region_of_one_name_cancel_each_other_out() -> None:
+    mappings = index(function("x", "region"), region("x"), function("y", "af")).namespace("default")
+    assert set(mappings.by_name) == {"y"}
+    assert set(mappings.by_resource) == {part(AF_NLB0)}
+    assert mappings.pairs == frozenset()
+    assert mappings.region_modes == {}
+    assert mappings.rejected == {
+        "x": "AcceleratorFunction default/x and FpgaRegion default/x have one name, so neither can "
+        "be used: rename one of them"
+    }
+
+
+def test_the_same_name_in_two_namespaces_is_no_clash() -> None:
+    both = index(function("x", "region", namespace="one"), region("x", namespace="two"))
+    assert len(both) == 2
+
+
+def test_of_two_objects_of_one_kind_and_name_the_first_serves() -> None:
+    first, second = function("x", "region"), function("x", "af")
+    mappings = index(first, second).namespace("default")
+    assert dict(mappings.by_name) == {"x": parse(first)}
+    assert mappings.rejected == {
+        "x": "AcceleratorFunction default/x is there more than once; the first one counts"
+    }
+
+
+def test_the_same_object_value_twice_is_a_duplicate_too() -> None:
+    mapping = parse(function("x", "region"))
+    again = parse(function("x", "region"))
+    built = build_namespace("default", [mapping, again])
+    assert built.by_name["x"] is mapping
+    assert "more than once" in built.rejected["x"]
+
+
+def test_the_reason_of_a_refused_object_is_kept() -> None:
+    built = index(
+        function("good", "af"),
+        rejected=[
+            Rejected("FpgaRegion", "default", "bad", "it is bad"),
+            Rejected("FpgaRegion", "default", "bad", "later news"),
+            Rejected("FpgaRegion", "default", "good", "a bad region"),
+            Rejected("FpgaRegion", "team", "far", "away"),
+        ],
+    )
+    assert built.namespace("default").rejected == {"bad": "it is bad", "good": "a bad region"}
+    assert set(built.namespace("default").by_name) == {"good"}
+    assert built.namespace("team").rejected == {"far": "away"}
+    assert built.namespaces == ("default", "team")
+    assert len(built) == 1
+
+
+def test_one_namespace_can_change_while_all_others_are_shared() -> None:
+    before = index(function("a", "af", namespace="one"), function("b", "af", namespace="two"))
+    changed = build_namespace("two", [parse(function("c", "region", namespace="two"))])
+    after = before.with_namespaces([changed])
+    assert after.namespace("two") is changed
+    assert after.namespace("one") is before.namespace("one")
+    assert set(before.namespace("two").by_name) == {"b"}
+    assert len(after) == 2
+
+
+def test_a_namespace_without_mappings_leaves_the_index() -> None:
+    before = index(function("a", "af", namespace="one"))
+    assert before.with_namespaces([build_namespace("one", [])]).namespaces == ()
+    assert before.with_namespaces([build_namespace("two", [])]).namespaces == ("one",)
+    bad = build_namespace("one", [], [Rejected("FpgaRegion", "one", "x", "bad")])
+    after = before.with_namespaces([bad])
+    assert (after.namespaces, len(after)) == (("one",), 0)
+
+
+def test_an_index_does_not_change_with_what_it_was_made_from() -> None:
+    made_from = {"one": build_namespace("one", [parse(function("a", "af", namespace="one"))])}
+    built = MappingIndex(made_from)
+    made_from.clear()
+    assert len(built.namespace("one")) == 1
+    assert len(EMPTY_INDEX) == 0
+    with pytest.raises(TypeError):
+        built.namespace("one").by_name["b"] = built.namespace("one").by_name["a"]  # type: ignore[index] # that is the point
+
+
+def test_the_recorded_list_is_understood() -> None:
+    recorded = require_shared("recorded", "kube-apiserver-1.36", "list-full.json")
+    items = json.loads(recorded.read_text())["items"]
+    mappings = build_index([parse(item) for item in items]).namespace("default")
+    assert set(mappings.by_name) == {
+        "arria10.dcp1.0-nlb0-orchestrated",
+        "arria10.dcp1.0-nlb0-preprogrammed",
+        "arria10.dcp1.0-nlb3-orchestrated",
+    }
+    assert mappings.pairs == {(ARRIA, NLB0), (ARRIA, NLB3)}
+    assert mappings.by_name["arria10.dcp1.0-nlb0-preprogrammed"].resource == part(AF_NLB0)
+
+
+@pytest.mark.parametrize("mode", ["af", "region"])
+@pytest.mark.parametrize("namespaces", [1, 1000])
+def test_mappings_take_less_than_800_bytes_each(mode: str, namespaces: int) -> None:
+    number = 5_000
+
+    def build() -> MappingIndex:
+        return build_index(
+            parse(
+                function(f"function-{n}", mode, afu=f"{n:032x}", namespace=f"team-{n % namespaces}")
+            )
+            for n in range(number)
+        )
+
+    tracemalloc.start()
+    try:
+        built = build()
+        gc.collect()
+        traces = tracemalloc.take_snapshot().traces
+    finally:
+        tracemalloc.stop()
+    # The interpreter's own table of shared strings grows when it likes, by megabytes at once.
+    size = sum(trace.size for trace in traces if trace.size < 1 << 20)
+    assert len(built) == number
+    assert size / number < 800, f"{size / number:.0f} bytes a mapping"
+    assert sys.getsizeof(built) < 200

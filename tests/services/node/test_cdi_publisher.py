@@ -1,0 +1,210 @@
+"""Keeping the CDI file current."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.cdi import FILE_NAME, CdiFile, describe
+from services.devices.cdi_files import CdiFolder, Put
+from services.devices.hardware.scan import scan
+from services.devices.model import Device, PluginMode
+from services.devices.resources import Tree, build_tree
+from services.node import cdi_publisher as module
+from services.node.cdi_publisher import CdiPublisher
+from services.process.worker import Worker
+from simulator.cards import CardSpec, Rack
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> Tree:
+    return build_tree(scan(rack.root), mode)
+
+
+def publisher_for(folder: Path) -> CdiPublisher:
+    return CdiPublisher(folder, host_root="/", worker=Worker("cdi"))
+
+
+@asynccontextmanager
+async def running(publisher: CdiPublisher) -> AsyncIterator[None]:
+    task = asyncio.create_task(publisher.run())
+    yield
+    assert not task.done()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def named(folder: Path) -> list[str]:
+    """Devices in the file; none if there is no file."""
+    if not (folder / FILE_NAME).exists():
+        return []
+    return [device["name"] for device in json.loads((folder / FILE_NAME).read_bytes())["devices"]]
+
+
+async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
+    folder = short_dir / "cdi"
+    publisher = publisher_for(folder)
+    async with running(publisher):
+        first = rack.add_card(CardSpec())
+        publisher.take(tree_of(rack))
+        await eventually_async(lambda: named(folder) == ["dfl-port.0"])
+        await eventually_async(lambda: publisher.published == {"dfl-port.0"})
+        second = rack.add_card(CardSpec("opae"))
+        publisher.take(tree_of(rack))
+        await eventually_async(lambda: named(folder) == ["dfl-port.0", "intel-fpga-port.0"])
+        rack.remove_card(first)
+        publisher.take(tree_of(rack))
+        assert "dfl-port.0" not in publisher.published
+        await eventually_async(lambda: publisher.published == {"intel-fpga-port.0"})
+        rack.remove_card(second)
+        publisher.take(tree_of(rack))
+        await eventually_async(lambda: list(folder.iterdir()) == [])
+    assert publisher.published == frozenset()
+
+
+async def test_a_predecessors_file_is_made_right_at_once(short_dir: Path, rack: Rack) -> None:
+    folder = short_dir / "cdi"
+    folder.mkdir()
+    for stale in (FILE_NAME, "accelbind-old.json", f".{FILE_NAME}.new"):
+        (folder / stale).write_text("stale")
+    rack.add_card(CardSpec())
+    publisher = publisher_for(folder)
+    publisher.take(tree_of(rack))
+    await publisher.run_once()
+    assert [path.name for path in folder.iterdir()] == [FILE_NAME]
+    assert named(folder) == ["dfl-port.0"]
+
+
+async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
+    short_dir: Path, rack: Rack
+) -> None:
+    rack.add_card(CardSpec())
+    publisher = publisher_for(short_dir)
+    tree = tree_of(rack)
+    for _ in range(2):
+        publisher.take(tree)
+        await publisher.run_once()
+        (short_dir / FILE_NAME).unlink()
+    publisher.take(tree)
+    await publisher.run_once()
+    assert named(short_dir) == ["dfl-port.0"]
+
+
+async def test_the_file_is_described_anew_only_if_it_would_differ(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = []
+
+    def counted(devices: Iterable[Device], **values: Any) -> CdiFile:
+        described.append(values)
+        return describe(devices, **values)
+
+    monkeypatch.setattr(module, "describe", counted)
+    address = rack.add_card(CardSpec())
+    publisher = publisher_for(short_dir)
+    for _ in range(3):
+        publisher.take(tree_of(rack))
+        await publisher.run_once()
+    rack.set_afu(address, "f7df405cbd7acf7222f144b0b93acd18")
+    publisher.take(tree_of(rack))
+    await publisher.run_once()
+    assert len(described) == 1
+
+
+async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack.add_card(CardSpec())
+    publisher = publisher_for(short_dir)
+    publisher.take(tree_of(rack))
+    await publisher.run_once()
+    rack.add_card(CardSpec())
+    with capture_logs() as logs:
+        with monkeypatch.context() as patch:
+            full = Put(problems=(f"{FILE_NAME} can't be written: No space left on device",))
+            patch.setattr(CdiFolder, "put", lambda *_: full)
+            for _ in range(3):
+                publisher.take(tree_of(rack))
+                await publisher.run_once()
+            assert publisher.published == {"dfl-port.0"}
+        publisher.take(tree_of(rack))
+        await publisher.run_once()
+    assert publisher.published == {"dfl-port.0", "dfl-port.1"}
+    assert [(line["log_level"], line["event"]) for line in logs] == [
+        ("warning", "CDI files are not as they should be"),
+        ("info", "CDI files changed"),
+        ("info", "CDI files are as they should be again"),
+    ]
+
+
+async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
+    short_dir: Path, rack: Rack
+) -> None:
+    rack.add_card(CardSpec())
+    publisher, tree = publisher_for(short_dir), tree_of(rack)
+    half = short_dir / f".{FILE_NAME}.new"
+
+    async def look() -> frozenset[str]:
+        publisher.take(tree)
+        await publisher.run_once()
+        return publisher.published
+
+    assert await look() == {"dfl-port.0"}
+    half.mkdir()  # nothing can be written
+    rack.add_card(CardSpec())
+    tree = tree_of(rack)
+    assert await look() == {"dfl-port.0"}
+    (short_dir / FILE_NAME).write_text("somebody else's")
+    assert await look() == frozenset()
+    (short_dir / FILE_NAME).unlink()
+    (short_dir / FILE_NAME).mkdir()
+    assert await look() == frozenset()
+    (short_dir / FILE_NAME).rmdir()
+    assert await look() == frozenset()
+    half.rmdir()
+    assert await look() == {"dfl-port.0", "dfl-port.1"}
+
+
+async def test_trouble_with_other_files_leaves_the_devices_published(
+    short_dir: Path, rack: Rack
+) -> None:
+    (short_dir / "accelbind-x.json").mkdir()
+    rack.add_card(CardSpec())
+    publisher = publisher_for(short_dir)
+    publisher.take(tree_of(rack))
+    with capture_logs() as logs:
+        await publisher.run_once()
+    assert publisher.published == {"dfl-port.0"}
+    assert any("accelbind-x.json" in line.get("reason", "") for line in logs)
+
+
+async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(
+    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = Event()
+
+    def hang(*_: object) -> Put:
+        release.wait(30)
+        return Put()
+
+    monkeypatch.setattr(CdiFolder, "put", hang)
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)
+    rack.add_card(CardSpec())
+    publisher = publisher_for(short_dir)
+    publisher.take(tree_of(rack))
+    with capture_logs() as logs:
+        await publisher.run_once()
+        await publisher.run_once()
+    release.set()
+    assert publisher.published == frozenset()
+    assert len(logs) == 1
+    assert f"writing CDI files below {short_dir} hangs" in logs[0]["reason"]

@@ -1,0 +1,180 @@
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.devices.damping import Damping
+from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
+from services.devices.resources import Tree, build_tree
+from services.node import discovery as module
+from services.node.discovery import Discovery
+from services.process.errors import HardwareError
+from services.process.worker import Worker
+from tests.plugin.support import AF, NLB0
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+INTERFACE = "ce48969398f05f33946d560708be108a"
+
+
+def card(afu: str = NLB0, *problems: Problem) -> Inventory:
+    pci = PciFunction("0000:5e:00.0", numa_node=1)
+    port = Port("dfl-port.0", 0, afu, "dfl-port.0", problems, pci)
+    fme = Fme("dfl-fme.0", "dfl-fme.0", INTERFACE)
+    return Inventory((Card("dfl", "region0", pci, fme, (port,)),))
+
+
+class Setting:
+    """A discovery whose scans are what a test says."""
+
+    def __init__(self, mode: PluginMode = PluginMode.AF, interval: float = 0.01) -> None:
+        self.found: Callable[[], Inventory] = card
+        self.scans = 0
+        self.trees: list[Tree] = []
+        self.seconds: list[float] = []
+        self.discovery = Discovery(
+            mode=mode,
+            root=Path("/r"),
+            units=3,
+            interval=interval,
+            damping=Damping(good_scans=2),
+            scan=self.scan,
+            worker=Worker("files"),
+            apply=self.trees.append,
+            scanned=self.seconds.append,
+        )
+
+    def scan(self) -> Inventory:
+        self.scans += 1
+        return self.found()
+
+
+async def test_a_look_scans_applies_and_remembers() -> None:
+    setting = Setting()
+    await setting.discovery.run_once()
+    assert setting.trees == [setting.discovery.tree]
+    assert list(setting.discovery.tree.resources) == [AF]
+    setting.found = lambda: card("", Problem("afu-id-empty", "m"))
+    await setting.discovery.run_once()
+    kept = setting.discovery.tree.resources[AF]["dfl-port.0"]
+    assert not kept.healthy
+    assert len(setting.seconds) == 2
+
+
+async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> None:
+    setting = Setting()
+    health = []
+    for problems in ((), (Problem("port-errors", "m"),), (), ()):
+        setting.found = lambda problems=problems: card(NLB0, *problems)  # type: ignore[misc]
+        await setting.discovery.run_once()
+        (device,) = setting.trees[-1].devices()
+        health.append((device.healthy, [reason.reason for reason in device.reasons]))
+    assert health == [
+        (True, []),
+        (False, ["port-errors"]),
+        (False, ["recovering"]),
+        (True, []),
+    ]
+    assert (await setting.discovery.fresh_tree(seconds=5)).resources == setting.trees[-1].resources
+
+
+async def test_a_fresh_tree_remembers_nothing_and_changes_nothing() -> None:
+    setting = Setting()
+    await setting.discovery.run_once()
+    setting.found = lambda: card("", Problem("afu-id-empty", "m"))
+    fresh = await setting.discovery.fresh_tree(seconds=5)
+    assert fresh.resources == {}
+    assert len(setting.trees) == 1
+    assert list(setting.discovery.tree.resources) == [AF]
+
+
+async def test_units_are_there_without_a_scan() -> None:
+    setting = Setting(PluginMode.UNITS)
+    await setting.discovery.run_once()
+    assert list(setting.trees[0].resources["b-com.com/accelerator"]) == ["0", "1", "2"]
+    assert setting.scans == 0
+
+
+async def test_looks_repeat_and_can_be_asked_for() -> None:
+    setting = Setting(interval=3600)
+    task = asyncio.create_task(setting.discovery.run())
+    await eventually_async(lambda: len(setting.trees) == 1)
+    for _ in range(10):
+        setting.discovery.look_now()  # a burst is one look
+    await eventually_async(lambda: len(setting.trees) == 2)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert setting.scans == 2
+
+
+async def test_a_scan_that_hangs_is_said_once_and_what_was_known_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "SCAN_SECONDS", 0.05)
+    setting = Setting()
+    release = threading.Event()
+    task = asyncio.create_task(setting.discovery.run())
+    await eventually_async(lambda: setting.trees)
+
+    def hang() -> Inventory:
+        release.wait(30)
+        return card()
+
+    setting.found = hang
+    await eventually_async(
+        lambda: "the scan of the cards below /r hangs" in setting.discovery.trouble
+    )
+    known = len(setting.trees)
+    with pytest.raises(HardwareError):
+        await setting.discovery.fresh_tree(seconds=0.05)
+    assert list(setting.discovery.tree.resources) == [AF]
+    assert len(setting.trees) == known
+    release.set()
+    await eventually_async(lambda: len(setting.trees) > known)
+    assert setting.discovery.trouble == ""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert capsys.readouterr().out.count("[error    ] scan failed") == 1
+
+
+async def test_a_mistake_in_a_scan_is_not_hidden() -> None:
+    def mistake() -> Inventory:
+        raise ZeroDivisionError
+
+    setting = Setting()
+    setting.found = mistake
+    with pytest.raises(ZeroDivisionError):
+        await setting.discovery.run()
+
+
+async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[Inventory] = []
+
+    def noted(inventory: Inventory, mode: PluginMode, **named: Any) -> Tree:
+        built.append(inventory)
+        return build_tree(inventory, mode, **named)
+
+    monkeypatch.setattr(module, "build_tree", noted)
+    setting = Setting()
+    for _ in range(5):
+        await setting.discovery.run_once()
+    assert len(built) == 2  # without a memory, and with one
+    assert setting.trees[1] is setting.trees[4]
+    assert setting.trees[0] == setting.trees[4]
+    bad = card(NLB0, Problem("port-errors", "bad"))
+    setting.found = lambda: bad
+    await setting.discovery.run_once()
+    assert [device.healthy for device in setting.discovery.tree.devices()] == [False]
+    setting.found = card
+    for _ in range(3):
+        await setting.discovery.run_once()
+    assert [device.healthy for device in setting.discovery.tree.devices()] == [True]

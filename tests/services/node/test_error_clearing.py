@@ -1,0 +1,188 @@
+"""Clearing stale errors: the card's files are real, the driver is the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.containers.holders import Holder, Holders
+from services.devices.hardware.scan import scan
+from services.devices.stale_errors import Clearing
+from services.node import error_clearing as module
+from services.node.error_clearing import ErrorClearing
+from services.process.errors import KubeletError
+from services.process.worker import Worker
+from services.programming.errors_clear import Cleared, Outcome
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
+from tests.plugin.support import AF
+from tests.support import eventually_async, holding
+
+pytestmark = pytest.mark.anyio
+
+ERRORS = CardSpec("opae", faults=(Fault.PORT_ERRORS,))
+
+
+class Setting:
+    """A clearing whose kubelet is what a test says."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.rack = rack
+        self.held: Holders = {}
+        self.away = ""
+        self.asked = 0
+        self.outcomes: list[str] = []
+        self.looks = 0
+        self.clearing = ErrorClearing(
+            rack.root,
+            locks=rack.root.parent / "locks",
+            holders=self.holders,
+            worker=Worker("errors"),
+            counted=self.outcomes.append,
+            look_now=self.look_now,
+        )
+
+    async def holders(self) -> Holders:
+        self.asked += 1
+        if self.away:
+            raise KubeletError(self.away)
+        return self.held
+
+    def look_now(self) -> None:
+        self.looks += 1
+
+    def scan(self) -> None:
+        self.clearing.take(scan(self.rack.root))
+
+
+@pytest.fixture
+def setting(rack: Rack) -> Setting:
+    return Setting(rack)
+
+
+@asynccontextmanager
+async def running(setting: Setting) -> AsyncIterator[None]:
+    task = asyncio.create_task(setting.clearing.run())
+    yield
+    assert not task.done()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_errors_that_nobody_has_are_cleared_counted_and_looked_at(setting: Setting) -> None:
+    setting.rack.add_card(ERRORS)
+    async with running(setting):
+        with capture_logs() as logs:
+            setting.scan()
+            await eventually_async(lambda: setting.looks == 1)
+            setting.scan()  # it came back, or was never away
+            await eventually_async(lambda: setting.asked == 2)
+    assert setting.outcomes == ["cleared"]
+    assert setting.looks == 1
+    (line,) = logs
+    assert (line["log_level"], line["port"]) == ("warning", "intel-fpga-port.0")
+
+
+async def test_errors_of_a_port_that_somebody_has_stay(setting: Setting) -> None:
+    setting.rack.add_card(ERRORS)
+    setting.held = {(AF, "intel-fpga-port.0"): (Holder("ns", "p", "c"),)}
+    async with running(setting):
+        setting.scan()
+        await eventually_async(lambda: setting.asked == 1)
+        setting.held = {}
+        assert setting.outcomes == []
+        setting.scan()
+        await eventually_async(lambda: setting.outcomes == ["cleared"])
+
+
+async def test_without_errors_nobody_is_asked_anything(setting: Setting) -> None:
+    setting.rack.add_card(CardSpec())
+    setting.scan()
+    address = setting.rack.add_card(ERRORS)
+    async with running(setting):
+        setting.scan()
+        await eventually_async(lambda: setting.outcomes == ["cleared"])
+        setting.rack.remove_card(address)
+        setting.scan()  # what was tried is to be forgotten
+        await eventually_async(lambda: setting.asked == 2)
+        for _ in range(3):
+            setting.scan()
+            await asyncio.sleep(0)
+    assert setting.asked == 2
+
+
+async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
+    setting: Setting,
+) -> None:
+    setting.rack.add_card(ERRORS)
+    setting.away = "the kubelet is away"
+    async with running(setting):
+        with capture_logs() as logs:
+            for times in (1, 2, 3):
+                setting.scan()
+                await eventually_async(lambda: setting.asked == times)  # noqa: B023 - awaited here
+            assert setting.outcomes == []
+            setting.away = ""
+            setting.scan()
+            await eventually_async(lambda: setting.outcomes == ["cleared"])
+    assert [line["log_level"] for line in logs] == ["warning", "debug", "debug", "warning"]
+    assert logs[0]["reason"] == "the kubelet is away"
+
+
+async def test_what_can_not_be_written_is_said(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
+        return Cleared(clearing, Outcome.FORBIDDEN, "user 7 may not")
+
+    monkeypatch.setattr(module, "clear_errors", refuse)
+    setting.rack.add_card(ERRORS)
+    setting.scan()
+    with capture_logs() as logs:
+        await setting.clearing.run_once()
+    assert setting.outcomes == ["forbidden"]
+    assert setting.looks == 0
+    assert [line["reason"] for line in logs] == ["user 7 may not"]
+
+
+async def test_a_write_that_hangs_is_left_behind(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = Event()
+
+    def hang(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
+        release.wait(30)
+        return Cleared(clearing, Outcome.CLEARED)
+
+    monkeypatch.setattr(module, "clear_errors", hang)
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)
+    setting.rack.add_card(ERRORS)
+    setting.scan()
+    with capture_logs() as logs:
+        await setting.clearing.run_once()
+    release.set()
+    assert setting.outcomes == ["hung"]
+    assert "clearing the errors of intel-fpga-port.0 hangs" in logs[0]["reason"]
+
+
+async def test_a_port_that_a_process_has_is_said_once_and_cleared_once_it_is_free(
+    setting: Setting,
+) -> None:
+    """No pod has it by the kubelet's word, but somebody holds it open."""
+    setting.rack.add_card(ERRORS)
+    with capture_logs() as logs:
+        with holding(setting.rack.root / "dev/intel-fpga-port.0"):
+            for _ in range(3):
+                setting.scan()
+                await setting.clearing.run_once()
+        assert setting.outcomes == ["busy"]
+        setting.scan()
+        await setting.clearing.run_once()
+    assert setting.outcomes == ["busy", "cleared"]
+    assert len(logs) == 2
+    assert "is in use by process" in logs[0]["reason"]

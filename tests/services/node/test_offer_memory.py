@@ -1,0 +1,190 @@
+"""A plugin that is started again knows what the one before it offered."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from plugin.mode import ANNOTATION
+from services.devices.model import Device, DeviceNode, PluginMode
+from services.devices.resources import Memory, Tree
+from services.node.discovery import Discovery
+from services.node.offer_memory import FILE, Recall
+from services.process.worker import Worker
+from simulator.card_faults import Fault
+from simulator.cards import NLB3, CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, REGION, running, settings
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
+
+
+def tree(*ids: str) -> Tree:
+    devices = {
+        each: Device(each, AF, healthy=True, nodes=(DeviceNode(each),), card="region0")
+        for each in ids
+    }
+    memory = Memory(PluginMode.AF, {(key, "0000:05:00.0"): each for key, each in devices.items()})
+    return Tree({AF: devices} if devices else {}, (), memory)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@asynccontextmanager
+async def recalling(folder: Path) -> AsyncIterator[Recall]:
+    worker = Worker("recall")
+    recall = Recall(folder, PluginMode.AF, worker)
+    task = asyncio.create_task(recall.run())
+    try:
+        yield recall
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        worker.close()
+
+
+async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
+    rack.break_(card, Fault.AFU_ALL_F)
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        assert kubelet.capacity == {AF: 2}
+        rack.heal(card, Fault.AFU_ALL_F)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+
+
+@pytest.mark.parametrize("mode", PluginMode)
+async def test_what_is_offered_no_more_after_a_restart_has_no_capacity(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, mode: PluginMode
+) -> None:
+    card = rack.add_card(CardSpec())
+    rack.add_card(CardSpec(afu_ids=(NLB3,)))
+    kept = short_dir / "k/device-plugins" / FILE
+    async with running(settings(short_dir, mode)):
+        await kubelet.until(lambda: sum(kubelet.allocatable.values()) > 0)
+        await eventually_async(lambda: mode.value in kept.read_text())
+    before = kubelet.capacity
+    rack.remove_card(card)
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF_NLB3) == 1)
+        gone = dict.fromkeys(before.keys() - {AF_NLB3}, 0)
+        await kubelet.until(lambda: kubelet.capacity == gone | {AF_NLB3: 1})
+        await eventually_async(lambda: '"af"' in kept.read_text() and AF not in kept.read_text())
+
+
+async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_at_the_cards(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack.add_card(CardSpec())
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
+    looks, look = asyncio.Event(), Discovery.run_once
+
+    async def once_let(discovery: Discovery) -> None:
+        await looks.wait()
+        await look(discovery)
+
+    monkeypatch.setattr(Discovery, "run_once", once_let)
+    async with running(settings(short_dir)) as plugin:
+        await eventually_async(lambda: plugin._serving.fleet is not None)
+        plugin._mode.take({ANNOTATION: "region"})
+        await eventually_async(lambda: plugin._serving.mode is PluginMode.REGION)
+        looks.set()
+        await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})
+
+
+async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:
+    async with recalling(tmp_path) as recall:
+        assert await recall.load() == Memory(PluginMode.AF)
+        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        await eventually_async((tmp_path / FILE).exists)
+    async with recalling(tmp_path) as recall:
+        loaded = await recall.load()
+        assert [key for key, _ in loaded.devices] == ["dfl-port.0", "dfl-port.1"]
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def removed(folder: Path) -> bool:
+    """Whether a folder is gone, whoever writes into it meanwhile."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
+
+
+async def test_a_folder_that_comes_later_or_is_made_anew_gets_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "device-plugins"
+    async with recalling(folder) as recall:
+        for _ in range(2):
+            recall.take(tree("dfl-port.0"))
+            folder.mkdir()
+
+            def there() -> bool:
+                recall.take(tree("dfl-port.0"))
+                return (folder / FILE).exists()
+
+            await eventually_async(there)
+            await eventually_async(lambda: removed(folder))
+
+
+async def test_an_unchanged_tree_is_not_written_again(tmp_path: Path) -> None:
+    async with recalling(tmp_path) as recall:
+        recall.take(tree("dfl-port.0"))
+        await eventually_async((tmp_path / FILE).exists)
+        before = (tmp_path / FILE).stat().st_ino
+        os.link(tmp_path / FILE, tmp_path / "kept")  # so that the inode is not given out again
+        recall.take(tree("dfl-port.0"))
+        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        await eventually_async(lambda: (tmp_path / FILE).stat().st_ino != before)
+        assert not recall._due.is_set()
+
+
+@pytest.mark.parametrize("made", ["rubbish", "folder", "fifo", "link"])
+async def test_what_is_no_memory_is_said_once_and_replaced(
+    tmp_path: Path, made: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    match made:
+        case "rubbish":
+            path.write_bytes(b"\x00{")
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to("/etc/passwd")
+    async with recalling(tmp_path) as recall:
+        assert await recall.load() == Memory(PluginMode.AF)
+        recall.take(tree("dfl-port.0"))
+        if made == "folder":
+            await eventually_async(lambda: "can't be written" in recall._trouble)
+        else:
+            await eventually_async(lambda: path.is_file() and not path.is_symlink())
+    assert "remembered no longer than this process lasts" in capsys.readouterr().out
+    assert names(path.parent) == [path.name], "no half is left"
+
+
+async def test_a_half_that_a_killed_one_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.with_name(f".{path.name}.new").write_text("half")
+    async with recalling(tmp_path) as recall:
+        recall.take(tree("dfl-port.0"))
+        await eventually_async(path.exists)
+    assert names(path.parent) == [path.name]

@@ -1,0 +1,365 @@
+"""What a plugin without root's powers says of what it may not, and what it does all the same."""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.hardware.scan import scan
+from services.devices.model import Inventory, PluginMode
+from services.node.permissions import Missing, Needs, missing
+from services.node.permissions_watch import AccessWatch
+from services.process.worker import Worker
+from simulator.cards import CardSpec, Rack
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.promlint import lint
+from tests.plugin.support import AF, container, pod
+from tests.plugin.test_process import get, proc
+from tests.plugin.unprivileged import as_nobody, open_to_all
+from tests.support import Process, Processes, accelbind_command, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def flags(folder: Path) -> list[str | Path]:
+    return [
+        *("--root", folder / "root", "--kubelet-dir", folder / "k", "--node-name", "n1"),
+        *("--pod-logs-dir", folder / "k/pod-logs", "--cdi-dir", folder / "cdi"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--log-format", "json"),
+        *("--scan-interval", "0.1"),
+    ]
+
+
+def start(processes: Processes, folder: Path, *, read_only: bool = False) -> Process:
+    """Starts the plugin as nobody; its ports file is in a folder that it may write."""
+    (folder / "ports").mkdir()
+    (folder / "ports").chmod(0o777)
+    command = accelbind_command("plugin", *flags(folder), "--ports-file", folder / "ports/ports")
+    writable = [folder / "k", folder / "cdi", folder / "ports", folder / "root"]
+    return processes.start(
+        as_nobody(command, scratch=folder / "scratch", writable=writable if read_only else ()),
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+def events(process: Process, event: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in process.stderr.splitlines() if line.startswith("{")]
+    return [each for each in found if each["event"] == event]
+
+
+def said(process: Process) -> dict[str, dict[str, Any]]:
+    """What is said to be missing, by path; each path once."""
+    found = events(process, "permission missing")
+    by_path = {each["path"]: each for each in found}
+    assert len(by_path) == len(found)
+    return by_path
+
+
+@pytest.fixture
+def node(short_dir: Path, rack: Rack) -> Path:
+    """A node of one card on which everybody may look at everything and write nothing."""
+    rack.add_card(CardSpec())
+    for name in ("cdi", "k/pod-logs"):
+        (short_dir / name).mkdir(parents=True)
+    short_dir.chmod(0o755)
+    return short_dir
+
+
+async def ready(folder: Path) -> None:
+    open_to_all(folder)
+    for path in ("k/device-plugins/kubelet.sock", "k/pod-resources/kubelet.sock"):
+        (folder / path).chmod(0o777)
+
+
+async def test_with_the_folders_it_needs_it_serves_as_nobody_on_a_read_only_root(
+    node: Path, kubelet: KubeletStandIn, processes: Processes
+) -> None:
+    await ready(node)
+    for name in ("k/device-plugins", "cdi"):
+        (node / name).chmod(0o777)
+    for path in (node / "root/sys").rglob("errors/errors"):
+        path.chmod(0o666)
+    plugin = start(processes, node, read_only=True)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 60)
+    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+    assert admitted["c"].running
+    await eventually_async(lambda: list((node / "cdi").glob("*.json")))
+    # What the kubelet keeps is for its own user.
+    checkpoint = str(node / "k/device-plugins/kubelet_internal_checkpoint")
+    (node / checkpoint).chmod(0o600)
+    await kubelet.restart()
+    for path in (node / "k").rglob("*.sock"):
+        path.chmod(0o777)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+    status = proc(plugin, "status")
+    if os.geteuid() == 0:
+        assert "Uid:\t65534\t65534\t65534\t65534" in status
+        assert "CapEff:\t0000000000000000" in status
+        assert "CapBnd:\t0000000000000000" in status
+        root = next(each for each in proc(plugin, "mountinfo").splitlines() if " / / " in each)
+        assert root.split()[5].startswith("ro")
+    assert not [each for each in said(plugin) if each not in {checkpoint, *sockets(node)}]
+    assert plugin.terminate() == 0
+
+
+def sockets(node: Path) -> set[str]:
+    """The kubelet's, which for a moment are its user's alone."""
+    return {str(node / f"k/{each}/kubelet.sock") for each in ("device-plugins", "pod-resources")}
+
+
+@pytest.mark.usefixtures("kubelet")
+async def test_what_it_may_not_is_named_once_each_and_nothing_is_said_again(
+    node: Path, processes: Processes
+) -> None:
+    checkpoint = node / "k/device-plugins/kubelet_internal_checkpoint"
+    await ready(node)
+    checkpoint.write_text("{}")
+    checkpoint.chmod(0o000)
+    (errors,) = (node / "root/sys/devices").rglob("dfl-port.0/errors/errors")
+    errors.chmod(0o444)
+    for path in (*(node / "k").rglob("*.sock"), node / "k/device-plugins", node / "cdi"):
+        path.chmod(0o555)
+    plugin = start(processes, node)
+    wanted = {
+        str(node / "k/device-plugins"): "write",
+        str(node / "k/device-plugins/kubelet.sock"): "connect (which takes write)",
+        str(checkpoint): "read",
+        str(node / "k/pod-resources/kubelet.sock"): "connect (which takes write)",
+        str(node / "cdi"): "write",
+        str(errors): "write",
+    }
+    await eventually_async(lambda: {p: e["permission"] for p, e in said(plugin).items()} == wanted)
+    for each in said(plugin).values():
+        assert {"loss", "remedy", "uid", "gid"} <= set(each)
+        assert f"run as its owner, user {os.geteuid()}" in each["remedy"]
+    # It goes on, tells the same where it is asked, and its log stays as it is.
+    status, text = await asyncio.to_thread(get, node / "ports", "/devices")
+    assert status == 200
+    told = json.loads(text)
+    assert [each["device"] for each in told["devices"]] == ["dfl-port.0"]
+    for missed, permission in wanted.items():
+        problems: list[str] = told["problems"]
+        (problem,) = [each for each in problems if each.startswith(f"{missed}: ")]
+        assert f"no permission to {permission} (user " in problem
+    _, text = await asyncio.to_thread(get, node / "ports", "/metrics")
+    assert text.count("accelbind_permission_missing{") == len(wanted)
+    assert lint(text) == []
+    lines = len(plugin.stderr.splitlines())
+    scans = f"accelbind_scan_seconds_count {20 + scanned(text)}"
+    await eventually_async(lambda: has_scanned(node, 20 + scanned(text)), what=scans)
+    assert len(plugin.stderr.splitlines()) == lines, plugin.stderr
+    assert plugin.terminate() == 0
+    for path in (node / "k/device-plugins", node / "cdi"):
+        path.chmod(0o755)
+
+
+def scanned(text: str) -> int:
+    line = next(each for each in text.splitlines() if "scan_seconds_count" in each)
+    return int(float(line.split()[-1]))
+
+
+async def has_scanned(node: Path, count: int) -> bool:
+    _, text = await asyncio.to_thread(get, node / "ports", "/metrics")
+    return scanned(text) >= count
+
+
+async def test_folders_that_are_closed_are_named_themselves(
+    node: Path, processes: Processes
+) -> None:
+    for name in ("device-plugins", "pod-resources"):
+        (node / "k" / name).mkdir()
+    open_to_all(node)
+    (node / "k").chmod(0o700 if os.geteuid() == 0 else 0o000)
+    plugin = start(processes, node)
+    try:
+        await eventually_async(lambda: str(node / "k") in said(plugin))
+        found = said(plugin)[str(node / "k")]
+        assert found["permission"] == "search"
+        assert "no resource is offered to the kubelet" in found["loss"]
+        assert plugin.terminate() == 0
+    finally:
+        (node / "k").chmod(0o755)
+
+
+async def test_attributes_that_may_not_be_read_make_one_card_unhealthy_and_are_named(
+    node: Path, kubelet: KubeletStandIn, rack: Rack, processes: Processes
+) -> None:
+    rack.add_card(CardSpec())
+    await ready(node)
+    (node / "k/device-plugins").chmod(0o777)
+    port = node / "root/sys/class/fpga_region/region0/dfl-port.0"
+    (port / "afu_id").chmod(0o000)
+    plugin = start(processes, node)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, 60)
+    await eventually_async(lambda: str(port / "afu_id") in said(plugin))
+    found = said(plugin)[str(port / "afu_id")]
+    assert found["permission"] == "read"
+    assert "afu-id-unreadable" in found["loss"]
+    assert plugin.terminate() == 0
+
+
+# In this process, where permissions are what os.access says --------------------------------------
+
+
+def needs(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> Needs:
+    return replace(
+        Needs(mode, folder / "root", folder / "k", folder / "logs", folder / "cdi/deep"), **values
+    )
+
+
+@pytest.fixture
+def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
+    """Takes permissions from this process, as a system would for a user without rights."""
+    taken: dict[str, int] = {}
+
+    real = os.access
+
+    def access(path: Path, mode: int, **how: Any) -> bool:
+        if mode == os.F_OK:  # what exists is no question of permissions
+            return real(path, mode, **how)
+        assert how == {"effective_ids": True}
+        return not taken.get(str(path), 0) & mode
+
+    monkeypatch.setattr(os, "access", access)
+    return lambda path, mode: taken.update({str(path): mode})
+
+
+def test_what_is_not_there_is_no_missing_permission(short_dir: Path) -> None:
+    assert missing(needs(short_dir), Inventory()) == ()
+
+
+def test_a_folder_that_may_not_be_made_is_missed_where_it_would_be(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    forbid(short_dir, os.W_OK)
+    (found,) = missing(needs(short_dir), Inventory())
+    assert (found.path, found.permission) == (str(short_dir), "write")
+    assert f"no CDI file is written to {short_dir}/cdi/deep" in found.loss
+    assert str(found).startswith(
+        f"{short_dir}: no permission to write (user {os.geteuid()}, group {os.getegid()}): no CDI"
+    )
+
+
+def test_many_ports_are_not_all_named(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    for _ in range(6):
+        rack.add_card(CardSpec())
+    for path in (short_dir / "root/sys/devices").rglob("errors/errors"):
+        forbid(path, os.W_OK)
+    found = missing(needs(short_dir, cdi_dir=None), scan(short_dir / "root"))
+    assert len(found) == 3
+    assert found[-1].loss.endswith("; the same for 3 more")
+    assert missing(needs(short_dir, cdi_dir=None, clear_errors=False), scan(rack.root)) == ()
+    assert missing(needs(short_dir, PluginMode.UNITS, cdi_dir=None), scan(rack.root)) == ()
+
+
+def test_device_nodes_that_may_not_be_looked_at_are_missed(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    rack.add_card(CardSpec())
+    forbid(short_dir / "root/dev", os.X_OK)
+    (found,) = missing(needs(short_dir), scan(rack.root))
+    assert (found.path, found.permission) == (str(short_dir / "root/dev"), "search")
+
+
+def test_a_root_that_is_closed_is_named(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    forbid(rack.root / "sys", os.R_OK | os.X_OK)
+    (found,) = missing(needs(short_dir), Inventory())
+    assert (found.path, found.loss) == (str(rack.root / "sys"), "no card is found")
+    assert missing(needs(short_dir, PluginMode.UNITS), Inventory()) == ()
+
+
+def test_region_mode_loses_more_without_the_checkpoint(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    forbid(checkpoint, os.R_OK)
+    (found,) = missing(needs(short_dir, PluginMode.REGION), Inventory())
+    assert found.loss.startswith("no container starts in mode region, ")
+    (found,) = missing(needs(short_dir), Inventory())
+    assert "region" not in found.loss
+
+
+def test_what_programming_needs_is_missed_where_regions_are_programmed(
+    short_dir: Path, rack: Rack, forbid: Callable[[Path, int], None]
+) -> None:
+    rack.add_card(CardSpec())
+    (short_dir / "bitstreams").mkdir()
+    folders = {"state_dir": short_dir / "state/deep", "bitstreams": short_dir / "bitstreams"}
+    forbid(short_dir / "bitstreams", os.R_OK)
+    forbid(rack.root / "dev/dfl-fme.0", os.W_OK)
+    forbid(short_dir, os.W_OK)
+
+    def lacking(mode: PluginMode, **values: Any) -> set[tuple[str, str]]:
+        found = missing(needs(short_dir, mode, cdi_dir=None, **values), scan(rack.root))
+        return {(each.path, each.permission) for each in found}
+
+    assert lacking(PluginMode.REGION, **folders) == {
+        (str(short_dir), "write"),
+        (str(short_dir / "bitstreams"), "read"),
+        (str(rack.root / "dev/dfl-fme.0"), "write"),
+    }
+    assert lacking(PluginMode.REGION) == lacking(PluginMode.AF, **folders) == set()
+
+
+def test_a_socket_that_may_not_be_connected_to_is_missed(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    path = short_dir / "k/pod-resources/kubelet.sock"
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+        forbid(path, os.W_OK)
+        (found,) = missing(needs(short_dir, serve=False), Inventory())
+    assert found.permission == "connect (which takes write)"
+    assert "it isn't known which containers have devices" in found.loss
+
+
+async def test_what_is_mended_is_said_once_and_may_be_missed_again(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    watch = AccessWatch(
+        needs(short_dir), worker=Worker("access"), inventory=lambda: None, look_seconds=0.01
+    )
+    forbid(short_dir, os.W_OK)
+    with capture_logs() as logs:
+        running = asyncio.create_task(watch.run(PluginMode.AF))
+        await eventually_async(lambda: len(logs) == 1)
+        forbid(short_dir, 0)
+        await eventually_async(lambda: len(logs) == 2)
+        forbid(short_dir, os.W_OK)
+        await eventually_async(lambda: len(logs) == 3)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [each["event"] for each in logs] == [
+        "permission missing",
+        "permission no longer missing",
+        "permission missing",
+    ]
+
+
+def test_two_uses_of_a_path_are_one_missing_permission(
+    short_dir: Path, forbid: Callable[[Path, int], None]
+) -> None:
+    folder = short_dir / "k/device-plugins"
+    folder.mkdir(parents=True)
+    forbid(folder, os.R_OK | os.W_OK | os.X_OK)
+    (found,) = missing(needs(short_dir), Inventory())
+    assert found == Missing(
+        str(folder),
+        "read and write and search",
+        "no resource is offered to the kubelet",
+        found.remedy,
+    )

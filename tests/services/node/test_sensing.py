@@ -1,0 +1,237 @@
+"""Sensors beside discovery: for metrics and against limits, and never in anybody's way."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.devices.hardware.scan import scan
+from services.devices.hardware.sensor_reader import HUNG, SensorReader
+from services.devices.limits import TOO_HOT, Limits
+from services.devices.model import Inventory
+from services.node import sensing
+from services.node.sensing import Sensing
+from services.process.worker import Worker
+from simulator.cards import CardSpec, Rack
+from simulator.hanging import Hang
+from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import AF, running, settings
+from tests.services.devices.hardware.blocking import Barrier, threads
+from tests.support import eventually, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+def heat(rack: Rack, degrees: float, card: int = 0) -> None:
+    names = rack._names(rack.addresses[card], 0)
+    file = rack.root / names["entry"] / names["fme"] / names["temperature_file"]
+    file.write_text(f"{int(degrees * 1000)}\n")
+
+
+class Bench:
+    """A `Sensing` on a rack, with what it asks for noted."""
+
+    def __init__(
+        self, rack: Rack, limits: Limits | None = None, reader: SensorReader | None = None
+    ) -> None:
+        self.looks = 0
+        self._rack = rack
+        self.sensing = Sensing(
+            reader or SensorReader(rack.root),
+            limits=limits or Limits(),
+            interval=30,
+            worker=Worker("sensing"),
+            look_now=self._look,
+        )
+        self.scan()
+
+    def _look(self) -> None:
+        self.looks += 1
+
+    def scan(self) -> Inventory:
+        found = scan(self._rack.root)
+        self.sensing.take(found)
+        return self.sensing.judged(found)
+
+    async def read(self) -> None:
+        await self.sensing.run_once()
+
+    def reasons(self) -> list[str]:
+        (card,) = self.scan().cards
+        assert card.fme is not None
+        return [problem.reason for problem in card.fme.problems]
+
+
+async def test_a_card_that_gets_too_hot_is_unhealthy_until_it_is_well_below(rack: Rack) -> None:
+    rack.add_card(CardSpec())
+    bench = Bench(rack, Limits(max_temperature=95))
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([], 0)
+    for degrees, reasons, looks in ((96, [TOO_HOT], 1), (93, [TOO_HOT], 1), (89, [], 2)):
+        heat(rack, degrees)
+        await bench.read()
+        assert (bench.reasons(), bench.looks) == (reasons, looks)
+
+
+async def test_a_card_that_goes_takes_its_values_along_at_once(rack: Rack) -> None:
+    rack.add_card(CardSpec())
+    address = rack.add_card(CardSpec(driver="opae"))
+    bench = Bench(rack)
+    await bench.read()
+    assert [each.card for each in bench.sensing.found] == ["intel-fpga-dev.0", "region0"]
+    rack.remove_card(address)
+    bench.scan()
+    assert [each.card for each in bench.sensing.found] == ["region0"]
+
+
+async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensing, "START_SECONDS", 0.01)
+    monkeypatch.setattr(sensing, "SPACING_SECONDS", 0.01)
+    bench = Bench(rack)
+    task = asyncio.create_task(bench.sensing.run())
+    rack.add_card(CardSpec())
+    bench.scan()
+    await eventually_async(lambda: [each.temperature for each in bench.sensing.found] == [38.0])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_values_that_are_old_are_not_told(rack: Rack) -> None:
+    rack.add_card(CardSpec())
+    bench = Bench(rack)
+    await bench.read()
+    assert bench.sensing.found
+    bench.sensing._found_at -= 3 * 30 + sensing.READ_SECONDS
+    assert bench.sensing.found == ()
+
+
+async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) -> None:
+    rack.add_card(CardSpec())
+    barrier = Barrier()
+    reader = SensorReader(rack.root, patience=0.4, files=barrier.files)
+    bench = Bench(rack, Limits(max_temperature=20), reader)
+    await bench.read()
+    assert bench.reasons() == [TOO_HOT]
+    barrier.hang("temp1_input")
+    with capture_logs() as logs:
+        for _ in range(3):
+            await bench.read()
+    assert [each["event"] for each in logs] == ["sensors can't be read"]
+    assert [(each.temperatures, each.powers) for each in bench.sensing.found] == [((), ())]
+    assert bench.sensing.hanging == 1
+    assert bench.reasons() == [TOO_HOT]  # for all that anybody can tell
+    barrier.release_all()
+    await eventually_async(lambda: bench.sensing.hanging == 0)
+    await bench.read()
+    assert bench.reasons() == [TOO_HOT]
+    eventually(lambda: threads("sensors") == 0)
+
+
+async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealthy(
+    rack: Rack,
+) -> None:
+    rack.add_card(CardSpec())
+    barrier = Barrier()
+    bench = Bench(rack, reader=SensorReader(rack.root, patience=0.4, files=barrier.files))
+    await bench.read()
+    barrier.hang("temp1_input")
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([], 0)  # they may be slow
+    assert bench.sensing._due.is_set()
+    await bench.read()
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([HUNG], 1)
+    assert bench.sensing._pause() == sensing.HUNG_SECONDS
+    barrier.release_all()
+    await eventually_async(lambda: bench.sensing.hanging == 0)
+    await bench.read()
+    assert (bench.reasons(), bench.looks) == ([], 2)
+    assert bench.sensing._pause() == 30
+
+
+async def test_a_reader_that_does_not_come_back_costs_the_values(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensing, "READ_SECONDS", 0.05)
+    rack.add_card(CardSpec())
+    barrier = Barrier()
+    bench = Bench(rack, reader=SensorReader(rack.root, patience=30, files=barrier.files))
+    barrier.hang("temp1_input")
+    with capture_logs() as logs:
+        await bench.read()
+        await bench.read()
+    assert bench.sensing.found == ()
+    assert len(logs) == 1
+    barrier.release_all()
+    await eventually_async(lambda: threads("sensors") == 0)
+
+
+async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_back(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    rack.add_card(CardSpec())
+    options = settings(short_dir, max_temperature=95, sensor_interval=0.05, healthy_after=1)
+    async with running(options) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+        heat(rack, 96)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        registry = plugin._registry
+        await eventually_async(
+            lambda: registry.get_sample_value(
+                "accelbind_device_reason",
+                {"device": "dfl-port.0", "resource": AF, "reason": "too-hot"},
+            )
+        )
+        labels = {"card": "region0", "sensor": "dfl_fme_thermal temp1"}
+        assert registry.get_sample_value("accelbind_card_temperature_celsius", labels) == 96
+        heat(rack, 40)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+
+
+async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    hot = rack.add_card(CardSpec())
+    other = rack.add_card(CardSpec())
+    async with running(settings(short_dir, sensor_interval=0.05)) as plugin:
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+
+        def temperature(card: str) -> float | None:
+            labels = {"card": card, "sensor": "dfl_fme_thermal temp1"}
+            name = "accelbind_card_temperature_celsius"
+            return plugin._registry.get_sample_value(name, labels)
+
+        await eventually_async(lambda: temperature("region0") == 38)
+        try:
+            rack.hang(hot, Hang.TEMPERATURE_READ)
+        except PermissionError:
+            pytest.skip("having the kernel hold readers needs CAP_SYS_ADMIN")
+        try:
+            await eventually_async(lambda: temperature("region0") is None)
+            await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+            rack.remove_card(other)
+            await kubelet.until(lambda: kubelet.capacity == {AF: 1})
+            assert plugin._registry.get_sample_value("accelbind_hanging_sensors") == 1
+        finally:
+            rack.release(hot, Hang.TEMPERATURE_READ)
+        await eventually_async(lambda: temperature("region0") == 38)
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+
+
+async def test_ignored_errors_leave_a_port_to_the_kubelet(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    names = rack._names(rack.add_card(CardSpec()), 0)
+    register = rack.root / names["entry"] / names["port"] / "errors/errors"
+    register.write_text("0x8\n")
+    options = settings(
+        short_dir, ignore_errors="port-errors=0x8", clear_errors=False, healthy_after=1
+    )
+    async with running(options):
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+        register.write_text("0x9\n")
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
+        register.write_text("0x8\n")
+        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})

@@ -1,0 +1,122 @@
+from dataclasses import replace
+
+import msgspec
+
+from services.containers.holders import Holder
+from services.devices.model import Inventory, PluginMode, Problem
+from services.devices.resources import Tree, build_tree
+from services.mappings.model import Mapping, parse
+from services.node.device_names import with_names
+from services.node.table import Owner, Row, Table, rows
+from tests.services.building import function as function_object
+from tests.services.building import region as region_object
+from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, card, port
+
+HOLDER = Holder("ns", "p", "c")
+OWNER = Owner("ns", "p", "c")
+
+
+def tree(mode: PluginMode = PluginMode.AF, *numbers: int) -> Tree:
+    return build_tree(Inventory(tuple(card(number) for number in numbers or (0,))), mode)
+
+
+def mapping(document: object) -> Mapping:
+    found = parse(document)
+    assert isinstance(found, Mapping)
+    return found
+
+
+def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
+    (row,) = rows(tree(), {(AF_NLB0, "dfl-port.0"): (HOLDER, replace(HOLDER, container="a"))})
+    assert row == Row(
+        device="dfl-port.0",
+        resource=AF_NLB0,
+        card="region0",
+        pci_addresses=("0000:5e:00.0",),
+        numa_node=0,
+        interface_id=INTERFACE,
+        afu_ids=(NLB0,),
+        health="Healthy",
+        nodes=("/dev/dfl-port.0",),
+        holders=(replace_container("a"), OWNER),
+    )
+
+
+def replace_container(name: str) -> Owner:
+    return msgspec.structs.replace(OWNER, container=name)
+
+
+def test_the_keys_of_its_json_are_an_interface() -> None:
+    table = Table("n1", "af", "/", "/var/lib/kubelet", "plugin", rows(tree(), {}), ("p",))
+    told = msgspec.to_builtins(table)
+    assert list(told) == ["node", "mode", "root", "kubeletDir", "source", "devices", "problems"]
+    assert list(told["devices"][0]) == [
+        "device",
+        "resource",
+        "card",
+        "pciAddresses",
+        "numaNode",
+        "interfaceId",
+        "afuIds",
+        "names",
+        "health",
+        "reasons",
+        "nodes",
+        "holders",
+    ]
+
+
+def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
+    sick = card(0, port("dfl-port.0", NLB0, BAD), port("dfl-port.1", "", Problem("e", "m")))
+    found = rows(build_tree(Inventory((sick,)), PluginMode.AF), {})
+    assert [(row.device, row.resource, row.health) for row in found] == [
+        ("dfl-port.0", AF_NLB0, "Unhealthy"),
+        ("dfl-port.1", "", "Unhealthy"),
+    ]
+    assert [row.reasons[0].reason for row in found] == [BAD.reason, "e"]
+
+
+def test_devices_stand_in_the_order_of_their_numbers() -> None:
+    found = rows(tree(PluginMode.AF, 10, 9, 2), {})
+    assert [row.device for row in found] == ["dfl-port.2", "dfl-port.9", "dfl-port.10"]
+
+
+def test_a_port_that_was_given_another_function_is_still_its_containers() -> None:
+    (row,) = rows(tree(), {("fpga.intel.com/af-ce4.other", "dfl-port.0"): (HOLDER,)})
+    assert (row.resource, row.holders) == (AF_NLB0, (OWNER,))
+
+
+def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
+    holders = {
+        (UNIT, "7"): (HOLDER,),
+        (AF_NLB0, "dfl-port.9"): (HOLDER,),
+        ("nvidia.com/gpu", "0"): (HOLDER,),
+    }
+    first, seven, nine = rows(tree(), holders)
+    assert (first.device, first.holders) == ("dfl-port.0", ())
+    assert (seven.device, seven.resource, seven.health) == ("7", UNIT, "Unhealthy")
+    assert nine.reasons[0].reason == "gone"
+    assert "a container has dfl-port.9" in nine.reasons[0].message
+    assert nine.holders == (OWNER,)
+
+
+def names(mode: PluginMode, *documents: object) -> list[tuple[str, ...]]:
+    table = with_names(Table(devices=rows(tree(mode), {})), map(mapping, documents))
+    return [row.names for row in table.devices]
+
+
+def test_devices_get_the_names_that_are_mapped_to_what_is_in_them() -> None:
+    nlb0 = function_object("nlb0", "af", namespace="team")
+    other = function_object("other", "af", afu="0" * 32)
+    devel = region_object("devel")
+    assert names(PluginMode.AF, nlb0, other, devel) == [("team/nlb0",)]
+    assert names(PluginMode.REGION, nlb0, other, devel) == [("default/devel", "team/nlb0")]
+    assert names(PluginMode.AF) == [()]
+
+
+def test_what_is_unknown_has_no_name() -> None:
+    broken = card(0, port("dfl-port.0", "", Problem("e", "m")))
+    shown = rows(build_tree(Inventory((broken,)), PluginMode.REGION), {})
+    assert shown[0].resource == REGION
+    mapped = with_names(Table(devices=shown), [mapping(function_object("nlb0", "af"))])
+    assert mapped.devices[0].names == ()

@@ -1,0 +1,250 @@
+"""Variables that name functions: who may write them, and how they are numbered."""
+
+import json
+
+import pytest
+
+from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
+from services.pods import pod as pods
+from services.pods.functions import new_variables, read_functions
+from services.pods.pod import EnvVar
+from services.pods.refusals import RefusalReason
+from tests.services.building import (
+    AF_NLB0,
+    ARRIA,
+    NLB0,
+    NLB3,
+    REGION,
+    STRATIX,
+    STRATIX_REGION,
+    Object,
+    container,
+    judge,
+    mutated,
+    pair,
+    pod,
+    refused,
+    usual,
+)
+
+LOGICAL = "fpga.intel.com/"
+UNMAPPED = "0" * 32
+
+
+def problems(obj: Object) -> list[str]:
+    """What is wrong with the variables of a pod that is otherwise fine."""
+    result = refused(obj)
+    assert {refusal.reason for refusal in result.refusals} == {RefusalReason.ENV_NOT_ALLOWED}
+    return [refusal.message for refusal in result.refusals]
+
+
+def test_a_forged_function_on_a_physical_region_is_refused() -> None:
+    (problem,) = problems(pod(container("app", {REGION: "1"}, env=pair(1, afu=UNMAPPED))))
+    assert problem == (
+        f'container "app" sets FPGA_AFU_1 to "{UNMAPPED}" and FPGA_REGION_1 to "{ARRIA}", a '
+        'function that no mapping of mode region in namespace "default" has: leave the variables '
+        "out, and ask for a function by its logical name"
+    )
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pair(1, interface=STRATIX, afu=NLB0),  # both ids are mapped, but not together
+        pair(1, afu="secret"),
+        pair(1, afu="$(OTHER)"),
+        pair(1, afu=f"{NLB0}$(EMPTY)"),
+    ],
+)
+def test_only_mapped_pairs_may_stay(env: list[Object]) -> None:
+    (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
+    assert "a function that no mapping of mode region" in problem
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pair(1, afu=NLB0.upper()),
+        pair(1, interface=ARRIA.upper()),
+        pair(1, afu=f"{NLB0[:8]}-{NLB0[8:]}"),
+        pair(1, afu=f" {NLB0}"),
+    ],
+)
+def test_ids_are_compared_in_canonical_spelling(env: list[Object]) -> None:
+    assert isinstance(judge(pod(container("app", {REGION: "1"}, env=env))), Unchanged)
+
+
+def test_a_function_that_is_mapped_in_mode_af_may_not_be_programmed() -> None:
+    (problem,) = problems(pod(container("app", {AF_NLB0: "1"}, env=pair(1))))
+    assert problem.startswith(
+        f'container "app" sets FPGA_REGION_1, but asks for only 0 of region-{ARRIA} by that name'
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        ({"name": "FPGA_REGION", "value": ARRIA}, "sets FPGA_REGION, but names that start with"),
+        ({"name": "FPGA_AFU", "value": NLB0}, "sets FPGA_AFU, but names that start with"),
+        ({"name": "FPGA_REGIONAL", "value": "x"}, "sets FPGA_REGIONAL, but names"),
+        ({"name": "FPGA_AFU_0", "value": NLB0}, "sets FPGA_AFU_0, but names"),
+        ({"name": "FPGA_AFU_01", "value": NLB0}, "sets FPGA_AFU_01, but names"),
+        ({"name": "FPGA_AFU_1_", "value": NLB0}, "sets FPGA_AFU_1_, but names"),
+        ({"name": "FPGA_AFU_1\n", "value": NLB0}, "sets FPGA_AFU_1\\n, but names"),
+        ({"name": "FPGA_AFU_-1", "value": NLB0}, "sets FPGA_AFU_-1, but names"),
+        ({"name": "FPGA_AFU_\u0661", "value": NLB0}, "sets FPGA_AFU_\u0661, but names"),
+        ({"name": "FPGA_AFU_" + "9" * 10, "value": NLB0}, "sets FPGA_AFU_9999999999, but names"),
+        ({"name": "FPGA_AFU_" + "9" * 5000, "value": NLB0}, "sets FPGA_AFU_99999"),
+        ({"name": "FPGA_AFU_9"}, "sets FPGA_AFU_9, but not to a plain value"),
+        ({"name": "FPGA_AFU_9", "value": None}, "sets FPGA_AFU_9, but not to a plain value"),
+        ({"name": "FPGA_AFU_9", "value": ""}, "sets FPGA_AFU_9, but not to a plain value"),
+        (
+            {"name": "FPGA_AFU_9", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            (
+                "sets FPGA_AFU_9, but not to a plain value: leave it out, and ask for a function "
+                "by its logical name"
+            ),
+        ),
+        (
+            {"name": "FPGA_AFU_9", "value": NLB0, "valueFrom": {}},
+            "sets FPGA_AFU_9, but not to a plain value",
+        ),
+        ({"name": "FPGA_AFU_1", "value": NLB3}, "sets FPGA_AFU_1, and sets it twice"),
+        ({"name": "FPGA_AFU_1", "value": NLB0}, "sets FPGA_AFU_1, and sets it twice"),
+        ({"name": "FPGA_REGION_1", "value": ARRIA}, "sets FPGA_REGION_1, and sets it twice"),
+        ({"name": "FPGA_AFU_2", "value": NLB0}, "sets FPGA_AFU_2 without FPGA_REGION_2"),
+        ({"name": "FPGA_REGION_2", "value": ARRIA}, "sets FPGA_REGION_2 without FPGA_AFU_2"),
+    ],
+)
+def test_what_does_not_belong_beside_a_good_pair_is_named(variable: Object, problem: str) -> None:
+    env = [*pair(1), variable]
+    (message,) = problems(pod(container("app", {REGION: "2"}, env=env)))
+    assert message.startswith(f'container "app" {problem}')
+    assert len(message) < 400
+
+
+def test_reserved_names_are_explained() -> None:
+    (message,) = problems(pod(container("app", {REGION: "1"}, env=[{"name": "FPGA_REGIONAL"}])))
+    assert message == (
+        'container "app" sets FPGA_REGIONAL, but names that start with FPGA_REGION or FPGA_AFU '
+        "are accelbind's own: rename it, or ask for a function by its logical name"
+    )
+
+
+def test_a_null_source_is_no_source() -> None:
+    env = [variable | {"valueFrom": None} for variable in pair(1)]
+    assert isinstance(judge(pod(container("app", {REGION: "1"}, env=env))), Unchanged)
+
+
+def test_a_reserved_name_can_not_hide_behind_an_escape() -> None:
+    env = pair(1, afu=UNMAPPED)
+    text = json.dumps(pod(container("app", {REGION: "1"}, env=env)), separators=(",", ":"))
+    hidden = text.replace("FPGA_", "\\u0046PGA_")
+    assert "FPGA_" not in hidden
+    assert isinstance(mutate(pods.decode(hidden.encode()), usual(), Policy()), Refused)
+
+
+def test_what_a_pass_wrote_stays_on_the_next_one() -> None:
+    env = [{"name": "A", "value": "a"}, *pair(1), *pair(2, afu=NLB3), *pair(3, STRATIX, NLB3)]
+    before = pod(container("app", {REGION: "2", STRATIX_REGION: "1"}, env=env))
+    assert judge(before) == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (2, 1), (7, 999_999_999)])
+def test_pairs_may_have_any_order_and_number(numbers: tuple[int, int]) -> None:
+    one, two = numbers
+    env = [*pair(one, afu=NLB3), *reversed(pair(two))]
+    assert isinstance(judge(pod(container("app", {REGION: "2"}, env=env))), Unchanged)
+
+
+def test_a_region_may_be_asked_for_more_often_than_variables_name_it() -> None:
+    assert isinstance(judge(pod(container("app", {REGION: "3"}, env=pair(1)))), Unchanged)
+
+
+def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> None:
+    env = [*pair(1), *pair(3), *pair(2, STRATIX, NLB3)]
+    (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
+    assert problem == (
+        f'container "app" sets FPGA_REGION_3, but asks for only 1 of region-{ARRIA} by that name '
+        "and spells 2 functions for it: leave the variables out, accelbind sets them for every "
+        "function that is asked for by its logical name"
+    )
+
+
+def test_units_that_are_asked_for_by_logical_name_bring_their_own_variables() -> None:
+    (problem,) = problems(pod(container("app", {LOGICAL + "nlb0": "1"}, env=pair(1))))
+    assert f"asks for only 0 of region-{ARRIA} by that name and spells 1 functions" in problem
+
+
+def test_containers_that_ask_for_nothing_are_not_looked_at() -> None:
+    before = pod(
+        container("app", {REGION: "1"}),
+        container("other", {"cpu": "1"}, env=[*pair(1, afu=UNMAPPED), {"name": "FPGA_AFU"}]),
+    )
+    assert isinstance(judge(before), Unchanged)
+
+
+def test_a_new_request_takes_the_lowest_free_numbers() -> None:
+    env = [*pair(2), *pair(4, afu=NLB3)]
+    before = pod(container("app", {REGION: "2", LOGICAL + "nlb0": "3"}, env=env))
+    after = mutated(before)
+    assert after["spec"]["containers"][0]["env"] == env + pair(1) + pair(3) + pair(5)
+
+
+def test_long_values_are_cut() -> None:
+    env = pair(1, interface="r" * 121, afu="a" * 121)
+    (problem,) = problems(pod(container("app", {REGION: "1"}, env=env)))
+    assert f'sets FPGA_AFU_1 to "{"a" * 119}…" and FPGA_REGION_1 to "{"r" * 119}…"' in problem
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        [EnvVar(f"FPGA_AFU{n}") for n in range(100)],
+        [EnvVar(f"FPGA_AFU_{n}", "x") for n in range(1, 100)],
+    ],
+)
+def test_no_more_problems_are_looked_for_than_are_told(variables: list[EnvVar]) -> None:
+    assert len(read_functions(variables, usual(), {}).problems) == 8
+
+
+def test_every_odd_variable_is_named_up_to_eight() -> None:
+    env: list[Object] = [{"name": f"FPGA_AFU{n}"} for n in range(100_000)]
+    result = refused(pod(container("app", {REGION: "1"}, env=env)))
+    assert len(result.refusals) == 8
+    assert "sets FPGA_AFU7, but" in result.refusals[7].message
+
+
+def test_all_problems_of_a_container_are_named() -> None:
+    env = [*pair(1, afu=UNMAPPED), *pair(2), {"name": "FPGA_AFU_4", "value": NLB0}]
+    messages = problems(pod(container("app", {REGION: "1"}, env=env)))
+    assert [message.split()[3] for message in messages] == ["FPGA_AFU_4", "FPGA_AFU_1"]
+
+
+def test_two_domains_cover_the_variables_of_one_region_together() -> None:
+    policy = Policy(domains=("fpga.intel.com", "fpga.example.org"))
+    limits = {REGION: "1", f"fpga.example.org/region-{ARRIA}": "1"}
+    before = pod(container("app", limits, env=[*pair(1), *pair(2)]))
+    assert isinstance(judge(before, policy=policy), Unchanged)
+
+
+@pytest.mark.parametrize(
+    ("functions", "taken", "numbers"),
+    [
+        ([], [], []),
+        ([(ARRIA, NLB0)], [], [1]),
+        ([(ARRIA, NLB0)] * 3, [], [1, 2, 3]),
+        ([(ARRIA, NLB0)] * 2, [1, 2], [3, 4]),
+        ([(ARRIA, NLB0)] * 3, [4, 2], [1, 3, 5]),
+    ],
+)
+def test_numbers_are_given_from_one_past_those_that_are_taken(
+    functions: list[tuple[str, str]], taken: list[int], numbers: list[int]
+) -> None:
+    assert new_variables(functions, taken) == [v for n in numbers for v in pair(n)]
+
+
+def test_other_names_of_the_family_are_the_users_own() -> None:
+    env = [{"name": "FPGA_LOG", "value": "1"}]
+    after = mutated(pod(container("app", {LOGICAL + "nlb3": "1"}, env=env)))
+    assert after["spec"]["containers"][0]["env"] == env + pair(1, afu=NLB3)

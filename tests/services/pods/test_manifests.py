@@ -1,0 +1,63 @@
+from typing import Any
+
+import pytest
+
+from services.pods.manifests import find_pods
+from services.process.errors import InvalidManifest
+
+TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "app"}]}}
+
+
+@pytest.mark.parametrize(
+    ("document", "label"),
+    [
+        ({"kind": "Pod", "metadata": {"name": "p"}} | TEMPLATE, "Pod p"),
+        ({"kind": "Pod"} | TEMPLATE, "Pod"),
+        ({"kind": "PodTemplate", "template": TEMPLATE}, "PodTemplate"),
+        *[
+            ({"kind": kind, "metadata": {"name": "n"}, "spec": {"template": TEMPLATE}}, f"{kind} n")
+            for kind in (
+                "DaemonSet",
+                "Deployment",
+                "Job",
+                "ReplicaSet",
+                "ReplicationController",
+                "StatefulSet",
+            )
+        ],
+        ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}, "CronJob"),
+        ({"kind": "PodList", "items": [TEMPLATE]}, "Pod"),
+        ({"kind": "List", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
+        ({"kind": "DeploymentList", "items": [{"kind": "Pod"} | TEMPLATE]}, "Pod"),
+    ],
+)
+def test_whatever_makes_pods_shows_them(document: dict[str, Any], label: str) -> None:
+    (found,) = find_pods(document)
+    assert found.label == label
+    assert found.manifest["spec"] == TEMPLATE["spec"]
+    assert found.pod.spec is not None
+    assert found.pod.spec.containers is not None
+    assert [container.name for container in found.pod.spec.containers] == ["app"]
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Service", "Listing"])
+def test_other_kinds_make_none(kind: str) -> None:
+    assert list(find_pods({"kind": kind, "items": 7})) == []
+
+
+def test_an_empty_list_has_none() -> None:
+    assert list(find_pods({"kind": "List", "items": None})) == []
+
+
+def test_a_pod_is_read_in_what_json_knows() -> None:
+    shared = {"cpu": 1}
+    document = {"kind": "Pod", 7: "seven", "spec": {"a": shared, "b": shared}}
+    (found,) = find_pods(document)
+    assert found.manifest == {"kind": "Pod", "7": "seven", "spec": {"a": shared, "b": shared}}
+    spec: Any = found.manifest["spec"]
+    assert spec["a"] is not spec["b"]
+
+
+def test_a_template_that_is_none_is_named_by_its_place() -> None:
+    with pytest.raises(InvalidManifest, match=r"^a CronJob must have an object at spec\.jobTempl"):
+        list(find_pods({"kind": "CronJob", "spec": {"jobTemplate": {"spec": None}}}))

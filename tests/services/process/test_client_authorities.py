@@ -1,0 +1,141 @@
+"""Clients that show a certificate, at the TLS of a server that asks for one."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import uvloop
+from structlog.testing import capture_logs
+
+from services.process.errors import CertificateError
+from services.process.tls import REMIND_SECONDS, CertificateSource
+from tests.client_certificates import ClientAuthority, showing
+from tests.services.process.test_tls import BEGINS, pair, write
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+class Served:
+    """A server that says whose certificate it was shown."""
+
+    def __init__(self, certificates: CertificateSource, port: int) -> None:
+        self.certificates = certificates
+        self.port = port
+
+    async def ask(self, *shown: Path, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> str:
+        """Who the server says we are; nothing if it doesn't speak to us."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.maximum_version = newest
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", self.port, ssl=showing(context, shown or None)
+            )
+            try:
+                return (await asyncio.wait_for(reader.readline(), 60)).decode().strip()
+            finally:
+                writer.transport.abort()
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, authority: Path) -> AsyncIterator[Served]:
+    async def tell(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        shown = writer.get_extra_info("ssl_object").getpeercert()
+        names = [value for part in (shown or {}).get("subject", ()) for _, value in part]
+        writer.write(f"{names or 'nobody'}\n".encode())
+        await writer.drain()
+        writer.close()
+
+    certificates = CertificateSource(*write(folder, pair()), client_ca=authority)
+    certificates.load()
+    made = Served(certificates, 0)
+    server = await asyncio.start_server(tell, "127.0.0.1", 0, ssl=certificates.context)
+    made.port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield made
+
+
+@pytest.mark.parametrize("newest", VERSIONS)
+def test_a_client_is_known_by_its_certificate_or_comes_without_one(
+    tmp_path: Path, newest: ssl.TLSVersion
+) -> None:
+    authority, other = ClientAuthority(tmp_path), ClientAuthority(tmp_path, "other-ca")
+    client, stranger = authority.issue("kube-apiserver"), other.issue("stranger")
+    expired = authority.issue("expired", days=-1)
+
+    async def scenario() -> None:
+        async with served(tmp_path, authority.path) as server:
+            assert await server.ask(*client, newest=newest) == "['kube-apiserver']"
+            assert await server.ask(newest=newest) == "nobody"
+            assert await server.ask(*stranger, newest=newest) == ""
+            assert await server.ask(*expired, newest=newest) == ""
+
+    uvloop.run(scenario())
+
+
+def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path) -> None:
+    old, fresh = ClientAuthority(tmp_path), ClientAuthority(tmp_path, "fresh-ca")
+    client, later = old.issue("early"), fresh.issue("later")
+
+    async def scenario() -> None:
+        async with served(tmp_path, old.path) as server:
+            certificates = server.certificates
+            assert not certificates.refresh()
+            old.path.write_bytes(b"# nothing in it\n")
+            with capture_logs() as logs:
+                assert not certificates.refresh()
+                assert not certificates.refresh()
+            (line,) = logs
+            assert line["event"] == "new CA of clients not used, the old one serves on"
+            assert "client-ca.crt holds no certificates of CAs" in line["problem"]
+            assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
+            write(tmp_path, pair("rsa"))
+            assert certificates.refresh()  # one is renewed without the other
+            assert certificates.problem
+            assert await server.ask(*client) == "['early']"
+            old.path.write_bytes(b"# both \xc3\xbc\n" + old.pem + fresh.pem)
+            assert certificates.refresh()
+            assert (certificates.problem, certificates.failures) == ("", 1)
+            assert await server.ask(*client) == "['early']"
+            assert await server.ask(*later) == "['later']"
+            old.path.write_bytes(fresh.pem)
+            assert certificates.refresh()
+            assert (await server.ask(*client), await server.ask(*later)) == ("", "['later']")
+
+    uvloop.run(scenario())
+
+
+def test_a_file_without_authorities_ends_the_start(tmp_path: Path) -> None:
+    source = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "tls.key")
+    with pytest.raises(CertificateError, match=r"tls\.key holds no certificates of CAs"):
+        source.load()
+    missing = CertificateSource(*write(tmp_path, pair()), client_ca=tmp_path / "none")
+    with pytest.raises(CertificateError, match="none: No such file"):
+        missing.load()
+    assert not source.loaded
+
+
+def test_what_lasts_is_told_again_now_and_then(tmp_path: Path) -> None:
+    now = BEGINS.timestamp() + 60
+    paths = write(tmp_path, pair(ends=BEGINS + timedelta(hours=5)))
+    source = CertificateSource(*paths, clock=lambda: now)
+    source.load()
+    paths[1].write_bytes(b"half")
+    with capture_logs() as logs:
+        for _ in range(8):
+            source.refresh()
+            source.remind()
+            now += REMIND_SECONDS
+    assert [line["event"][:20] for line in logs] == [
+        "new certificate not ",
+        *["what is in the files"] * 4,
+        *["the certificate that"] * 3,
+    ]
+    assert logs[-1]["log_level"] == "error"
+    assert source.failures == 1

@@ -1,0 +1,90 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from services.process.files import open_at_once, replace_file, sync_folder, write_new
+from tests.services.bitstreams.test_storage import no_file_larger_than
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_gets_its_content_and_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for content in (b"old", b"new"):
+            replace_file(tmp_path / "f", content, mode=0o644)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "f").read_bytes() == b"new"
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o644
+    assert names(tmp_path) == ["f"]
+
+
+def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path) -> None:
+    replace_file(tmp_path / "f", b"old", mode=0o600)
+    with no_file_larger_than(1000), pytest.raises(OSError, match="too large"):
+        replace_file(tmp_path / "f", bytes(5000), mode=0o600)
+    assert (tmp_path / "f").read_bytes() == b"old"
+    assert names(tmp_path) == ["f"]
+
+
+def test_the_half_of_a_killed_predecessor_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / ".f.new").symlink_to(tmp_path / "elsewhere")
+    replace_file(tmp_path / "f", b"new", mode=0o600)
+    assert names(tmp_path) == ["f"]
+
+
+def test_a_folder_that_is_missing_or_in_the_way_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        replace_file(tmp_path / "none" / "f", b"", mode=0o600)
+    (tmp_path / "f").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "f", b"", mode=0o600)
+    assert names(tmp_path) == ["f"]
+
+
+def test_a_new_file_is_never_written_over_another(tmp_path: Path) -> None:
+    write_new(tmp_path / "f", b"one", mode=0o600)
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "f", b"two", mode=0o600)
+
+
+@pytest.mark.parametrize(("number", "fails"), [(22, False), (5, True)])
+def test_a_file_system_that_can_not_sync_folders_is_fine_and_a_disk_that_fails_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fails: bool
+) -> None:
+    def fsync(_descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if fails:
+        with pytest.raises(OSError, match="Input/output"):
+            sync_folder(tmp_path)
+    else:
+        sync_folder(tmp_path)
+
+
+def test_two_writers_are_in_neither_ones_way(tmp_path: Path) -> None:
+    (tmp_path / ".f.one.new").write_bytes(b"half of one")
+    replace_file(tmp_path / "f", b"two", mode=0o600, writer="two")
+    assert names(tmp_path) == [".f.one.new", "f"]
+
+
+def test_neither_a_pipe_nor_a_folder_is_waited_for_or_kept(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open_at_once(tmp_path / "pipe") as file:
+        assert file.read() == b""
+    before = descriptors()
+    for _ in range(20):  # a plugin that asks again every few seconds would run out of descriptors
+        with pytest.raises(IsADirectoryError):
+            open_at_once(tmp_path)
+    assert descriptors() <= before
+
+
+def descriptors() -> set[str]:
+    """Those that lead to a folder of a test's."""
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names
+    return {link.name for link in links if link.is_symlink() and link.is_dir()}

@@ -1,0 +1,60 @@
+import socket
+
+import pytest
+
+from services.process.errors import WorldError
+from services.process.listening import ALL_ADDRESSES, listen
+
+
+def port_of(listener: socket.socket) -> int:
+    port: int = listener.getsockname()[1]
+    return port
+
+
+def test_all_addresses_are_those_of_both_families() -> None:
+    with listen(ALL_ADDRESSES, 0) as listener:
+        for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+            with socket.create_connection((host, port_of(listener)), timeout=60) as connection:
+                assert connection.getpeername()[1] == port_of(listener)
+
+
+@pytest.mark.parametrize("error", [OSError(97, "no IPv6"), ValueError("no dual stack")])
+def test_where_there_is_no_ipv6_all_addresses_are_ipv4(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    create = socket.create_server
+
+    def without_ipv6(
+        address: tuple[str, int], *, family: int, backlog: int, dualstack_ipv6: bool = False
+    ) -> socket.socket:
+        if family == socket.AF_INET6:
+            assert dualstack_ipv6
+            raise error
+        return create(address, family=family, backlog=backlog)
+
+    monkeypatch.setattr(socket, "create_server", without_ipv6)
+    with listen(ALL_ADDRESSES, 0) as listener:
+        assert listener.family == socket.AF_INET
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_one_address_is_only_that_one(host: str) -> None:
+    with listen(host, 0) as listener:
+        assert listener.getsockname()[0] in {"127.0.0.1", "::1"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", ALL_ADDRESSES])
+def test_a_port_that_is_taken_is_told(host: str) -> None:
+    with listen(ALL_ADDRESSES, 0) as listener:
+        port = port_of(listener)
+        with pytest.raises(
+            WorldError, match=rf"^can't listen on .*{port}: Address already in use$"
+        ):
+            listen(host, port)
+
+
+def test_a_host_that_is_not_ours_is_told() -> None:
+    with pytest.raises(WorldError, match=r"^can't listen on 192\.0\.2\.1:0: Cannot assign"):
+        listen("192.0.2.1", 0)
+    with pytest.raises(WorldError, match=r"^can't listen on no\.such\.host\.invalid: "):
+        listen("no.such.host.invalid", 0)

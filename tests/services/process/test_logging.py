@@ -1,0 +1,147 @@
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from services.process.errors import InvalidSettings
+from services.process.logging import configure
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_json_where_no_person_watches_one_event_a_line() -> None:
+    stream = io.StringIO()
+    configure(stream=stream)
+    structlog.get_logger().info("refused", pod="a\nb", reason="unknown-name", path=Path("/x"))
+    (line,) = lines(stream)
+    assert line.pop("timestamp")
+    assert line == {
+        "event": "refused",
+        "level": "info",
+        "pod": "a\nb",
+        "reason": "unknown-name",
+        "path": "/x",
+    }
+
+
+def test_console_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    stream = Terminal()
+    configure(stream=stream)
+    structlog.get_logger().info("refused", pod="a")
+    assert "refused" in stream.getvalue()
+    assert "\x1b[" in stream.getvalue()
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_colours_are_left_out_where_nobody_wants_or_knows_them(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal()
+    configure(stream=stream)
+    structlog.get_logger().info("serving", port=8443)
+    assert "serving" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_format_asked_for_counts_more_than_the_terminal() -> None:
+    stream = Terminal()
+    configure(format="json", stream=stream)
+    structlog.get_logger().info("refused")
+    assert lines(stream)[0]["event"] == "refused"
+    plain = io.StringIO()
+    configure(format="console", stream=plain)
+    structlog.get_logger().info("refused")
+    assert "\x1b[" not in plain.getvalue()
+
+
+def test_less_severe_events_than_asked_for_stay_out() -> None:
+    stream = io.StringIO()
+    configure(level="warning", stream=stream)
+    structlog.get_logger().info("no")
+    structlog.get_logger().warning("yes")
+    assert [line["event"] for line in lines(stream)] == ["yes"]
+
+
+def test_libraries_come_out_the_same_way() -> None:
+    stream = io.StringIO()
+    configure(stream=stream)
+    logging.getLogger("some.library").warning("%d things", 3)
+    logging.getLogger("some.library").info("chatter")
+    logging.getLogger("some.library").error("odd %d", "arguments")
+    first, second = lines(stream)
+    assert (first["event"], first["logger"], first["level"]) == (
+        "3 things",
+        "some.library",
+        "warning",
+    )
+    assert second["event"] == "odd %d"
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    stream = io.StringIO()
+    configure(stream=stream)
+    try:
+        _ = 1 / 0
+    except ZeroDivisionError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed too")
+    first, second = lines(stream)
+    assert "ZeroDivisionError" in str(first["exception"])
+    assert "ZeroDivisionError" in str(second["exception"])
+
+
+def test_text_that_the_stream_cannot_encode_is_escaped() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    configure(format="console", stream=stream)
+    structlog.get_logger().info("naïve \ud800")
+    assert b"na\\xefve \\ud800" in raw.getvalue()
+
+
+def test_a_full_disk_costs_lines_only() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    stream = io.TextIOWrapper(io.FileIO(full, "w", closefd=False), write_through=True)
+    configure(stream=stream)
+    structlog.get_logger().info("lost")
+    with pytest.raises(OSError, match="No space"):
+        os.write(full, b"x")
+    os.close(full)
+
+
+def test_a_closed_stream_costs_lines_only() -> None:
+    stream = io.StringIO()
+    configure(stream=stream)
+    stream.close()
+    structlog.get_logger().info("lost")
+    assert stream.closed
+
+
+@pytest.mark.parametrize(("level", "form"), [("loud", "auto"), ("info", "xml")])
+def test_unknown_levels_and_formats_are_refused(level: str, form: str) -> None:
+    with pytest.raises(InvalidSettings, match="is none of"):
+        configure(level, form)

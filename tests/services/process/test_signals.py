@@ -1,0 +1,72 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from services.process.signals import stop_signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_sets_the_event_and_handlers_are_gone_afterwards(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+
+    async def scenario() -> bool:
+        with stop_signals() as stop:
+            assert not stop.is_set()
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(stop.wait(), 60)
+            return stop.is_set()
+
+    assert asyncio.run(scenario())
+    assert signal.getsignal(signal.SIGTERM) in {before, signal.SIG_DFL}
+
+
+def test_a_second_sigterm_changes_nothing() -> None:
+    async def scenario() -> bool:
+        with stop_signals() as stop:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.wait_for(stop.wait(), 60)
+            return stop.is_set()
+
+    assert asyncio.run(scenario())
+
+
+TWICE = """
+import asyncio, os, signal, sys
+import uvloop
+from services.process.signals import stop_signals
+
+def swallow():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass  # where Python would raise KeyboardInterrupt
+    except BaseException:
+        print("swallowed")
+
+async def main():
+    with stop_signals() as stop:
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        await stop.wait()
+        asyncio.get_running_loop().call_soon(swallow)
+        await asyncio.Event().wait()
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_second_sigint_ends_the_process_whatever_runs_just_then(first: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", TWICE, first],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGINT, ended.stderr
+    assert "swallowed" not in ended.stdout

@@ -1,0 +1,65 @@
+import pytest
+
+from services.process.text import clip, listing, numbered, plain, quote
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "clipped"),
+    [("", 3, ""), ("abc", 3, "abc"), ("abcd", 3, "ab…"), ("a" * 1_000_000, 5, "aaaa…")],
+)
+def test_long_text_is_cut_with_an_ellipsis(text: str, limit: int, clipped: str) -> None:
+    assert clip(text, limit) == clipped
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("nlb0", "nlb0"),
+        ("größe", "größe"),
+        ("a\nb", "a\\nb"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\ud800", "\\ud800"),
+        ("\u202eevil", "\\u202eevil"),
+    ],
+)
+def test_what_a_terminal_would_act_on_is_escaped(text: str, shown: str) -> None:
+    assert plain(text) == shown
+    assert quote(text) == f'"{shown}"'
+
+
+def test_escaping_does_not_outgrow_the_limit() -> None:
+    assert plain("\n" * 50, 80) == "\\n" * 39 + "\\…"
+    assert len(plain("\n" * 100)) == 120
+
+
+def test_a_hundred_and_twenty_characters_are_shown_unless_told_otherwise() -> None:
+    assert plain("x" * 120) == "x" * 120
+    assert plain("x" * 121) == "x" * 119 + "…"
+    assert quote("x" * 121) == f'"{"x" * 119}…"'
+    assert quote("abcd", 3) == '"ab…"'
+
+
+@pytest.mark.parametrize(
+    ("items", "more", "text"),
+    [
+        (["a"], 0, "a"),
+        (["a", "b"], 0, "a and b"),
+        (["a", "b", "c"], 0, "a, b and c"),
+        (["a"], 1, "a and 1 more"),
+        (["a", "b"], 7, "a, b and 7 more"),
+    ],
+)
+def test_words_are_listed_as_a_person_would(items: list[str], more: int, text: str) -> None:
+    assert listing(items, more=more) == text
+
+
+def test_one_sentence_stands_alone() -> None:
+    assert numbered(["it is wrong"], limit=100) == "it is wrong"
+    assert numbered(["it is wrong"], limit=5) == "it i…"
+
+
+def test_several_sentences_are_counted() -> None:
+    assert (
+        numbered(iter(["a is wrong", "b too"]), limit=99) == "2 problems: (1) a is wrong (2) b too"
+    )
+    assert numbered(["a" * 10, "b"], limit=20) == "2 problems: (1) aaa…"

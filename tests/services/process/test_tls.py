@@ -1,0 +1,317 @@
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from services.process.errors import CertificateError
+from services.process.tls import CertificateSource
+from services.process.validity import validity_of
+from tests.support import eventually_async
+
+BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
+Pair = tuple[bytes, bytes]
+
+
+def pair(
+    kind: str = "ec",
+    *,
+    begins: datetime = BEGINS,
+    ends: datetime = BEGINS + timedelta(days=365),
+    password: bytes | None = None,
+) -> Pair:
+    key = (
+        ec.generate_private_key(ec.SECP256R1())
+        if kind == "ec"
+        else rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    )
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, kind)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM), key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption(),
+    )
+
+
+def write(folder: Path, content: Pair) -> tuple[Path, Path]:
+    paths = folder / "tls.crt", folder / "tls.key"
+    for path, text in zip(paths, content, strict=True):
+        path.write_bytes(text)
+    return paths
+
+
+def source(folder: Path, content: Pair | None = None) -> CertificateSource:
+    return CertificateSource(
+        *write(folder, content or pair()), clock=lambda: BEGINS.timestamp() + 86400
+    )
+
+
+def der(content: Pair) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(content[0].decode())
+
+
+@contextlib.asynccontextmanager
+async def served(certificates: CertificateSource) -> AsyncIterator[int]:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=certificates.context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def connect(
+    port: int, *, name: str | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = newest
+    return await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname=name or "127.0.0.1"
+    )
+
+
+async def shown(
+    port: int, *, name: str | None = None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> bytes:
+    reader, writer = await connect(port, name=name, newest=newest)
+    tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    found = tls.getpeercert(binary_form=True)
+    writer.write(b"hello\n")
+    assert await reader.readline() == b"hello\n"
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("name", [None, "webhook.example"])
+def test_the_pair_is_shown_with_and_without_a_server_name(
+    tmp_path: Path, name: str | None, newest: ssl.TLSVersion
+) -> None:
+    content = pair()
+
+    async def scenario() -> None:
+        certificates = source(tmp_path, content)
+        certificates.load()
+        async with served(certificates) as port:
+            assert await shown(port, name=name, newest=newest) == der(content)
+
+    asyncio.run(scenario())
+
+
+def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+    certificates = source(tmp_path)
+    assert certificates.context.minimum_version is ssl.TLSVersion.TLSv1_2
+    names = {str(cipher["name"]) for cipher in certificates.context.get_ciphers()}
+    assert all(name.startswith(("TLS_", "ECDHE-")) for name in names)
+
+
+def test_before_loading_there_is_nothing_to_show(tmp_path: Path) -> None:
+    certificates = source(tmp_path)
+    before: list[object] = [certificates.loaded, certificates.seconds_left]
+    certificates.load()
+    assert before == [False, 0]
+    assert certificates.loaded
+    assert certificates.seconds_left == 364 * 86400
+
+
+def overwrite(folder: Path, content: Pair) -> None:
+    write(folder, content)
+
+
+def rename_over(folder: Path, content: Pair) -> None:
+    fresh = folder / "fresh"
+    fresh.mkdir(exist_ok=True)
+    for path in write(fresh, content):
+        path.replace(folder / path.name)
+
+
+def swap_link(folder: Path, content: Pair) -> None:
+    fresh = folder / f"..{len(list(folder.iterdir()))}"
+    fresh.mkdir()
+    write(fresh, content)
+    (folder / "..new").symlink_to(fresh.name)
+    (folder / "..new").replace(folder / "..data")
+    for name in ("tls.crt", "tls.key"):
+        if not (folder / name).is_symlink():
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(f"..data/{name}")
+
+
+@pytest.mark.parametrize("renew", [overwrite, rename_over, swap_link])
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
+    tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
+) -> None:
+    fresh = pair(kind)
+
+    async def scenario() -> None:
+        certificates = source(tmp_path)
+        renew(tmp_path, pair())
+        certificates.load()
+        follower = asyncio.create_task(certificates.follow(interval=0.01))
+        async with served(certificates) as port:
+            reader, writer = await connect(port)
+            renew(tmp_path, fresh)
+
+            async def renewed() -> bool:
+                return await shown(port) == der(fresh)
+
+            await eventually_async(renewed)
+            assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
+            writer.write(b"still here\n")
+            assert await reader.readline() == b"still here\n"
+            writer.close()
+        follower.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
+    old, fresh = pair(), pair()
+
+    async def scenario() -> None:
+        certificates = source(tmp_path, old)
+        certificates.load()
+        async with served(certificates) as port:
+            (tmp_path / "tls.crt").write_bytes(fresh[0])
+            with capture_logs() as logs:
+                assert not certificates.refresh()
+                assert not certificates.refresh()
+            assert [line["log_level"] for line in logs] == ["warning"]
+            assert "no pair" in certificates.problem
+            assert await shown(port) == der(old)
+            (tmp_path / "tls.key").write_bytes(fresh[1])
+            assert certificates.refresh()
+            assert certificates.problem == ""
+            assert await shown(port) == der(fresh)
+
+    asyncio.run(scenario())
+
+
+def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
+    certificates = source(tmp_path)
+    certificates.load()
+    (tmp_path / "tls.key").rename(tmp_path / "away")
+    assert not certificates.refresh()
+    assert certificates.problem == f"{tmp_path}/tls.key: No such file or directory"
+    (tmp_path / "away").rename(tmp_path / "tls.key")
+    assert certificates.refresh()
+    assert certificates.problem == ""
+
+
+def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
+    tmp_path: Path,
+) -> None:
+    certificates = source(tmp_path)
+    certificates.load()
+    write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
+    assert not certificates.refresh()
+    assert certificates.problem == f"{tmp_path}/tls.crt has ended on 2026-01-01T01:00:00+00:00"
+    assert certificates.seconds_left == 364 * 86400
+    write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
+    assert certificates.refresh()
+    assert certificates.seconds_left == 86400
+
+
+def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
+    certificates = source(tmp_path)
+    certificates.load()
+    os.utime(tmp_path / "tls.crt", (1, 1))
+    assert not certificates.refresh()
+
+
+def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="no pair of a certificate and its unencrypted key"):
+        source(tmp_path, pair(password=b"secret")).load()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "wanted"),
+    [
+        ("tls.crt", b"", "no pair"),
+        ("tls.key", b"nonsense", "no pair"),
+        ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
+    ],
+)
+def test_files_that_are_no_pair_are_told(
+    tmp_path: Path, file: str, content: bytes, wanted: str
+) -> None:
+    certificates = source(tmp_path)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(CertificateError, match=wanted):
+        certificates.load()
+
+
+def test_a_folder_and_a_pipe_are_no_files(tmp_path: Path) -> None:
+    certificates = source(tmp_path)
+    (tmp_path / "tls.crt").unlink()
+    os.mkfifo(tmp_path / "tls.crt")
+    with pytest.raises(CertificateError, match="is no file"):
+        certificates.load()
+    (tmp_path / "tls.crt").unlink()
+    (tmp_path / "tls.crt").mkdir()
+    with pytest.raises(CertificateError, match=r"is no file|Is a directory"):
+        certificates.load()
+
+
+def test_a_certificate_that_does_not_count_yet_or_any_more_is_warned_of(tmp_path: Path) -> None:
+    with capture_logs() as logs:
+        source(tmp_path, pair(ends=BEGINS + timedelta(hours=1))).load()
+        source(tmp_path, pair(begins=BEGINS + timedelta(days=2))).load()
+        source(tmp_path).load()
+    assert [line["log_level"] for line in logs] == ["warning", "warning", "info"]
+
+
+@pytest.mark.parametrize("year", [1970, 1999, 2049, 2050, 9999])
+def test_validity_is_read_in_both_spellings_of_a_year(year: int) -> None:
+    ends = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
+    found = validity_of(pair(begins=datetime(1960, 1, 1, tzinfo=UTC), ends=ends)[0])
+    assert found.ends == ends.timestamp()
+    assert found.begins < 0
+
+
+CERTIFICATE = pair()[0]
+
+
+@given(st.integers(0, len(der((CERTIFICATE, b""))) - 1), st.binary(max_size=8))
+def test_a_certificate_that_is_cut_or_bent_raises_nothing_else(at: int, bytes_: bytes) -> None:
+    good = der((CERTIFICATE, b""))
+    for bent in (good[:at], good[:at] + bytes_ + good[at + len(bytes_) :]):
+        with contextlib.suppress(CertificateError):
+            found = validity_of(ssl.DER_cert_to_PEM_cert(bent).encode())
+            assert found.ends == found.ends
+
+
+@pytest.mark.parametrize("pem", [b"", b"\xff", ssl.PEM_HEADER.encode(), CERTIFICATE[:200]])
+def test_text_without_a_certificate_is_told(pem: bytes) -> None:
+    with pytest.raises(CertificateError, match="no certificate"):
+        validity_of(pem)

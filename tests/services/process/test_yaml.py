@@ -1,0 +1,230 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.process.yaml import MAX_DEPTH, BrokenDocument, Document, read_documents
+
+
+def read(text: str | bytes) -> list[Document | BrokenDocument]:
+    return list(read_documents(text.encode() if isinstance(text, str) else text))
+
+
+def values(text: str | bytes) -> list[object]:
+    return [found.value if isinstance(found, Document) else found.message for found in read(text)]
+
+
+def test_scalars_stay_text_so_that_an_id_of_digits_is_one() -> None:
+    assert values("a: 0123\nb: 1e3\nc: yes\nd: 2026-01-01\ne: [1, true]\n") == [
+        {"a": "0123", "b": "1e3", "c": "yes", "d": "2026-01-01", "e": ["1", "true"]}
+    ]
+
+
+def test_a_plain_null_is_none_and_a_quoted_one_is_text() -> None:
+    assert values("a:\nb: ~\nc: null\nd: 'null'\ne: ''\n~: x\n") == [
+        {"a": None, "b": None, "c": None, "d": "null", "e": "", "~": "x"}
+    ]
+
+
+def test_a_scalar_and_a_list_are_documents_too() -> None:
+    assert values("text\n---\n- a\n- [b]\n---\n~ # nothing\n") == ["text", ["a", ["b"]], None]
+
+
+def test_documents_are_numbered_and_know_their_lines() -> None:
+    assert read("# first\na: 1\n---\n# nothing here\n---\n\n# second\nb: 2\n--- {c: 3}\n") == [
+        Document(1, 2, {"a": "1"}),
+        Document(2, 8, {"b": "2"}),
+        Document(3, 9, {"c": "3"}),
+    ]
+
+
+@pytest.mark.parametrize("nothing", ["", "\n", "# c\n", "---\n", "---\n---\n", "...\n", "--- # c"])
+def test_nothing_but_comments_and_markers_is_no_document(nothing: str) -> None:
+    assert read(nothing) == []
+
+
+def test_a_broken_document_is_told_and_the_others_are_read() -> None:
+    found = read("a: 1\n---\nb: [1\nc: 2\n---\nd: 4\n---\ne: 'open\n")
+    assert [type(one) for one in found] == [Document, BrokenDocument, Document, BrokenDocument]
+    assert isinstance(found[1], BrokenDocument)
+    assert found[1].number == 2
+    assert found[1].line == 4
+    assert found[1].message.startswith("not YAML: did not find expected")
+    assert found[2] == Document(3, 6, {"d": "4"})
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc3", b"\0", b"\x07", b"\xed\xa0\x80"])
+def test_bytes_that_are_no_text_break_only_their_document(bad: bytes) -> None:
+    found = read(b"a: 1\n---\n\nb: " + bad + b"\n---\nc: 3\n")
+    assert [one.number for one in found] == [1, 2, 3]
+    assert isinstance(found[1], BrokenDocument)
+    assert found[1].line == 4
+    assert found[1].message.startswith("not YAML: ")
+    assert isinstance(found[2], Document)
+
+
+def test_a_marker_inside_a_block_scalar_is_one_unless_it_is_indented() -> None:
+    assert values("a: |\n  x\n  ---\n  y\n---\nb: 1\n") == [{"a": "x\n---\ny\n"}, {"b": "1"}]
+
+
+@pytest.mark.parametrize("word", ["----", "---a", "...a"])
+def test_a_marker_is_followed_by_a_blank_or_nothing(word: str) -> None:
+    assert values(f"{word}: 1\n") == [{word: "1"}]
+
+
+def test_documents_may_end_with_dots_and_begin_without_dashes() -> None:
+    assert values("a: 1\n...\nb: 2\n... # end\n# c\n---\nc: 3\n...") == [
+        {"a": "1"},
+        {"b": "2"},
+        {"c": "3"},
+    ]
+
+
+def test_directives_belong_to_the_document_after_them() -> None:
+    found = read("%YAML 1.1\n# c\n---\na: 1\n...\n%YAML 1.1\n---\nb: 2\n")
+    assert found == [Document(1, 4, {"a": "1"}), Document(2, 8, {"b": "2"})]
+
+
+def test_a_percent_sign_within_a_document_is_no_directive() -> None:
+    assert read("---\na: 1\n---\n'%b': 2\n")[1] == Document(2, 4, {"%b": "2"})
+
+
+def test_line_ends_of_windows_and_byte_order_marks_are_fine() -> None:
+    assert values(b"\xef\xbb\xbf---\r\na: 1\r\n---\r\nb: 2\r\n") == [{"a": "1"}, {"b": "2"}]
+    assert values(b"a: 1\n\xef\xbb\xbf---\nb: 2\n") == [{"a": "1"}, {"b": "2"}]
+    assert values("a: ä\n---\nb: 2\n".encode("utf-16")) == [{"a": "ä"}, {"b": "2"}]
+
+
+def test_a_key_given_twice_is_told() -> None:
+    assert read("x:\n  a: 1\n  a: 2\n") == [BrokenDocument(1, 3, "'a' is set twice")]
+
+
+@pytest.mark.parametrize("key", ["? [a]\n: 1\n", "? {a: 1}\n: 1\n"])
+def test_a_key_that_is_no_text_is_told(key: str) -> None:
+    assert values(key) == ["a key has to be a text"]
+
+
+def test_aliases_mean_what_they_name() -> None:
+    assert values("a: &x {k: [1]}\nb: *x\nc: &y text\nd: [*y, *x]\n&z e: *z\n") == [
+        {
+            "a": {"k": ["1"]},
+            "b": {"k": ["1"]},
+            "c": "text",
+            "d": ["text", {"k": ["1"]}],
+            "e": "e",
+        }
+    ]
+
+
+def test_an_anchor_counts_from_where_it_stands() -> None:
+    assert values("a: &x 1\nb: *x\nc: &x [2]\nd: *x\n") == [
+        {"a": "1", "b": "1", "c": ["2"], "d": ["2"]}
+    ]
+    assert values("a: *x\n") == ["*x names nothing before it"]
+    assert values("a: &x 1\n---\nb: *x\n") == [{"a": "1"}, "*x names nothing before it"]
+
+
+@pytest.mark.parametrize("text", ["&a [*a]", "&a {k: *a}", "a: &x 1\nb: &x [*x]\n"])
+def test_nothing_contains_itself(text: str) -> None:
+    (message,) = values(text)
+    assert str(message).endswith("names nothing before it")
+
+
+def test_aliases_of_aliases_end_somewhere() -> None:
+    laughs = ["l0: &l0 [x, x, x, x, x, x, x, x, x]"]
+    laughs += [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
+    found = read("\n".join(laughs) + "\n---\nok: 1\n")
+    assert isinstance(found[0], BrokenDocument)
+    assert found[0].message == "its aliases expand to far more than is written"
+    assert isinstance(found[1], Document)
+
+
+@pytest.mark.parametrize("step", ["[", "- ", "{a: "])
+def test_bottomless_nesting_is_refused_and_harms_nobody(step: str) -> None:
+    assert values(step * 200_000 + "a") == [f"it nests more than {MAX_DEPTH} levels deep"]
+
+
+def test_bottomless_keys_are_refused_and_harm_nobody() -> None:
+    assert values("? " * 200_000 + "a") == ["a key has to be a text"]
+
+
+def test_nesting_up_to_the_limit_is_read() -> None:
+    (value,) = values("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    assert str(value) == "[" * MAX_DEPTH + "]" * MAX_DEPTH
+
+
+def types(text: str) -> list[object]:
+    found = read_documents(text.encode(), types=True)
+    return [one.value if isinstance(one, Document) else one.message for one in found]
+
+
+def test_scalars_of_manifests_have_types_and_keys_are_texts() -> None:
+    assert types("a: 1\nb: 1.5\nc: yes\nd: '1'\ne:\n8080: x\n") == [
+        {"a": 1, "b": 1.5, "c": True, "d": "1", "e": None, "8080": "x"}
+    ]
+
+
+def test_tags_of_manifests_count() -> None:
+    text = "[!!str 1, !!int '2', !!float 3, !!bool 'no', !!null '', !!seq [], !!map {}, ! []]"
+    (value,) = types(text)
+    assert str(value) == str(["1", 2, 3.0, False, None, [], {}, []])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("!!int x", "'x' is no int"),
+        ("!!bool 1", "'1' is no bool"),
+        ("!!binary eA==", "'tag:yaml.org,2002:binary' is no tag of a manifest"),
+        ("!!set {a}", "'tag:yaml.org,2002:set' is no tag of a manifest"),
+        ("!mine [a]", "'!mine' is no tag of a manifest"),
+        ("a: .inf", ".inf is no number that JSON has"),
+        ("!!float '.nan'", ".nan is no number that JSON has"),
+        ("~: 1", "a key has to be a text"),
+        ("<<: 1", "<< takes a mapping or a list of them"),
+        ("<<: [1]", "<< takes a mapping or a list of them"),
+    ],
+)
+def test_what_a_manifest_cannot_hold_is_told(text: str, message: str) -> None:
+    assert types(text) == [message]
+
+
+def test_mappings_are_merged_into_manifests_where_a_key_is_not_set() -> None:
+    base = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\n"
+    assert types(base + "c: {<<: *a, y: 5}\nd: {<<: [*a, *b]}\n'<<': text\n") == [
+        {
+            "a": {"x": 1, "y": 2},
+            "b": {"y": 3, "z": 4},
+            "c": {"x": 1, "y": 5},
+            "d": {"x": 1, "y": 2, "z": 4},
+            "<<": "text",
+        }
+    ]
+
+
+@pytest.mark.parametrize("with_types", [False, True])
+def test_a_long_text_is_not_copied_without_end(with_types: bool) -> None:
+    text = "a: &a " + "x" * 10_000 + "\nb: [" + "*a, " * 10_000 + "]\n"
+    (found,) = read_documents(text.encode(), types=with_types)
+    assert isinstance(found, BrokenDocument)
+
+
+# JSON escapes other characters as surrogate pairs, which YAML's escapes don't know.
+# A key of more than 1024 characters would need a "?" before it.
+BASIC_TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20)
+INNER = st.lists(BASIC_TEXT, max_size=3) | st.dictionaries(BASIC_TEXT, BASIC_TEXT, max_size=3)
+
+
+@given(
+    st.lists(st.dictionaries(BASIC_TEXT, BASIC_TEXT | INNER, min_size=1, max_size=3), max_size=3)
+)
+def test_json_is_yaml(objects: list[dict[str, object]]) -> None:
+    text = "\n---\n".join(json.dumps(value) for value in objects)
+    assert values(text) == objects
+
+
+@given(st.binary() | st.text(alphabet="-. \n\r&*[]{}:?|>%#'\"!a1\ufeff").map(str.encode))
+def test_whatever_the_text_it_ends_and_raises_nothing(text: bytes) -> None:
+    numbers = [found.number for found in read(text)]
+    assert numbers == list(range(1, len(numbers) + 1))

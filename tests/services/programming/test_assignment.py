@@ -1,0 +1,230 @@
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.devices.model import Fme, Inventory, Problem
+from services.names import OPENCL_AFU
+from services.process.errors import NotAllowed, WorldError
+from services.programming.assignment import Assignment, Plan, plan
+from services.programming.regions import Region, carried, regions_of
+from tests.services.cards import INTERFACE, NLB0, NLB3, card, port, virtual
+
+DMA = "0" * 31 + "1"
+PROGRAM = "0123456789abcdef0123456789abcdef01234567"
+
+
+def region(number: int, *functions: str, numbered: bool = True) -> Region:
+    ports = tuple(
+        port(f"dfl-port.{number}{n}", function, number=n if numbered else None)
+        for n, function in enumerate(functions)
+    )
+    engine = Fme(f"dfl-fme.{number}", f"dfl-fme.{number}", INTERFACE)
+    return Region(f"dfl-fme.{number}", "dfl", f"region{number}", "", engine, ports)
+
+
+def planned(wanted: list[str], *regions: Region, records: dict[str, str] | None = None) -> Plan:
+    by_name = {each.name: each for each in regions}
+    return plan(
+        wanted, list(by_name), by_name, records or {}, interface_id=INTERFACE, who="container x"
+    )
+
+
+class TestRegions:
+    def test_a_card_with_an_engine_is_a_region(self) -> None:
+        found = regions_of(Inventory((card(0), card(1))))
+        assert list(found) == ["dfl-fme.0", "dfl-fme.1"]
+        assert found["dfl-fme.1"].address == "0000:5f:00.0"
+        assert found["dfl-fme.1"].interface_id == INTERFACE
+        assert [each.name for each in found["dfl-fme.1"].ports] == ["dfl-port.1"]
+
+    def test_ports_on_virtual_functions_belong_to_the_engine_of_their_physical_one(self) -> None:
+        physical = replace(card(0), ports=())
+        split = virtual(physical, 1, port("dfl-port.7"))
+        stray = virtual(card(3), 1, port("dfl-port.9"))
+        found = regions_of(Inventory((split, physical, stray)))
+        assert [each.name for each in found["dfl-fme.0"].ports] == ["dfl-port.7"]
+
+    def test_a_card_that_could_not_be_read_is_no_region(self) -> None:
+        broken = replace(card(0), failure=Problem("card-hung", "it hangs"))
+        assert regions_of(Inventory((broken,))) == {}
+
+    def test_an_opencl_port_carries_what_was_recorded(self) -> None:
+        opencl = port("dfl-port.0", OPENCL_AFU)
+        assert carried(opencl, {}) == ""
+        assert carried(opencl, {"dfl-port.0": PROGRAM}) == PROGRAM
+        own = port("dfl-port.0", NLB0)  # a program whose board package has an id of its own
+        assert carried(own, {"dfl-port.0": PROGRAM}) == PROGRAM
+        assert carried(own, {"dfl-port.1": PROGRAM}) == NLB0
+
+
+class TestPlan:
+    def test_what_is_there_already_is_kept(self) -> None:
+        assert planned([NLB0], region(0, NLB0)) == Plan(
+            (Assignment("dfl-fme.0", "dfl-port.00", NLB0),), ()
+        )
+
+    def test_what_is_not_there_is_programmed(self) -> None:
+        assert planned([NLB3], region(0, NLB0)) == Plan(
+            (), (Assignment("dfl-fme.0", "dfl-port.00", NLB3),)
+        )
+
+    def test_a_region_keeps_what_it_has_whatever_the_order(self) -> None:
+        found = planned([NLB0, NLB3], region(0, NLB3), region(1, NLB0))
+        assert found.programmed == ()
+        assert {(each.region, each.function) for each in found.kept} == {
+            ("dfl-fme.0", NLB3),
+            ("dfl-fme.1", NLB0),
+        }
+
+    def test_a_region_with_two_functions_leaves_the_other_one_to_who_has_only_that(self) -> None:
+        found = planned([NLB0, NLB3], region(0, NLB0, NLB3), region(1, NLB0))
+        assert found.programmed == ()
+        assert [each.port for each in found.kept] == ["dfl-port.00", "dfl-port.01", "dfl-port.10"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "regions", "programmed"),
+        [
+            ([NLB0], [(NLB0, NLB0)], {}),
+            ([NLB0], [(NLB0, NLB3)], {"dfl-port.01": NLB0}),
+            ([NLB0], [(NLB3, NLB0)], {"dfl-port.00": NLB0}),
+            ([NLB0], [(NLB3, DMA)], {"dfl-port.00": NLB0, "dfl-port.01": NLB0}),
+            ([NLB0], [(NLB0, "")], {"dfl-port.01": NLB0}),  # nobody knows what is in it
+            ([NLB0], [(NLB0, OPENCL_AFU)], {"dfl-port.01": NLB0}),  # nor here
+            # A port of another region's function stays: the container wants it too.
+            ([NLB0, NLB3], [(NLB0, NLB3), (NLB0, NLB3)], {}),
+            # The port that must be programmed anyway gets the function that is missing.
+            ([NLB0, NLB3], [(NLB0, DMA), (NLB0, NLB0)], {"dfl-port.01": NLB3}),
+            ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB3}),
+            ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, NLB0)], {"dfl-port.10": NLB3}),
+            # A region beyond the functions gives nothing away either.
+            ([NLB0], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB0}),
+        ],
+    )
+    def test_every_port_of_a_region_carries_a_function_that_its_container_wants(
+        self, wanted: list[str], regions: list[tuple[str, ...]], programmed: dict[str, str]
+    ) -> None:
+        here = [region(number, *functions) for number, functions in enumerate(regions)]
+        found = planned(wanted, *here)
+        assert {each.port: each.function for each in found.programmed} == programmed
+        shown = {port.name: port.afu_id for each in here for port in each.ports}
+        kept = {name: afu for name, afu in shown.items() if name not in programmed}
+        assert {each.port: each.function for each in found.kept} == kept
+
+    def test_a_port_that_hardware_refused_to_program_is_programmed_again(self) -> None:
+        found = planned([NLB0], region(0, NLB0, NLB0), records={"dfl-port.01": ""})
+        assert [each.port for each in found.programmed] == ["dfl-port.01"]
+
+    def test_a_port_that_must_be_programmed_and_has_no_number_is_named(self) -> None:
+        there = region(0, NLB0, NLB3)
+        ports = (there.ports[0], replace(there.ports[1], number=None))
+        with pytest.raises(WorldError, match=r"port dfl-port\.01 of region dfl-fme\.0 must be"):
+            planned([NLB0], replace(there, ports=ports))
+
+    def test_a_region_with_a_virtual_function_that_can_not_be_read_is_refused(self) -> None:
+        unread = (Problem("card-hung", "0000:5e:00.1 hangs"),)
+        with pytest.raises(WorldError, match=r"every port of region dfl-fme\.0 .*5e:00\.1 hangs"):
+            planned([NLB0], replace(region(0, NLB0), unread=unread))
+
+    def test_only_one_of_two_regions_with_the_same_function_is_programmed(self) -> None:
+        found = planned([NLB0, NLB3], region(0, NLB0), region(1, NLB0))
+        assert [each.function for each in found.kept] == [NLB0]
+        assert [each.function for each in found.programmed] == [NLB3]
+
+    def test_a_blank_region_is_programmed(self) -> None:
+        assert planned([NLB0], region(0, "")).programmed[0].function == NLB0
+
+    def test_the_id_that_all_opencl_programs_show_is_never_kept(self) -> None:
+        there = region(0, OPENCL_AFU)
+        for records in ({}, {"dfl-port.00": PROGRAM}):
+            assert planned([OPENCL_AFU], there, records=records).kept == ()
+
+    def test_an_opencl_program_is_kept_by_its_record_alone(self) -> None:
+        there = region(0, OPENCL_AFU)
+        assert planned([PROGRAM], there).kept == ()
+        assert planned([PROGRAM], there, records={"dfl-port.00": PROGRAM}).programmed == ()
+        assert planned([PROGRAM], there, records={"dfl-port.00": "f" * 40}).kept == ()
+
+    def test_a_region_beyond_the_functions_keeps_one_of_them_or_gets_the_last(self) -> None:
+        found = planned([NLB0], region(0, NLB0), region(1, NLB0), region(2, DMA))
+        assert [each.region for each in found.kept] == ["dfl-fme.0", "dfl-fme.1"]
+        assert found.programmed == (Assignment("dfl-fme.2", "dfl-port.20", NLB0),)
+
+    def test_more_functions_than_regions_are_refused(self) -> None:
+        with pytest.raises(NotAllowed, match="container x names 2 functions and was given 1"):
+            planned([NLB0, NLB0], region(0, NLB0))
+
+    def test_a_region_that_is_gone_is_named(self) -> None:
+        with pytest.raises(WorldError, match=r"region dfl-fme.9 is not there any more"):
+            plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
+
+    @pytest.mark.parametrize(("interface", "now"), [(NLB0, NLB0), ("", "none that can be read")])
+    def test_a_region_with_another_interface_is_not_programmed(
+        self, interface: str, now: str
+    ) -> None:
+        there = region(0, NLB0)
+        other = replace(there, engine=replace(there.engine, interface_id=interface))
+        with pytest.raises(WorldError, match=f"should have interface id {INTERFACE} and has {now}"):
+            planned([NLB3], other)
+
+    @pytest.mark.parametrize(
+        ("wanted", "there", "has"),
+        [
+            ([NLB3], [region(0)], "no port"),
+            (
+                [NLB3, NLB0],
+                [region(0, NLB0, numbered=False), region(1, NLB0, NLB0, numbered=False)],
+                "dfl-port.10 and dfl-port.11, and none",
+            ),
+        ],
+    )
+    def test_a_region_without_a_port_to_programme_is_named(
+        self, wanted: list[str], there: list[Region], has: str
+    ) -> None:
+        with pytest.raises(WorldError, match=f"no port that could be programmed: it has {has}"):
+            planned(wanted, *there)
+
+    @given(
+        st.lists(
+            st.lists(st.sampled_from([NLB0, NLB3, DMA, ""]), min_size=1, max_size=2),
+            min_size=1,
+            max_size=5,
+        ),
+        st.data(),
+    )
+    def test_the_work_is_the_least_possible(
+        self, contents: list[list[str]], data: st.DataObject
+    ) -> None:
+        regions = [region(n, *functions) for n, functions in enumerate(contents)]
+        wanted = data.draw(
+            st.lists(
+                st.sampled_from([NLB0, NLB3, DMA]), min_size=len(regions), max_size=len(regions)
+            )
+        )
+        found = planned(wanted, *regions)
+        least = min(
+            sum(
+                _work(function, here, wanted)
+                for function, here in zip(order, contents, strict=True)
+            )
+            for order in permutations(wanted)
+        )
+        assert len(found.programmed) == least
+        carried: dict[str, set[str]] = {each.name: set() for each in regions}
+        for each in (*found.kept, *found.programmed):
+            carried[each.region].add(each.function)
+        assert set().union(*carried.values()) <= set(wanted)
+        assert any(
+            all(function in here for function, here in zip(order, carried.values(), strict=True))
+            for order in permutations(wanted)
+        )
+        ports = sorted(each.port for each in (*found.kept, *found.programmed))
+        assert ports == sorted(port.name for each in regions for port in each.ports)
+
+
+def _work(function: str, here: list[str], wanted: list[str]) -> int:
+    """How many ports must be programmed for a region to have a function and none unwanted."""
+    foreign = sum(each not in wanted for each in here)
+    return foreign or int(function not in here)

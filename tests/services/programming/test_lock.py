@@ -1,0 +1,99 @@
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from services.process.errors import DeviceBusy, HardwareError
+from services.programming.lock import card_lock
+from tests.support import REPOSITORY, Processes
+
+HOLDING = """
+import signal, sys
+from pathlib import Path
+from services.programming.lock import card_lock
+with card_lock(Path(sys.argv[1]), sys.argv[2], seconds=5):
+    print("held", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_second_thread_waits_until_the_first_is_done(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with card_lock(tmp_path / "locks", "0000:05:00.0", seconds=30):
+            order.append("second")
+
+    with card_lock(tmp_path / "locks", "0000:05:00.0", seconds=1):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join(60)
+    assert order == ["first", "second"]
+
+
+def test_another_process_is_named_and_death_lets_go(tmp_path: Path, processes: Processes) -> None:
+    holder = processes.start([sys.executable, "-c", HOLDING, tmp_path, "c"], cwd=REPOSITORY)
+    holder.wait_for_output("held")
+    busy = pytest.raises(DeviceBusy, match=f"process {holder.pid} works on it")
+    with busy, card_lock(tmp_path, "c", seconds=0.1):
+        pytest.fail("two have it")
+    with card_lock(tmp_path, "d", seconds=0.1):
+        assert sorted(path.name for path in tmp_path.glob("*.lock")) == ["c.lock", "d.lock"]
+    holder.kill()
+    with card_lock(tmp_path, "c", seconds=10):
+        assert (tmp_path / "c.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_the_lock_is_not_handed_to_children(tmp_path: Path) -> None:
+    with card_lock(tmp_path, "c", seconds=1):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        with card_lock(tmp_path, "c", seconds=0.1):
+            assert child.poll() is None
+    finally:
+        child.communicate(b"\n", timeout=60)
+
+
+def test_a_folder_that_can_not_be_used_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = r"can't be opened by user .* name another --state-dir"
+    refused = pytest.raises(HardwareError, match=said)
+    with refused, card_lock(tmp_path / "file" / "locks", "c", seconds=1):
+        pytest.fail("there is no lock")
+
+
+def test_a_cards_name_leads_nowhere_else(tmp_path: Path) -> None:
+    with card_lock(tmp_path / "locks", "../../x", seconds=1):
+        assert [path.name for path in (tmp_path / "locks").iterdir()] == [".._.._x.lock"]
+
+
+def test_a_full_disk_keeps_nobody_from_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with card_lock(tmp_path, "c", seconds=1):
+        refused = pytest.raises(DeviceBusy, match="another process works on it")
+        with refused, card_lock(tmp_path, "c", seconds=0.1):
+            pytest.fail("two have it")
+
+
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    refused = pytest.raises(HardwareError, match="can't be taken: No locks available")
+    with refused, card_lock(tmp_path, "c", seconds=1):
+        pytest.fail("there is no lock")

@@ -1,0 +1,245 @@
+import errno
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.devices.hardware.scan import scan
+from services.process.errors import (
+    DeviceBusy,
+    DeviceGone,
+    DeviceRefused,
+    HardwareError,
+    InvalidSettings,
+)
+from services.programming.port import (
+    DeviceFiles,
+    PortPlace,
+    find_device,
+    find_engine,
+    find_port,
+    port_meant,
+)
+from services.programming.port_holders import Holder, holders_of, named, who_has
+from services.programming.port_session import port_session, translated
+from services.programming.refusals import why_refused
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack
+from tests.support import Processes
+
+DRIVERS = ("opae", "dfl")
+PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
+FMES = {"opae": "intel-fpga-fme.0", "dfl": "dfl-fme.0"}
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Rack:
+    return Rack(tmp_path / "root")
+
+
+def place_of(rack: Rack, driver: str) -> PortPlace:
+    return find_port(scan(rack.root), PORTS[driver])
+
+
+def exclusive(monkeypatch: pytest.MonkeyPatch, code: int = errno.EBUSY) -> list[int]:
+    """Has whoever opens a node alone refused, as the drivers do; the flags they came with."""
+    seen: list[int] = []
+    real = os.open
+
+    def opening(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        if "port." in os.fspath(path) and "/dev/" in os.fspath(path):
+            seen.append(flags)
+            if flags & os.O_EXCL:
+                raise OSError(code, os.strerror(code))
+        return real(path, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", opening)
+    return seen
+
+
+def test_a_port_is_opened_alone_and_who_has_it_is_asked_for(
+    rack: Rack, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rack.add_card(CardSpec(driver))
+    place = place_of(rack, driver)
+    seen = exclusive(monkeypatch)
+    refused = pytest.raises(DeviceBusy, match=f"{place.name} is in use by another process, which")
+    with refused, port_session(rack.root, place):
+        pytest.fail("two have it")
+    assert [flags & (os.O_RDWR | os.O_EXCL) for flags in seen] == [os.O_RDWR | os.O_EXCL]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (errno.EACCES, HardwareError, "may not"),
+        (errno.ENXIO, DeviceGone, "isn't there any more"),
+        (errno.ETIMEDOUT, DeviceRefused, "timed out"),
+        (errno.ENOTTY, DeviceRefused, "doesn't know how"),
+        (errno.EINVAL, DeviceRefused, "doesn't take that"),
+        (errno.EBUSY, DeviceBusy, "somebody else uses it"),
+    ],
+)
+def test_what_the_system_says_is_told_in_our_words(
+    code: int, kind: type[HardwareError], words: str
+) -> None:
+    told = translated(OSError(code, os.strerror(code)), "x can't be opened")
+    assert type(told) is kind
+    assert re.match(rf"x can't be opened: .*{words}", str(told), re.IGNORECASE)
+
+
+def test_whatever_goes_wrong_with_a_port_that_has_gone_is_that_it_has_gone(
+    rack: Rack, driver: str
+) -> None:
+    address = rack.add_card(CardSpec(driver))
+    place = place_of(rack, driver)
+    gone = pytest.raises(DeviceGone, match=f"{place.name} has vanished while it was worked on")
+    with gone, port_session(rack.root, place):
+        rack.remove_card(address)
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_card_that_was_replaced_is_not_the_one_that_was_meant(rack: Rack, driver: str) -> None:
+    address = rack.add_card(CardSpec(driver))
+    files = DeviceFiles(rack.root, place_of(rack, driver))
+    assert files.is_there
+    keep = rack.root / "sys" / "kept"
+    (rack.root / files.folder.lstrip("/")).rename(keep)  # so that its inode isn't used again
+    rack.remove_card(address)
+    rack.add_card(CardSpec(driver, address=address))
+    assert not files.is_there
+
+
+def test_the_files_of_a_card_that_has_gone_can_not_be_had(rack: Rack, driver: str) -> None:
+    address = rack.add_card(CardSpec(driver))
+    place = place_of(rack, driver)
+    rack.remove_card(address)
+    with pytest.raises(DeviceGone, match="is gone"):
+        DeviceFiles(rack.root, place)
+
+
+def test_devices_are_found_by_name_and_by_node(rack: Rack, driver: str) -> None:
+    rack.add_card(CardSpec(driver))
+    inventory = scan(rack.root)
+    for shown in (PORTS[driver], f"/dev/{PORTS[driver]}"):
+        port = find_device(inventory, shown)
+        assert isinstance(port, PortPlace)
+        assert port.engine is not None
+        assert (port.name, port.engine.name) == (PORTS[driver], FMES[driver])
+    assert find_device(inventory, FMES[driver]).name == FMES[driver]
+    for wrong in ("/dev/../etc/passwd", "/etc/passwd", "a b", "", "x" * 65):
+        with pytest.raises(DeviceGone, match="is no FPGA device"):
+            find_device(inventory, wrong)
+    with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
+        find_engine(inventory, "dfl-fme.9")
+
+
+def test_devices_are_found_by_their_cards_address_and_in_sysfs(rack: Rack, driver: str) -> None:
+    address = rack.add_card(CardSpec(driver, ports=2))
+    virtual = rack.move_to_vf(address, 1)
+    inventory = scan(rack.root)
+    first, second = (port.name for card in inventory.cards for port in card.ports)
+    card = inventory.cards[0].name
+    for shown in (address, address.upper().removeprefix("0000:"), f"/sys/bus/x/{address}/", card):
+        assert find_device(inventory, shown).name == find_engine(inventory, shown).name
+        assert port_meant(inventory, shown) == first
+    assert find_device(inventory, virtual).name == port_meant(inventory, virtual) == second
+    assert find_engine(inventory, virtual).name == FMES[driver]
+    assert find_device(inventory, f"/sys/class/x/{second}").name == second
+    with pytest.raises(InvalidSettings, match=f"{FMES[driver]} has .* and one is needed"):
+        port_meant(inventory, FMES[driver])
+    for absent in ("0000:ff:00.0", "region9"):
+        with pytest.raises(DeviceGone, match=f"there is no port {absent} on this node; its ports"):
+            find_device(inventory, absent)
+
+
+def test_where_nothing_is_the_reason_is_told(rack: Rack) -> None:
+    with pytest.raises(DeviceGone, match=r"no port dfl-port\.0 on this node: neither"):
+        find_port(scan(rack.root), "dfl-port.0")
+
+
+def test_the_port_of_a_virtual_function_has_the_physical_ones_engine(
+    rack: Rack, driver: str
+) -> None:
+    address = rack.add_card(CardSpec(driver, ports=2))
+    rack.move_to_vf(address, 0)
+    place = place_of(rack, driver)
+    assert place.engine is not None
+    assert place.engine.key == address != place.card.address
+    rack.break_(address, Fault.FME_MISSING)
+    assert place_of(rack, driver).engine is None
+
+
+# Who has a node ----------------------------------------------------------------------------------
+
+HOLDING = (
+    "import os, signal, sys; os.open(sys.argv[1], 0); print('open', flush=True); signal.pause()"
+)
+
+
+def test_another_process_with_a_file_open_is_found_and_this_one_is_not(
+    tmp_path: Path, processes: Processes
+) -> None:
+    node = tmp_path / "node"
+    node.write_text("")
+    own = os.open(node, os.O_RDWR)
+    try:
+        assert holders_of(own, node) == ()
+        holder = processes.start([sys.executable, "-c", HOLDING, node])
+        holder.wait_for_output("open")
+        (found,) = holders_of(own, node)
+        assert (found.pid, who_has(node)) == (holder.pid, (found,))
+        assert re.match(rf"process {holder.pid} \(python", str(found))
+    finally:
+        os.close(own)
+    assert who_has(tmp_path / "nothing") == ()
+    assert who_has(node, tmp_path / "no-proc") == ()
+
+
+def test_a_device_is_known_by_its_number_whatever_its_path(processes: Processes) -> None:
+    holder = processes.start([sys.executable, "-c", HOLDING, "/dev/full"])
+    holder.wait_for_output("open")
+    assert holder.pid in [each.pid for each in who_has(Path("/dev/full"))]
+
+
+def test_many_holders_are_not_all_named() -> None:
+    holders = tuple(Holder(pid, "sh" if pid % 2 else "") for pid in range(1, 6))
+    assert named(holders) == "process 1 (sh), process 2, process 3 (sh) and 2 more"
+    assert named(()) == ""
+
+
+# What the hardware says --------------------------------------------------------------------------
+
+
+def test_a_status_is_told_in_words_and_what_has_no_word_in_digits(rack: Rack, driver: str) -> None:
+    rack.add_card(CardSpec(driver))
+    files = DeviceFiles(rack.root, find_engine(scan(rack.root), FMES[driver]))
+    assert why_refused(files, 0) == ""
+    assert why_refused(files, 0b101) == "operation error, incompatible bitstream"
+    assert why_refused(files, 1 << 9 | 1 << 6) == "secure load error, status 0x200"
+
+
+def test_registers_and_managers_are_told_and_can_not_mislead(rack: Rack) -> None:
+    rack.add_card(CardSpec("dfl", faults=(Fault.FME_ERRORS, Fault.NONFATAL_ERRORS)))
+    files = DeviceFiles(rack.root, find_engine(scan(rack.root), "dfl-fme.0"))
+    manager = rack.root / files.folder.lstrip("/") / "dfl-fme-mgr.0/fpga_manager/fpga0"
+    manager.mkdir(parents=True)
+    (manager / "status").write_text("reconfig CRC error\nreconfig \x1b[31mfirmware\n")
+    told = why_refused(files, 0)
+    assert told.startswith(r"reconfig CRC error, reconfig \x1b[31mfirmware; errors/")
+    assert "errors/fme_errors of dfl-fme.0 reads 0x" in told
+    assert "errors/nonfatal_errors of dfl-fme.0 reads 0x" in told
+    (manager / "status").write_text("0\n")
+    assert "reconfig" not in why_refused(files, 0)
+    for number in range(12):
+        (manager.parent / f"fpga{number}").mkdir(exist_ok=True)
+        (manager.parent / f"fpga{number}/status").write_text("reconfig CRC error\n" * 9)
+    assert len(why_refused(files, 0)) == 500  # what to do comes after it

@@ -1,0 +1,312 @@
+import base64
+import string
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.names import (
+    AFU_LENGTHS,
+    DOMAIN,
+    INTERFACE_LENGTHS,
+    UNIT_RESOURCE,
+    FunctionName,
+    RegionName,
+    canonical_id,
+    check_id,
+    decode,
+    function_name,
+    is_name_part,
+    is_physical,
+    region_name,
+)
+from services.process.errors import InvalidName
+
+ARRIA = "ce48969398f05f33946d560708be108a"
+NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
+KNOWN = [
+    (ARRIA, NLB0, "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"),
+    (
+        "bfac4d851ee856fe8c95865ce1bbaa2d",
+        "f7df405cbd7acf7222f144b0b93acd18",
+        "af-bfa.f7d.v6xNhR7oVv6MlYZc4buqLfffQFy9es9yIvFEsLk6zRg",
+    ),
+    (
+        "69528db6eb31577a8c3668f9faa081f6",
+        NLB0,
+        "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs",
+    ),
+]
+
+HEX = "0123456789abcdef"
+
+
+def hex_ids(lengths: range) -> st.SearchStrategy[str]:
+    return st.text(HEX, min_size=lengths.start, max_size=lengths.stop - 1)
+
+
+def test_the_names_that_clusters_hold_never_change() -> None:
+    assert DOMAIN == "fpga.intel.com"
+    assert UNIT_RESOURCE == "b-com.com/accelerator"
+    assert region_name(ARRIA) == f"region-{ARRIA}"
+
+
+@pytest.mark.parametrize(("interface", "afu", "name"), KNOWN)
+def test_known_functions_have_their_known_names(interface: str, afu: str, name: str) -> None:
+    assert function_name(interface, afu) == name
+    assert decode(name) == FunctionName(interface, afu)
+    assert decode(f"fpga.intel.com/{name}") == FunctionName(interface, afu)
+    assert is_physical(name)
+    assert is_name_part(name)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [ARRIA.upper(), f"  {ARRIA}\n", "CE489693-98f0-5f33-946d-560708be108a", f"-{ARRIA}-"],
+)
+def test_ids_are_compared_without_case_dashes_and_blanks(written: str) -> None:
+    assert canonical_id(written) == ARRIA
+    assert region_name(written) == f"region-{ARRIA}"
+    assert function_name(written, NLB0.upper()) == KNOWN[0][2]
+
+
+@pytest.mark.parametrize("length", [8, 9, 31, 32])
+def test_interface_ids_have_8_to_32_digits(length: int) -> None:
+    assert region_name("a" * length) == "region-" + "a" * length
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a" * 7, '"aaaaaaa"'),
+        ("a" * 33, '"' + "a" * 33 + '"'),
+        ("", '""'),
+        ("g" * 32, '"' + "g" * 32 + '"'),
+        ("abcdefg\n1", '"abcdefg\\n1"'),
+        ("٣" * 32, '"' + "٣" * 32 + '"'),  # a digit, but not a hex one
+    ],
+)
+def test_other_interface_ids_are_refused(text: str, shown: str) -> None:
+    with pytest.raises(InvalidName) as caught:
+        region_name(text)
+    assert str(caught.value) == f"interface id {shown} is not 8 to 32 hex digits"
+
+
+def test_a_check_names_what_it_checked_and_how_long_it_may_be() -> None:
+    assert check_id("ABC-D", what="hash", lengths=range(4, 6)) == "abcd"
+    with pytest.raises(InvalidName, match=r'^hash "abcdef" is not 4 to 5 hex digits$'):
+        check_id("abcdef", what="hash", lengths=range(4, 6))
+
+
+@pytest.mark.parametrize(
+    ("interface", "afu", "message"),
+    [
+        ("a" * 33, NLB0, f'interface id "{"a" * 33}" is not 8 to 32 hex digits'),
+        (ARRIA, "a" * 7, 'AFU id "aaaaaaa" is not 8 to 40 hex digits'),
+        (ARRIA, "a" * 41, f'AFU id "{"a" * 41}" is not 8 to 40 hex digits'),
+        (
+            "a" * 9,
+            "b" * 8,
+            (
+                "interface id aaaaaaaaa and AFU id bbbbbbbb have 17 hex digits together, which are "
+                "no whole bytes: there is no resource name for them"
+            ),
+        ),
+        (
+            "0" * 32,
+            "0" * 38 + "3f",
+            (
+                f"the resource name of interface id {'0' * 32} and AFU id {'0' * 38}3f would be "
+                f"af-000.000.{'A' * 47}_, and Kubernetes allows none that ends in '-' or '_'"
+            ),
+        ),
+    ],
+)
+def test_pairs_without_a_name_are_refused(interface: str, afu: str, message: str) -> None:
+    with pytest.raises(InvalidName) as caught:
+        function_name(interface, afu)
+    assert str(caught.value) == message
+
+
+def test_the_longest_name_fits_kubernetes() -> None:
+    name = function_name("f" * 32, "0" * 40)
+    assert len(name) == 59
+    assert decode(name) == FunctionName("f" * 32, "0" * 40)
+
+
+def test_no_letter_is_lost_at_the_end() -> None:
+    name = function_name("a" * 32, "b" * 32 + "17")
+    assert name.endswith("X")
+    assert decode(name) == FunctionName("a" * 32, "b" * 32 + "17")
+
+
+def test_two_odd_ids_make_a_name_when_they_are_whole_bytes_together() -> None:
+    name = function_name("123456789", "abcdef012")
+    assert decode(name) == FunctionName("123456789", "abcdef012")
+
+
+def outcome(function: Callable[..., object], *args: str) -> object:
+    """What a function returns, or what it says when it refuses."""
+    try:
+        return function(*args)
+    except InvalidName as error:
+        return str(error)
+
+
+@given(hex_ids(INTERFACE_LENGTHS), hex_ids(AFU_LENGTHS))
+def test_a_name_spells_its_ids_or_says_that_it_could_be_others(interface: str, afu: str) -> None:
+    name = str(outcome(function_name, interface, afu))
+    if "there is no resource name" in name or "Kubernetes allows none" in name:
+        assert len(interface + afu) % 2 or name.partition(",")[0][-1] in "-_"
+        return
+    assert is_physical(name)
+    assert is_name_part(name)
+    # The rule itself, in other words than the code's:
+    assert name[:11] == f"af-{interface[:3]}.{afu[:3]}."
+    text = name[11:].replace("-", "+").replace("_", "/")
+    assert base64.b64decode(text + "=" * (-len(text) % 4)).hex() == interface + afu
+    spelled = outcome(decode, name)
+    if spelled != FunctionName(interface, afu):
+        # Only where ids are shorter than the hardware's can it be read in another way as well.
+        assert len(interface) != 32
+        assert "could spell" in str(spelled) or (interface + afu)[32:35] == afu[:3]
+
+
+@given(st.text(HEX, min_size=32, max_size=32), hex_ids(AFU_LENGTHS))
+def test_a_name_with_a_whole_interface_id_is_never_ambiguous(interface: str, afu: str) -> None:
+    whole_groups = (16 + len(afu) // 2) % 3 == 0
+    if len(afu) % 2 == 0 and not (whole_groups and int(afu[-2:], 16) % 64 >= 62):
+        assert decode(function_name(interface, afu)) == FunctionName(interface, afu)
+
+
+@given(hex_ids(INTERFACE_LENGTHS))
+def test_a_region_name_spells_its_id(interface: str) -> None:
+    name = region_name(interface)
+    assert is_physical(name)
+    assert decode(name) == RegionName(interface)
+    assert decode(f"{DOMAIN}/{name}") == RegionName(interface)
+
+
+NOT_PHYSICAL = (
+    "is not a physical resource name: those are "
+    "region-<interface id> and af-<3 hex digits>.<3 hex digits>.<base64url>"
+)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "",
+        "nlb0",
+        f"region-{ARRIA}0",
+        "region-1234567",
+        f"region-{ARRIA.upper()}",
+        f"region-{ARRIA}\n",
+        f"xregion-{ARRIA}",
+        f"other.com/region-{ARRIA}",
+        f"fpga.intel.com/fpga.intel.com/region-{ARRIA}",
+        "af-ce4.d84.",
+        "af-ce4.d84." + "A" * 10,
+        "af-ce4.d84." + "A" * 49,
+        "af-ce4.d84." + "A" * 10 + "-",
+        "af-ce4.d84." + "A" * 10 + "_",
+        "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BA=",
+        "af-ce4.d8.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
+        "af-CE4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
+        "b-com.com/accelerator",
+    ],
+)
+def test_what_has_no_form_of_a_physical_name_is_refused(resource: str) -> None:
+    with pytest.raises(InvalidName, match=NOT_PHYSICAL):
+        decode(resource)
+
+
+def test_another_domain_can_be_asked_for() -> None:
+    assert decode(f"fpga.example.org/region-{ARRIA}", domain="fpga.example.org") == RegionName(
+        ARRIA
+    )
+
+
+def spelled(digits: str) -> str:
+    """A name of ids that start with abc, with these digits behind it."""
+    return "af-abc.abc." + base64.urlsafe_b64encode(bytes.fromhex(digits)).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    ("digits", "interface_length"),
+    [
+        ("abc" + "0" * 5 + "abc" + "0" * 21, 8),  # the shortest interface id
+        ("abc" + "0" * 21 + "abc" + "0" * 5, 24),  # the shortest AFU id behind it
+        ("abc" + "0" * 29 + "abc" + "0" * 37, 32),  # the longest of both
+        ("abc" + "0" * 28 + "abc" + "0" * 36, 31),
+    ],
+)
+def test_names_are_cut_where_both_starts_fit(digits: str, interface_length: int) -> None:
+    ids = decode(spelled(digits))
+    assert ids == FunctionName(digits[:interface_length], digits[interface_length:])
+
+
+@pytest.mark.parametrize(
+    ("resource", "message"),
+    [
+        (
+            "af-ce5.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
+            r"^af-ce5\.d84\..*s contradicts itself: its ids start with ce4$",
+        ),
+        (
+            "af-ce4.fff.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs",
+            r"^af-ce4\.fff\..*s contradicts itself: no AFU id in it starts with fff$",
+        ),
+        (
+            "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAt",
+            r"^the end of af-.*BAt is not canonical base64url: bits are left over$",
+        ),
+        ("af-ce4.d84.zkiWk5jwXzOUb", r"^the end of af-.* is not base64url: "),
+        (
+            "af-000.000." + "A" * 15 + "BAAAAAAA",
+            r"^af-000.*A could spell \d+ different pairs of ids$",
+        ),
+        (
+            spelled("abc" + "0" * 5 + "abc" + "0" * 5 + "abc" + "0" * 11),
+            "could spell 2 different pairs of ids$",
+        ),
+        # an AFU id that begins there would have 7 digits only
+        (spelled("abc" + "0" * 22 + "abc" + "0" * 4), "no AFU id in it starts with abc$"),
+        # an interface id that ends there would have 7 digits only
+        (spelled("abc" + "0" * 4 + "abc" + "0" * 22), "no AFU id in it starts with abc$"),
+        # an AFU id that begins there would have 41 digits
+        (spelled("abc" + "0" * 28 + "abc" + "0" * 38), "no AFU id in it starts with abc$"),
+    ],
+)
+def test_names_that_no_ids_have_are_refused(resource: str, message: str) -> None:
+    with pytest.raises(InvalidName, match=message):
+        decode(resource)
+
+
+@given(st.text(string.ascii_letters + string.digits + "-_.", min_size=0, max_size=70))
+def test_no_text_breaks_decode(text: str) -> None:
+    for candidate in (text, f"af-{text}", f"af-abc.abc.{text}", f"region-{text}"):
+        try:
+            ids = decode(candidate)
+        except InvalidName:
+            continue
+        if isinstance(ids, FunctionName):
+            assert function_name(ids.interface_id, ids.afu_id) == candidate
+        else:
+            assert region_name(ids.interface_id) == candidate
+
+
+@pytest.mark.parametrize("name", ["a", "A0", "a.b-c_d", "0" * 63])
+def test_kubernetes_takes_these_names(name: str) -> None:
+    assert is_name_part(name)
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a_", "0" * 64, "a b", "a/b", "ä", "a\n"])
+def test_kubernetes_takes_no_such_names(name: str) -> None:
+    assert not is_name_part(name)
+
+
+@pytest.mark.parametrize("name", ["nlb0", "region-", "region-a10", "af-nlb0", "af-123.nlb"])
+def test_logical_names_may_begin_like_physical_ones(name: str) -> None:
+    assert not is_physical(name)

@@ -1,0 +1,256 @@
+"""Many clients that want the webhook's memory, while others want their reviews."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.process.listening import listen
+from tests.support import REPOSITORY, eventually, eventually_async
+from tests.webhook.asgi import Bench
+from tests.webhook.conftest import Starter
+from tests.webhook.reviews import body, patch_of
+from tests.webhook.running import Webhook
+from tests.webhook.test_floods import MEBIBYTE, peak, review
+from tests.webhook.test_server import connect, ended, head, serving
+from webhook import acceptor
+from webhook.ledger import EvictionReason, Limits
+
+WHOLE = 3 * MEBIBYTE
+UNFINISHED = head(WHOLE) + b" " * (WHOLE - 1)
+LIMITS = Limits()
+
+
+def evicted(webhook: Webhook, reason: EvictionReason) -> float:
+    return webhook.metric(f'accelbind_connections_evicted_total{{reason="{reason}"}}')
+
+
+def fresh_review(webhook: Webhook, uid: str) -> bool:
+    return bool(patch_of(webhook.ask("/mutate", body(uid=uid)).body, uid))
+
+
+def logged_once(webhook: Webhook, reason: EvictionReason) -> bool:
+    (line,) = webhook.events("closing connections to stay within limits")
+    return line["reason"] == reason
+
+
+def test_unfinished_bodies_push_out_each_other_and_no_reviews(start: Starter) -> None:
+    webhook = start()
+    kept = webhook.connect()
+    assert review(kept, "before")
+    with contextlib.ExitStack() as attack:
+        for number in range(30):
+            secured = attack.enter_context(webhook.raw())
+            with contextlib.suppress(OSError):  # it may be closed before all is sent
+                secured.sendall(UNFINISHED)
+            assert review(kept, f"kept-{number}")
+            assert number % 5 or fresh_review(webhook, f"fresh-{number}")
+            assert webhook.metric("accelbind_connections_held_bytes") <= LIMITS.held_bytes
+        assert evicted(webhook, EvictionReason.MEMORY) >= 30 - LIMITS.held_bytes // WHOLE
+    kept.close()
+    assert logged_once(webhook, EvictionReason.MEMORY)
+
+
+def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(start: Starter) -> None:
+    webhook = start()
+    kept = webhook.connect()
+    assert review(kept, "before")
+    number = 2 * LIMITS.handshakes
+    with contextlib.ExitStack() as attack:
+        for _ in range(number):
+            attack.enter_context(socket.create_connection(("localhost", webhook.port), timeout=60))
+        assert eventually(
+            lambda: evicted(webhook, EvictionReason.HANDSHAKES) == number - LIMITS.handshakes
+        )
+        assert webhook.metric("accelbind_connections_handshaking") == LIMITS.handshakes
+        assert review(kept, "kept")
+        assert fresh_review(webhook, "fresh")
+    kept.close()
+    assert eventually(lambda: webhook.metric("accelbind_connections") == 0)
+    assert logged_once(webhook, EvictionReason.HANDSHAKES)
+
+
+def test_a_client_that_does_not_wait_for_answers_is_cut_off(start: Starter) -> None:
+    webhook = start()
+    with webhook.raw() as secured, contextlib.suppress(OSError):
+        secured.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 50_000)
+        while secured.recv(65536):
+            pass
+    assert evicted(webhook, EvictionReason.PIPELINED) == 1
+    assert fresh_review(webhook, "after")
+
+
+@pytest.mark.parametrize("talks", [False, True], ids=["says nothing", "speaks no TLS to its end"])
+def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, talks: bool) -> None:
+    async def scenario() -> tuple[bool, int]:
+        limits = Limits(handshake_seconds=0.1)
+        async with serving(tmp_path, Bench().app, limits=limits) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            writer.write(b"\x16\x03\x01" if talks else b"")
+            gone = await ended(reader)
+            writer.transport.abort()
+            return gone, server.limiter.evictions.counts[EvictionReason.SLOW]
+
+    assert asyncio.run(scenario()) == (True, 1)
+
+
+def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app) as server:
+            ledger = server.limiter.ledger
+            _, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            await eventually_async(lambda: ledger.handshakes == 1)
+            _, other = await connect(server)
+            await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (2, 1))
+            writer.write(b"no TLS at all\r\n\r\n")
+            await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (1, 0))
+            other.transport.abort()
+            writer.transport.abort()
+            await eventually_async(lambda: ledger.connections == 0)
+            assert sum(server.limiter.evictions.counts.values()) == 0
+
+    asyncio.run(scenario())
+
+
+def ask_without_reading(port: int) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    secured = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=60))
+    secured.sendall(head(0))
+    return secured
+
+
+def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
+    async def much(_scope: object, _receive: object, send: Callable[..., Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        part = {"type": "http.response.body", "body": b" " * MEBIBYTE, "more_body": True}
+        for _ in range(200):  # more than sockets hold
+            await send(part)
+
+    async def scenario() -> None:
+        limits = Limits(request_seconds=0.5)
+        async with serving(tmp_path, much, limits=limits) as server:
+            with await asyncio.to_thread(ask_without_reading, server.acceptors[0].port):
+                counts = server.limiter.evictions.counts
+                await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
+                await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_has_never_asked_goes_before_one_that_has(tmp_path: Path) -> None:
+    content = body()
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+        writer.write(head(len(content)) + content)
+        found = await reader.readuntil(b"\r\n\r\n")
+        length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return found[:12] + await reader.readexactly(length)
+
+    async def scenario() -> None:
+        limits = Limits(connections=4)
+        bench = Bench()
+        async with serving(tmp_path, bench.app, gate=bench.gate, limits=limits) as server:
+            known = await connect(server)
+            assert (await ask(*known)).startswith(b"HTTP/1.1 200")
+            idle = [await connect(server) for _ in range(6)]
+            assert [await ended(reader) for reader, _ in idle[:3]] == [True] * 3
+            assert (await ask(*known)).startswith(b"HTTP/1.1 200")
+            assert (await ask(*idle[-1])).startswith(b"HTTP/1.1 200")
+            assert server.limiter.evictions.counts[EvictionReason.CONNECTIONS] == 3
+            for _, writer in [known, *idle]:
+                writer.transport.abort()
+
+    asyncio.run(scenario())
+
+
+class Failing(socket.socket):
+    """A listening socket for which there are no file descriptors for a while."""
+
+    failures = 3
+    calls = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_without_file_descriptors_accepting_waits_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "RETRY_SECONDS", 0.05)
+
+    async def scenario() -> int:
+        async with serving(tmp_path, Bench().app) as server:
+            (before,) = server.acceptors
+            before.close()
+            listener = Failing(fileno=listen("127.0.0.1", 0).detach())
+            server.acceptors = [server.accept_from(listener)]
+            _, writer = await connect(server)
+            writer.transport.abort()
+            return listener.calls
+
+    with capture_logs() as logs:
+        calls = asyncio.run(scenario())
+    assert Failing.failures < calls < 10  # the listener was readable all the time
+    assert len([line for line in logs if line["event"] == "can't accept connections"]) == 1
+
+
+@contextlib.contextmanager
+def attacked(webhook: Webhook, kinds: dict[str, int]) -> Iterator[None]:
+    """A webhook under attack, by a process of its own."""
+    named = [f"{kind}={number}" for kind, number in kinds.items()]
+    command = [sys.executable, "-m", "tests.webhook.attackers", str(webhook.port), *named]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    try:
+        yield
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        {"bodies": 60},
+        {"bodies": 400},
+        {"idle": 500},
+        {"idle": 1000, "kept": 1000},
+        {"half_open": 3000},
+        {"drips": 300},
+        {"pipelined": 10},
+        {"bodies": 60, "half_open": 1000, "idle": 300, "kept": 300, "drips": 60, "pipelined": 2},
+    ],
+    ids=" ".join,
+)
+def test_a_flood_costs_less_than_110_mib_and_no_review(
+    start: Starter, monkeypatch: pytest.MonkeyPatch, kinds: dict[str, int]
+) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
+    webhook = start()
+    kept = webhook.connect()
+    assert review(kept, "before")
+    before, until, number = peak(webhook), time.monotonic() + 8, 0
+    with attacked(webhook, kinds):
+        while time.monotonic() < until:
+            number += 1
+            assert review(kept, f"kept-{number}")
+            assert fresh_review(webhook, f"fresh-{number}")
+    assert peak(webhook) - before < 110 * MEBIBYTE
+    assert eventually(lambda: webhook.metric("accelbind_connections") == 1)
+    assert webhook.metric("accelbind_connections_held_bytes") == 0
+    kept.close()

@@ -1,0 +1,125 @@
+"""Accepting connections one by one, so that TLS handshakes can be counted, timed and given up.
+
+A TLS listener of an event loop keeps connections to itself until their handshake is done. Here each
+one is known from the moment when it is accepted, and `loop.connect_accepted_socket` does the rest.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from webhook.ledger import EvictionReason
+from webhook.limits import ConnectionLimiter, LimitedProtocol
+
+RECEIVE_BUFFER: Final = 64 * 1024
+"""Bytes that the kernel keeps of each connection (it doubles the number), and so the most that
+comes at once: TLS keeps a buffer of that size until the end of the connection."""
+SHUTDOWN_SECONDS: Final = 5.0
+"""How long TLS may take to say goodbye."""
+BATCH: Final = 32
+"""Connections that are accepted before others get their turn."""
+RETRY_SECONDS: Final = 1.0
+"""How long nobody is accepted after that has failed, mostly for want of file descriptors."""
+
+log = structlog.get_logger(room="server")
+
+
+class Acceptor:
+    """Accepts the connections of a listening socket until it is closed.
+
+    Args:
+        listener: The socket, which belongs to the acceptor from then on.
+        context: TLS.
+        create_protocol: Makes the protocol of one connection.
+        limiter: Is told of each connection.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        context: ssl.SSLContext,
+        create_protocol: Callable[[], LimitedProtocol],
+        limiter: ConnectionLimiter,
+    ) -> None:
+        self.listener = listener
+        self._context = context
+        self._create_protocol = create_protocol
+        self._limiter = limiter
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._failing = False
+        listener.settimeout(0)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+        self._loop.add_reader(listener, self._accept)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.listener.getsockname()[1])
+
+    def close(self) -> None:
+        """Accepts nobody any more."""
+        if self.listener.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self.listener)
+        self.listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            try:
+                connected, _address = self.listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # that client has gone already
+                continue
+            except OSError as error:
+                self._pause(error)
+                return
+            self._failing = False
+            task = self._loop.create_task(self._connect(connected))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _pause(self, error: OSError) -> None:
+        """Waits instead of failing again at once: the listener stays readable."""
+        if not self._failing:
+            log.error("can't accept connections", problem=str(error), retry=RETRY_SECONDS)
+        self._failing = True
+        self._loop.remove_reader(self.listener)
+        self._retry = self._loop.call_later(
+            RETRY_SECONDS, self._loop.add_reader, self.listener, self._accept
+        )
+
+    async def _connect(self, connected: socket.socket) -> None:
+        """Does the TLS handshake; the protocol hears of the connection when it is done."""
+        connection, limits = self._create_protocol(), self._limiter.limits
+        connection.accept(connected)
+        begun = self._loop.time()
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                connected,
+                ssl=self._context,
+                ssl_handshake_timeout=limits.handshake_seconds,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except ssl.SSLCertVerificationError as error:
+            if self._limiter.clients is not None:
+                self._limiter.clients.handshake_failed(error.verify_message)
+        except OSError:
+            late = self._loop.time() - begun >= limits.handshake_seconds
+            if late and connection in self._limiter.ledger:
+                self._limiter.count(EvictionReason.SLOW, connection)
+        finally:
+            if not connection.secured:
+                self._limiter.ledger.close(connection)
+                with contextlib.suppress(OSError):
+                    connected.close()
