@@ -38,6 +38,19 @@ def time_between(least: float, most: float = 1e10) -> Callable[[str | float], fl
     return parse
 
 
+def whole_days(value: str | int) -> int:
+    """Reads an option that is a number of days, such as `90d` or `90`."""
+    from services.process.settings import duration  # noqa: PLC0415 - as above
+
+    try:
+        time = duration(value, unit="d")
+    except ValueError as error:
+        raise typer.BadParameter(f"{value!r:.80}: {error}") from error
+    if time.seconds or time.microseconds:
+        raise typer.BadParameter(f"{value!r:.80}: it counts whole days, such as 90d")
+    return time.days
+
+
 def timeout_option(default: str) -> Any:  # noqa: ANN401 - what `typer.Option` is declared to give
     """`--timeout`, which has to be given this default, in seconds, as its value."""
     return typer.Option(

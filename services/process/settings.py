@@ -215,26 +215,20 @@ S = TypeVar("S", bound=Settings)
 def load(
     model: type[S],
     given: Mapping[str, object],
-    config: Path | None = None,
     *,
     others: Callable[[], Collection[str]] = frozenset,
-    environ: Mapping[str, str] = os.environ,  # noqa: ARG001 - of callers before pydantic-settings
 ) -> S:
     """Fills a model from flags and variables.
 
     Args:
         model: The settings of the process.
         given: Values of flags by field; None and an empty list count as not given.
-        config: Refused; there is no settings file any more.
         others: Gives the fields of the other processes, whose variables may be there too. It is
             called only if there is a variable that is none of the model's.
-        environ: Not used: variables are those of the process.
 
     Raises:
         InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
     """
-    if config is not None:
-        raise InvalidSettings("--config has gone: use flags and variables")
     values = given_values(given)
     refuse_unknown_variables(model.model_fields, others)
     try:
@@ -252,9 +246,9 @@ def given_values(given: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def render(settings: Settings, given: Mapping[str, object] | None = None) -> str:
+def render(settings: Settings, given: Mapping[str, object]) -> str:
     """The settings as YAML, each with where its value comes from."""
-    values = given_values(given or {})
+    values = given_values(given)
     dumped = settings.model_dump(mode="json")
     rows = [(f"{dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
     width = max((len(text) for text, _ in rows), default=0)

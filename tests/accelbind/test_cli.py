@@ -334,7 +334,7 @@ def test_completion_knows_commands_and_options() -> None:
         return run(env=asked | {"COMP_CWORD": str(len(words.split(" ")) - 1)}).stdout
 
     assert complete("accelbind ce").split() == ["certs"]
-    assert "--days" in complete("accelbind certs issue --d").split()
+    assert "--lifetime" in complete("accelbind certs issue --l").split()
     modes = ["af", "region", "regiondevel", "units", "bdf"]
     assert complete("accelbind plugin --mode ").split() == modes
     assert complete("accelbind plugin --mode r").split() == ["region", "regiondevel"]
@@ -421,4 +421,4 @@ def test_a_folder_that_cannot_be_used_is_the_worlds_fault(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     done = run("certs", "issue", "--dir", str(tmp_path / "file"), "--name", "hook.svc")
     assert done.returncode == 1
-    assert done.stderr == f"error: {tmp_path / 'file'} can't be used: File exists\n"
+    assert done.stderr == f"error: {tmp_path / 'file'} cannot be used: File exists\n"

@@ -140,7 +140,7 @@ def test_variables_of_the_other_processes_are_no_error(
         load_settings(model, given)
 
 
-@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, ProcessSettings])
+@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])
 def test_each_setting_says_what_it_is(model: type[ProcessSettings]) -> None:
     for name, field in model.model_fields.items():
         assert field.description, name

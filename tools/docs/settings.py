@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from accelbind.run import choices, help_text
-from certs.replicas import Replicas
 from certs.settings import CertsSettings
 from plugin.settings import PluginSettings
 from services.process.settings import (
@@ -39,7 +38,6 @@ _SIMPLE: Final = {
     bool: "true, false",
     Path: "path",
     timedelta: "time",
-    Replicas: "`HOST:PORT`",
 }
 
 
