@@ -11,8 +11,7 @@ from certs import serving, trust
 from certs.authority import name_text
 from certs.keeper import Places
 from certs.reading import certificates_in, names_of, unique
-from services.kube.client import ClusterClient
-from services.kube.connection import connector
+from services.kube.client import ClusterClient, connector
 from services.kube.secrets import read_secret
 from services.kube.webhook_configs import PLURALS, Configuration, read_configuration
 from services.process.errors import CertificateError

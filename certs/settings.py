@@ -18,7 +18,7 @@ from certs.authority import name_text, parse_names
 from certs.keeper import Places
 from certs.replicas import Replicas
 from certs.trust import Rules
-from services.kube.reach import SERVICE_ACCOUNT
+from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import CommaSeparated, ProcessSettings

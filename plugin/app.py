@@ -35,8 +35,8 @@ from services.containers.claims import PodSource
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import Tree
+from services.kube.config import may_reach
 from services.kube.event_queue import Happening
-from services.kube.reach import may_reach
 from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
@@ -48,7 +48,7 @@ from services.process.worker import DaemonExecutor, Worker
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
-    from services.kube.connection import Connection
+    from services.kube.client import Connection
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
@@ -97,7 +97,7 @@ async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | Non
         yield None
         return
     # Only who has an API server pays for a client's memory.
-    from services.kube.connection import Connection, connector  # noqa: PLC0415
+    from services.kube.client import Connection, connector  # noqa: PLC0415
 
     connection = Connection(connector(options.kubeconfig))
     try:

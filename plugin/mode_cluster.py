@@ -6,13 +6,11 @@ Imported only where there is an API server to reach: a Kubernetes client costs m
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from services.kube.client import ClusterClient
-from services.kube.connection import Connection
+from services.kube.client import ClusterClient, Connection, may_be_ours
 from services.kube.event_queue import Happening
 from services.kube.events import EventWriter, Reporter
 from services.kube.node_watcher import NodeFollower
 from services.kube.pace import Pace
-from services.kube.remedies import may_be_ours
 from services.mappings.model import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.process.errors import ClusterError

@@ -65,8 +65,8 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     if settings.mappings is not None:
         return FolderSource(settings.mappings)
     # The client costs memory that a webhook over a folder needn't spend.
-    from services.kube.client import load_config  # noqa: PLC0415 - the same
-    from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.client import connector  # noqa: PLC0415 - the same
+    from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.pace import Pace  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 

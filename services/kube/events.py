@@ -22,18 +22,20 @@ from urllib.parse import quote
 
 import structlog
 
-from services.kube.client import Answer, BadStatus, ClusterClient
-from services.kube.connection import Connection
-from services.kube.event_queue import EventQueue, Happening, Series
-from services.kube.pace import Pace
-from services.kube.remedies import (
+from services.kube.client import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
+    Answer,
+    BadStatus,
+    ClusterClient,
+    Connection,
     asked_to_wait,
     may_be_ours,
     will_pass,
 )
+from services.kube.event_queue import EventQueue, Happening, Series
+from services.kube.pace import Pace
 from services.process.errors import ClusterError
 from services.process.text import clip
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.kube.client import BadStatus, ClusterClient
-from services.kube.remedies import CONFLICT, NOT_FOUND
+from services.kube.client import CONFLICT, NOT_FOUND, BadStatus, ClusterClient
 from services.process.errors import ClusterError
 from services.process.text import plain
 

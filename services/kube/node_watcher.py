@@ -27,10 +27,16 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from services.kube.client import Answer, BadStatus, ClusterClient
-from services.kube.connection import Connection
+from services.kube.client import (
+    FORBIDDEN,
+    Answer,
+    BadStatus,
+    ClusterClient,
+    Connection,
+    asked_to_wait,
+    may_be_ours,
+)
 from services.kube.pace import Pace
-from services.kube.remedies import FORBIDDEN, asked_to_wait, may_be_ours
 from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
 from services.process.text import plain

@@ -34,16 +34,20 @@ from typing import Final, NoReturn, Protocol
 
 import structlog
 
-from services.kube.client import PAGE, BadStatus, ClusterClient, Expired, TooLong
-from services.kube.connection import Connection
-from services.kube.list_watch import Event, Item, ListWatch, Page, read_item
-from services.kube.pace import Pace
-from services.kube.remedies import (
+from services.kube.client import (
     NOT_FOUND,
+    PAGE,
+    BadStatus,
+    ClusterClient,
+    Connection,
+    Expired,
+    TooLong,
     asked_to_wait,
     may_be_elsewhere,
     will_pass,
 )
+from services.kube.list_watch import Event, Item, ListWatch, Page, read_item
+from services.kube.pace import Pace
 from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from services import names
-from services.kube.client import BadStatus, ClusterClient, segment
-from services.kube.remedies import NOT_FOUND
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,

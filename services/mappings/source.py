@@ -20,8 +20,7 @@ import msgspec
 import structlog
 
 from services import names
-from services.kube.client import ClusterClient
-from services.kube.connection import Connection
+from services.kube.client import ClusterClient, Connection
 from services.kube.list_watch import Item
 from services.kube.pace import Pace
 from services.kube.reflector import Reflector

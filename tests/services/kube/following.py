@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.kube.connection import connector
+from services.kube.client import connector
 from services.kube.pace import Pace
 from services.mappings.source import ApiServerSource, Timing
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer

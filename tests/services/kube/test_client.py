@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from services.kube import client as module
-from services.kube.client import BadStatus, ClusterClient, TooLong, load_config
+from services.kube.client import BadStatus, ClusterClient, TooLong
+from services.kube.config import load_config
 from services.process.errors import ClusterError
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import ClusterClient
-from services.kube.connection import Connection, connector
+from services.kube.client import ClusterClient, Connection, connector
 from services.process.errors import ClusterError
 from tests.services.kube.following import write_kubeconfig
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 def is_open(client: ClusterClient) -> bool:
-    return not client._http.is_closed
+    return not client.is_closed
 
 
 async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:

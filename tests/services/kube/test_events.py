@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.kube import events
-from services.kube.connection import Connection, connector
+from services.kube.client import Connection, connector
 from services.kube.event_queue import Happening, Involved, node
 from services.kube.events import EventWriter, Rate, Reporter
 from services.kube.pace import Pace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.connection import Connection, connector
+from services.kube.client import Connection, connector
 from services.kube.node_watcher import NodeFollower
 from services.kube.pace import Pace
 from services.mappings.source import Timing

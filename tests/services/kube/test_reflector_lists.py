@@ -251,6 +251,8 @@ async def test_what_is_no_list_is_not_taken_for_an_empty_one(
                 server.cut_watches()
                 await until(lambda: text in source.problem)
                 assert names(source) == {"x"}
+            await until_watching(server, source)
+            server.bookmark()
             await until(lambda: source.problem == "")
 
 

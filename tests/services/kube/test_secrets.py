@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient
-from services.kube.connection import connector
+from services.kube.client import BadStatus, ClusterClient, connector
 from services.kube.named_object import Conflict
 from services.kube.secrets import read_secret, write_secret
 from services.process.errors import ClusterError

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,15 +13,15 @@ import pytest
 import uvloop
 import yaml
 
-from services.kube.client import ClusterClient, load_config
-from services.kube.tunnel import Proxy, proxy_of
+from services.kube.client import BadStatus, ClusterClient, Connection, connector, may_be_ours
+from services.kube.config import Access
+from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
 from simulator.apiserver.tls import ServingPair, make_pair
 from tests.client_certificates import ClientAuthority
 
 pytestmark = pytest.mark.anyio
 
-HTTP = "http://proxy:3128"
 POD = "/api/v1/namespaces/ns/pods/p"
 
 
@@ -104,9 +105,7 @@ async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         writer.close()
 
 
-def client_of(
-    folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None
-) -> ClusterClient:
+def write_config(folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
     path = folder / "config"
     path.write_text(
         yaml.safe_dump(
@@ -118,9 +117,11 @@ def client_of(
             }
         )
     )
-    access = load_config(path, environment={})
-    assert access is not None
-    return ClusterClient(access)
+    return path
+
+
+def client_of(folder: Path, cluster: dict[str, Any]) -> ClusterClient:
+    return connector(write_config(folder, cluster))()
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -150,24 +151,20 @@ def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (
-            b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
-            'answers "HTTP/1.1 403 Forbidden',
-        ),
-        (b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "more than that there is a tunnel"),
-        (b"SSH-2.0\r\n\r\n", 'answers "SSH-2.0" to CONNECT a:443'),
-        (b"HTTP/1.1 200 OK\r\n", "has no end"),
-        (b"x" * 100_000, "has no end"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "answers 403 Forbidden"),
+        (b"SSH-2.0\r\n\r\n", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
+        (b"x" * 200_000, "closed the connection"),
     ],
 )
-async def test_a_proxy_that_gives_no_tunnel_is_named_with_what_it_says(
+async def test_a_proxy_that_gives_no_tunnel_is_an_error(
     tmp_path: Path, reply: bytes, message: str
 ) -> None:
     async with Ends().run(None) as ends:
         ends.reply = reply
         cluster = {"server": "https://a", "proxy-url": ends.proxy}
         async with client_of(tmp_path, cluster) as client:
-            with pytest.raises(ClusterError, match=f"https://a can't be reached: .*{message}"):
+            with pytest.raises(ClusterError, match=f"https://a .*{message}"):
                 await client.get(POD)
 
 
@@ -176,16 +173,10 @@ async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path
         proxy = ends.proxy
     async with client_of(tmp_path, {"server": "https://a", "proxy-url": proxy}) as client:
         where = proxy.rpartition("@")[2]
-        with pytest.raises(ClusterError, match=f"the proxy {where} can't be reached") as caught:
+        refused = f"can't be reached through the proxy {where}: .*Connect call failed"
+        with pytest.raises(ClusterError, match=refused) as caught:
             await client.get(POD)
     assert "u%40x" not in str(caught.value)
-
-
-async def test_a_proxy_whose_name_nobody_knows_is_named(tmp_path: Path) -> None:
-    cluster = {"server": "https://a", "proxy-url": "http://proxy.invalid:3128"}
-    async with client_of(tmp_path, cluster) as client:
-        with pytest.raises(ClusterError, match=r"the proxy proxy.invalid:3128 can't be reached: "):
-            await client.get(POD)
 
 
 async def test_the_environment_names_a_proxy_too(
@@ -240,9 +231,11 @@ async def test_a_servers_own_certificate_may_be_what_is_trusted(
         client_of(tmp_path, cluster | {"server": ends.server}) as client,
     ):
         assert await client.get(POD) == b"{}"
-        transport: Any = client._http._transport
-        # Python 3.13 would refuse CAs that are older than some rules, which no client in Go does.
-        assert not transport.context.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def test_authorities_that_later_versions_of_python_find_too_old_are_trusted() -> None:
+    context = create_tls_context(Access("https://a"))
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 async def test_a_plugin_may_give_a_certificate_and_another_one_later(
@@ -260,16 +253,22 @@ async def test_a_plugin_may_give_a_certificate_and_another_one_later(
         "tls-server-name": "api.example.com",
     }
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}
-    async with (
-        Ends().run(context) as ends,
-        client_of(tmp_path, cluster | {"server": ends.server}, user) as client,
-    ):
+    async with Ends().run(context) as ends:
         (tmp_path / "answer").write_text(credential(authority, "jane"))
-        assert await client.get(POD) == b"jane"
-        (tmp_path / "answer").write_text(credential(authority, "john"))
-        assert await client.get(POD) == b"jane"
-        ends.refused = b"jane"
-        assert await client.get(POD) == b"john"
+        config = write_config(tmp_path, cluster | {"server": ends.server}, user)
+        connection = Connection(connector(config))
+        async with connection.client() as client:
+            assert await client.get(POD) == b"jane"
+            (tmp_path / "answer").write_text(credential(authority, "john"))
+            assert await client.get(POD) == b"jane"
+            ends.refused = b"jane"
+            with pytest.raises(BadStatus) as caught:
+                await client.get(POD)
+            assert may_be_ours(caught.value)
+            await connection.renew(client)
+        async with connection.client() as client:
+            assert await client.get(POD) == b"john"
+        await connection.aclose()
 
 
 def credential(authority: ClientAuthority, name: str) -> str:
@@ -279,50 +278,64 @@ def credential(authority: ClientAuthority, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("server", "named", "environment", "proxy"),
+    ("host", "no_proxy", "spared"),
     [
-        ("https://a", "", {}, None),
-        ("https://a", HTTP, {}, Proxy("proxy", 3128)),
-        ("https://a", HTTP, {"HTTPS_PROXY": "http://other", "NO_PROXY": "*"}, Proxy("proxy", 3128)),
-        ("https://a", "", {"HTTPS_PROXY": "proxy:3128"}, Proxy("proxy", 3128)),
-        ("https://a", "", {"https_proxy": "http://proxy"}, Proxy("proxy", 80)),
-        ("https://a", "", {"HTTP_PROXY": HTTP}, None),
-        ("http://a", "", {"HTTP_PROXY": HTTP}, Proxy("proxy", 3128)),
-        ("https://localhost:6443", "", {"HTTPS_PROXY": HTTP}, None),
-        ("https://127.0.0.1:6443", "", {"HTTPS_PROXY": HTTP}, None),
-        ("https://[::1]:6443", "", {"HTTPS_PROXY": HTTP}, None),
+        ("localhost", "", True),
+        ("127.0.0.1", "", True),
+        ("[::1]", "", True),
+        ("224.0.0.1", "", False),
+        ("224.0.0.1", "224.0.0.0/8", True),
+        ("224.0.0.1", "224.0.0.1", True),
+        ("224.0.0.1", "192.168.0.0/16, 224.0.0.0/12", True),
+        ("224.0.0.1", "224.0.0.1:9", True),
+        ("224.0.0.1", "224.0.0.1:443", False),
+        ("224.0.0.1", "10.0.0.0/8", False),
+        ("[ff02::1]", "ff00::/8", True),
+        ("[ff02::1]", "10.0.0.0/8,.svc", False),
+        ("api.Example.com", "example.COM", True),
+        ("api.example.com", ".example.com", True),
+        ("api.example.com", "*.example.com", True),
+        ("api.example.com", "example.com:9", True),
+        ("example.com", ".example.com", False),
+        ("badexample.com", "example.com", False),
+        ("api.example.com", "*", True),
+        ("api.example.com", ",,", False),
     ],
 )
-def test_a_kubeconfig_names_the_proxy_or_else_the_environment(
-    server: str, named: str, environment: dict[str, str], proxy: Proxy | None
+async def test_no_proxy_names_what_is_reached_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, no_proxy: str, spared: bool
 ) -> None:
-    assert proxy_of(server, named, environment) == proxy
+    """Nobody listens on port 9 of this machine, multicast can't be connected to, and no name is
+    found: so each try ends at once."""
+
+    def not_found(*_args: object, **_kwargs: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with Ends().run(None) as ends:
+        ends.reply = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+        monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        resolve = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda name, *args, **kwargs: (
+                not_found() if "example" in str(name) else resolve(name, *args, **kwargs)
+            ),
+        )
+        async with client_of(tmp_path, {"server": f"https://{host}:9"}) as client:
+            with pytest.raises(ClusterError, match="can't be reached"):
+                await client.get(POD)
+        assert (not ends.asked) == spared
 
 
-@pytest.mark.parametrize(
-    ("server", "no_proxy", "spared"),
-    [
-        ("https://10.96.0.1", "10.0.0.0/8", True),
-        ("https://10.96.0.1", "10.96.0.1", True),
-        ("https://10.96.0.1", "192.168.0.0/16, 10.96.0.0/12", True),
-        ("https://10.96.0.1", "10.96.0.1:443", True),
-        ("https://10.96.0.1:6443", "10.96.0.1:443", False),
-        ("https://11.96.0.1", "10.0.0.0/8", False),
-        ("https://[fd00::1]:6443", "fd00::/8", True),
-        ("https://[fd00::1]:6443", "[fd00::1]:6443", True),
-        ("https://[fd00::1]", "10.0.0.0/8,.svc", False),
-        ("https://api.Example.com", "example.COM", True),
-        ("https://api.example.com", ".example.com", True),
-        ("https://api.example.com", "*.example.com", True),
-        ("https://api.example.com:6443", "example.com:6443", True),
-        ("https://example.com", ".example.com", False),
-        ("https://badexample.com", "example.com", False),
-        ("https://api.example.com", "*", True),
-        ("https://api.example.com", ",,", False),
-    ],
-)
-def test_what_is_spared_the_proxy_is_what_go_spares(
-    server: str, no_proxy: str, spared: bool
+@pytest.mark.parametrize("proxy", ["socks5://proxy:1080", "ftp://proxy", "http://proxy:many"])
+def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
-    found = proxy_of(server, "", {"HTTPS_PROXY": HTTP, "no_proxy": no_proxy})
-    assert (found is None) == spared
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(
+        ClusterError, match="HTTPS_PROXY or ALL_PROXY is no http:// or https:// URL"
+    ):
+        client_of(tmp_path, {"server": "https://a"})
