@@ -12,8 +12,7 @@ from certs.authority import name_text
 from certs.keeper import Places
 from certs.reading import certificates_in, names_of, unique
 from services.kube.client import ClusterClient, connector
-from services.kube.secrets import read_secret
-from services.kube.webhook_configs import PLURALS, Configuration, read_configuration
+from services.kube.objects import PLURALS, Configuration, read_configuration, read_secret
 from services.process.errors import CertificateError
 
 LARGEST_FILE = 1024 * 1024

@@ -28,14 +28,16 @@ from certs.serving import KEYS as SERVING_KEYS
 from certs.trust import KEYS as TRUST_KEYS
 from certs.trust import Rules, Surroundings, Trust, next_trust
 from services.kube.client import BadStatus, ClusterClient
-from services.kube.named_object import Conflict
-from services.kube.secrets import Secret, read_secret, write_secret
-from services.kube.webhook_configs import (
+from services.kube.objects import (
     PLURALS,
     Configuration,
+    Conflict,
     Owner,
+    Secret,
     put_bundle,
     read_configuration,
+    read_secret,
+    write_secret,
 )
 from services.process.errors import CertificateError, ClusterError
 

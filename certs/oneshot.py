@@ -12,8 +12,7 @@ from certs.reading import bundle_pem, names_of, signer_of
 from certs.settings import CertsSettings
 from certs.trust import Rules, Trust
 from services.kube.client import ClusterClient
-from services.kube.named_object import Conflict
-from services.kube.webhook_configs import PLURALS, put_bundle, read_configuration
+from services.kube.objects import PLURALS, Conflict, put_bundle, read_configuration
 from services.process.errors import CertificateError, ClusterError
 
 

@@ -14,7 +14,7 @@ from services.admission.review import Outcome
 from services.admission.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
 from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
-from services.kube import webhook_configs
+from services.kube import objects
 from services.mappings import model as mappings
 from services.node import error_clearing as clearing
 from services.node.event_reasons import EventReason, event_reason
@@ -144,7 +144,7 @@ _NAMES: Final = (
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a container, written", allocation, "HOOK_ANNOTATION"),
-    ("annotation of a webhook configuration, read", webhook_configs, "INJECTED"),
+    ("annotation of a webhook configuration, read", objects, "INJECTED"),
     ("variables of a container, read and written", env_rules, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),

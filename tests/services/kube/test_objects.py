@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from services.kube.client import BadStatus, ClusterClient, connector
-from services.kube.named_object import Conflict
-from services.kube.secrets import read_secret, write_secret
+from services.kube.objects import Conflict, read_secret, write_secret
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
