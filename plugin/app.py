@@ -36,7 +36,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import Tree
 from services.kube.config import may_reach
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
@@ -321,9 +321,9 @@ class Plugin:
     def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
         self._insight.take(inventory)
 
-    def _tell(self, happening: Happening) -> None:
+    def _tell(self, event: EventRecord) -> None:
         if self._cluster is not None:
-            self._cluster.tell(happening)
+            self._cluster.record(event)
 
     def _next_path(self) -> Path:
         self._precedence.claim()

@@ -12,7 +12,7 @@ from plugin.mode import Choice
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import Tree
-from services.kube.event_queue import Happening, node
+from services.kube.events import EventRecord, node_reference
 from services.node.event_reasons import EventReason, event_reason
 from services.process.text import plain
 
@@ -34,8 +34,8 @@ class NodeEvents:
         tell: Takes what is to be written.
     """
 
-    def __init__(self, name: str, tell: Callable[[Happening], None] = lambda _: None) -> None:
-        self._about = node(name)
+    def __init__(self, name: str, tell: Callable[[EventRecord], None] = lambda _: None) -> None:
+        self._about = node_reference(name)
         self._tell = tell
         self._inventory = Inventory()
         self._tree: Tree | None = None
@@ -107,7 +107,7 @@ class NodeEvents:
     def _say(self, subject: str, reason: "_Reason", message: str) -> None:
         """Tells of something; a reason that is spelled from a code is a warning."""
         warning = reason.warning if isinstance(reason, EventReason) else True
-        self._tell(Happening(self._about, subject, str(reason), plain(message, _MAX), warning))
+        self._tell(EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning))
 
     def _say_all(self, said: "Iterator[_Said]") -> None:
         for subject, reason, message in said:

@@ -16,7 +16,7 @@ from services.containers.claims import Claims, PodSource
 from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
 from services.devices.model import Inventory, PluginMode
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
@@ -78,7 +78,7 @@ class Gates:
         looks: Worker,
         bitstreams: Worker,
         cards: CardThreads,
-        tell: Callable[[Happening], None],
+        tell: Callable[[EventRecord], None],
     ) -> None:
         self._options = options
         self._pods = pods

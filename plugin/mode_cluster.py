@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from services.kube.client import ClusterClient, Connection, may_be_ours
-from services.kube.event_queue import Happening
-from services.kube.events import EventWriter, Reporter
+from services.kube.events import EventRecord, EventRecorder, EventSource
 from services.kube.node_watcher import NodeFollower
 from services.kube.pace import Pace
 from services.mappings.model import NamespaceMappings
@@ -81,14 +80,14 @@ class ClusterSide:
     ) -> None:
         self.pods = ConnectedPods(connection)
         self._follower = NodeFollower(node, connection, annotations, pace=PACE, failed=watch_failed)
-        reporter = Reporter(COMPONENT, host=node)
-        self._writer = EventWriter(connection, reporter, counted=counted, pace=PACE)
+        source = EventSource(COMPONENT, host=node)
+        self._recorder = EventRecorder(connection, source, on_result=counted)
 
-    def tell(self, happening: Happening) -> None:
-        """Has something written as an Event."""
-        self._writer.tell(happening)
+    def record(self, event: EventRecord) -> None:
+        """Have something written as an Event."""
+        self._recorder.record(event)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What has to run, by name."""
         yield "node", self._follower.run()
-        yield "events", self._writer.run()
+        yield "events", self._recorder.write_forever()

@@ -9,7 +9,7 @@ from plugin.mode import Choice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import Memory, Tree
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
@@ -21,7 +21,7 @@ class Told:
     """Events, and what was told."""
 
     def __init__(self) -> None:
-        self.happenings: list[Happening] = []
+        self.happenings: list[EventRecord] = []
         self.events = NodeEvents("n1", self.happenings.append)
 
     def look(

@@ -14,7 +14,7 @@ from plugin.mode_memory import last_mode
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage, read_bitstream
 from services.devices.model import PluginMode
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.mappings.model import EMPTY_INDEX
 from services.node import regions as region_work
@@ -508,7 +508,7 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
 async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Happening] = []
+    told: list[EventRecord] = []
     monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: told.append(happening))
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     pods = Pods()
@@ -516,8 +516,8 @@ async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
         admitted = await start(kubelet, pods, wants("p", NLB0))
         install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
         await kubelet.until(lambda: admitted["c"].running)
-    mine = [each for each in told if each.about.kind == "Pod"]
-    assert {(each.about.namespace, each.about.name, each.about.uid) for each in mine} == {
+    mine = [each for each in told if each.object.kind == "Pod"]
+    assert {(each.object.namespace, each.object.name, each.object.uid) for each in mine} == {
         ("ns", "p", "uid-of-p")
     }
     failed, programmed = mine[0], mine[-1]
