@@ -11,7 +11,8 @@ from certs import serving, trust
 from certs.authority import name_text
 from certs.keeper import Places
 from certs.reading import certificates_in, names_of, unique
-from services.kube.client import ClusterClient, connector
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
 from services.kube.objects import PLURALS, Configuration, read_configuration, read_secret
 from services.process.errors import CertificateError
 

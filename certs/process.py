@@ -17,7 +17,8 @@ from certs.clock import ClusterClock
 from certs.figures import CertsCollector, State
 from certs.keeper import Keeper, Outcome, nobody
 from certs.settings import CertsSettings, described
-from services.kube.client import ClusterClient, Connection, asked_to_wait, connector, may_be_ours
+from services.kube.client import ClusterClient, asked_to_wait, may_be_ours
+from services.kube.connection import Connection, connector
 from services.process import logging
 from services.process.backoff import Backoff
 from services.process.errors import AccelbindError, ClusterError, WorldError

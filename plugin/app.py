@@ -48,7 +48,7 @@ from services.process.worker import DaemonExecutor, Worker
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
-    from services.kube.client import Connection
+    from services.kube.connection import Connection
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
@@ -97,7 +97,7 @@ async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | Non
         yield None
         return
     # Only who has an API server pays for a client's memory.
-    from services.kube.client import Connection, connector  # noqa: PLC0415
+    from services.kube.connection import Connection, connector  # noqa: PLC0415
 
     connection = Connection(connector(options.kubeconfig))
     try:

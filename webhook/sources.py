@@ -65,9 +65,9 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     if settings.mappings is not None:
         return FolderSource(settings.mappings)
     # The client costs memory that a webhook over a folder needn't spend.
-    from services.kube.client import connector  # noqa: PLC0415 - the same
     from services.kube.config import load_config  # noqa: PLC0415 - the same
-    from services.kube.pace import Pace  # noqa: PLC0415 - the above
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.kube.list_watch import WatchTimeouts  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     if load_config(settings.kubeconfig) is None:
@@ -76,10 +76,10 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
             " FpgaRegions as YAML, or how to reach the API server that has them (a pod with a"
             " service account needs neither)"
         )
-    pace = Pace(watch=WATCH_SECONDS)
+    pace = WatchTimeouts(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
         # A quiet server is to be heard of more often than it may be silent.
-        pace = Pace(
+        pace = WatchTimeouts(
             longest=min(pace.longest, longest * GRACE_SHARE),
             watch=min(pace.watch, longest * WATCH_SHARE),
             grace=min(pace.grace, longest * GRACE_SHARE),

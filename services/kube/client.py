@@ -1,4 +1,4 @@
-"""Bounded requests to the API server, their errors, and a connection that follows its files.
+"""Bounded requests to the API server, and what their errors mean.
 
 Requests and answers are bytes, which a caller decodes for the fields that it needs. An answer that
 is too long, too late or no answer is a `ClusterError` whose text says what to do.
@@ -6,18 +6,16 @@ is too long, too late or no answer is a `ClusterError` whose text says what to d
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
 
 import httpx2
 import msgspec
-import structlog
 
-from services.kube.config import Access, load_config
+from services.kube.config import Access
 from services.kube.credentials import create_http_client
 from services.process.errors import ClusterError
 from services.process.text import plain
@@ -49,8 +47,6 @@ _HINTS: Final[Mapping[int, str]] = {
     UNAUTHORIZED: " (is the token still good?)",
     FORBIDDEN: " (its RBAC rules must allow this to us)",
 }
-
-log = structlog.get_logger(room="kube")
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,84 +294,6 @@ class ClusterClient:
             raise ClusterError(f"{where} can't be reached{self._proxy}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise ClusterError(f"{where} can't be asked ({what}): {_innermost(error)}") from error
-
-
-def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
-    """Return a function that creates a client from a kubeconfig, or from the environment.
-
-    It raises a `ClusterError` where nothing says how to reach an API server, or it can't be used.
-    """
-
-    def connect() -> ClusterClient:
-        config = load_config(kubeconfig)
-        if config is None:
-            raise ClusterError(
-                "nothing says how to reach the API server: name a kubeconfig, or run as a pod"
-                " with a service account"
-            )
-        return ClusterClient(config)
-
-    return connect
-
-
-@dataclass(eq=False, slots=True)
-class _Lease:
-    client: ClusterClient
-    users: int = 0
-    retired: bool = False
-
-    async def close_unused(self) -> None:
-        if self.retired and self.users == 0:
-            await self.client.aclose()
-
-
-class Connection:
-    """One client for several users, replaced when its credentials or certificates don't work.
-
-    A kubeconfig is rewritten, a token or a CA is rotated: whoever finds that the client fails asks
-    for a new one, which `connect` creates in a thread from what the files hold then. Others finish
-    with the old one first.
-
-    Raises:
-        ClusterError: There can be no client.
-    """
-
-    def __init__(self, connect: Callable[[], ClusterClient]) -> None:
-        self._connect = connect
-        self._lease = _Lease(connect())
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[ClusterClient]:
-        """The client, which stays open for as long as it is used."""
-        lease = self._lease
-        lease.users += 1
-        try:
-            yield lease.client
-        finally:
-            lease.users -= 1
-            await lease.close_unused()
-
-    async def renew(self, failed: ClusterClient) -> None:
-        """Replace the client, unless it was replaced already; keep it if that fails."""
-        lease = self._lease
-        if failed is not lease.client:
-            return
-        try:
-            client = await asyncio.to_thread(self._connect)
-        except ClusterError as error:
-            log.warning("no new connection to the API server", problem=str(error))
-            return
-        if self._lease is not lease:
-            await client.aclose()
-            return
-        self._lease = _Lease(client)
-        lease.retired = True
-        await lease.close_unused()
-
-    async def aclose(self) -> None:
-        """Close the client once nobody uses it."""
-        self._lease.retired = True
-        await self._lease.close_unused()
 
 
 def segment(text: str) -> str:

@@ -29,11 +29,11 @@ from services.kube.client import (
     NOT_FOUND,
     BadStatus,
     ClusterClient,
-    Connection,
     asked_to_wait,
     may_be_ours,
     will_pass,
 )
+from services.kube.connection import Connection
 from services.process.backoff import Backoff
 from services.process.errors import ClusterError
 from services.process.text import clip

@@ -20,9 +20,9 @@ import msgspec
 import structlog
 
 from services import names
-from services.kube.client import ClusterClient, Connection
-from services.kube.list_watch import Item
-from services.kube.pace import Pace
+from services.kube.client import ClusterClient
+from services.kube.connection import Connection
+from services.kube.list_watch import Item, WatchTimeouts
 from services.kube.reflector import Reflector
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -90,7 +90,7 @@ class ApiServerSource:
         self,
         connect: Callable[[], ClusterClient],
         *,
-        pace: Pace | None = None,
+        pace: WatchTimeouts | None = None,
         interval: float = INTERVAL,
         timing: Timing | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class ApiServerSource:
         self.rejected = 0
         self._connect = connect
         self._connection: Connection | None = None
-        self._pace = pace or Pace()
+        self._pace = pace or WatchTimeouts()
         self._interval = interval
         self._timing = timing or Timing()
         self._begun = self._timing.clock()
@@ -113,13 +113,13 @@ class ApiServerSource:
     @property
     def age(self) -> float:
         """Seconds since the mappings were last known to be the newest, of the older kind."""
-        contacts = [reflector.contact for reflector in self._reflectors]
+        contacts = [reflector.last_seen for reflector in self._reflectors]
         return self._timing.clock() - min(contacts, default=self._begun)
 
     @property
     def problem(self) -> str:
         """Why the mappings aren't kept up to date now; empty if they are."""
-        return next((each.problem for each in self._reflectors if each.problem), "")
+        return next((each.error for each in self._reflectors if each.error), "")
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
@@ -154,7 +154,7 @@ class ApiServerSource:
                 PATHS[kind],
                 connection,
                 store,
-                pace=self._pace,
+                timeouts=self._pace,
                 clock=self._timing.clock,
                 sleep=self._timing.sleep,
                 jitter=self._timing.jitter,
@@ -164,7 +164,7 @@ class ApiServerSource:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self._reflectors:
-                    tasks.create_task(reflector.run())
+                    tasks.create_task(reflector.watch_forever())
                 await self._publish()
         finally:
             await connection.aclose()
@@ -236,7 +236,7 @@ class _Store:
         """Begins to take in a list."""
         return _Listing(self)
 
-    def put(self, item: Item) -> None:
+    def upsert(self, item: Item) -> None:
         """Takes an object that is new or has changed."""
         entry = self.read(item)
         if entry != self.known(entry.namespace, entry.name):
@@ -344,7 +344,7 @@ class _Listing:
         self._changes: dict[str, list[Entry]] = {}
         self._listed: dict[str, set[str]] = {}
 
-    def take(self, item: Item) -> None:
+    def add(self, item: Item) -> None:
         """Notes an object of the list."""
         entry = self._store.read(item)
         known = self._store.known(entry.namespace, entry.name)

@@ -15,7 +15,8 @@ from certs.authority import parse_names
 from certs.keeper import Keeper, Orders, Places
 from certs.reading import certificates_in
 from certs.trust import Rules
-from services.kube.client import ClusterClient, connector
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn
 
 NAMESPACE = "accelbind-system"

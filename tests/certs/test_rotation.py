@@ -10,7 +10,8 @@ import pytest
 
 from certs.reading import signed
 from certs.verify import served_by
-from services.kube.client import ClusterClient, connector
+from services.kube.client import ClusterClient
+from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.certs.cluster import (
     CA,

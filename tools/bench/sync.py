@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import structlog
 import uvloop
 
-from services.kube.client import connector
 from services.kube.config import load_config
+from services.kube.connection import connector
 from services.mappings.model import MappingIndex, parse
 from services.mappings.source import ApiServerSource
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.pace import Pace
+from services.kube.list_watch import WatchTimeouts
 from tests.faults.apiserver import (
     FUNCTIONS,
     Connection,
@@ -26,6 +26,7 @@ from tests.faults.apiserver import (
 from tests.services.kube.following import (
     ARRIA,
     NLB0,
+    USUAL,
     FakeTime,
     SimulatedTime,
     following,
@@ -41,7 +42,7 @@ from tests.services.kube.following import (
 
 pytestmark = pytest.mark.anyio
 
-PACE = Pace(watch=30.0)
+PACE = WatchTimeouts(watch=30.0)
 """The webhook's, but for `--max-staleness`."""
 MINUTE = 60.0
 MOST = 16
@@ -173,7 +174,7 @@ async def test_watches_that_work_again_are_said_once_and_clear_the_problem(tmp_p
     time = FakeTime()
     async with FaultyApiServer().running() as server:
         with capture_logs() as logs:
-            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 await until_watching(server, source)
                 with server.saying(event("ERROR", status(500, "etcd"))):
                     server.end_watches()
@@ -193,7 +194,7 @@ async def test_a_quiet_watch_of_full_length_is_recovery_too(tmp_path: Path) -> N
     time = FakeTime()
     async with (
         FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=Pace(), timing=time.timing()) as source,
+        following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
     ):
         with server.saying(event("ERROR", status(500, "etcd"))):
             await until(lambda: "500" in source.problem)
@@ -212,7 +213,7 @@ async def test_an_open_watch_that_says_nothing_does_not_make_mappings_younger(
     time = FakeTime()
     async with FaultyApiServer().running() as server:
         put_function(server, "x")
-        async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+        async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
             await until_watching(server, source)
             time.now += 40
             assert source.age == 40
@@ -230,7 +231,7 @@ async def test_a_list_that_never_gets_whole_does_not_make_mappings_younger(tmp_p
         for number in range(501):
             put_function(server, f"x{number}")
         with server.dropping(matches=lambda request: request.is_later_page):
-            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 began = time.now
                 await until(lambda: time.now > began + 300)
                 assert source.age > 290

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.kube.client import ClusterClient, Connection, connector
+from services.kube.client import ClusterClient
+from services.kube.connection import Connection, connector
 from services.process.errors import ClusterError
 from tests.services.kube.following import write_kubeconfig
 

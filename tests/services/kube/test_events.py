@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.kube import events
-from services.kube.client import Connection, connector
+from services.kube.connection import Connection, connector
 from services.kube.events import (
     EventRecord,
     EventRecorder,

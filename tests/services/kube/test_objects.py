@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.kube.client import BadStatus, ClusterClient, connector
+from services.kube.client import BadStatus, ClusterClient
+from services.kube.connection import connector
 from services.kube.objects import Conflict, read_secret, write_secret
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response

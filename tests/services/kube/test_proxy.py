@@ -13,8 +13,9 @@ import pytest
 import uvloop
 import yaml
 
-from services.kube.client import BadStatus, ClusterClient, Connection, connector, may_be_ours
+from services.kube.client import BadStatus, ClusterClient, may_be_ours
 from services.kube.config import Access
+from services.kube.connection import Connection, connector
 from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
 from simulator.apiserver.tls import ServingPair, make_pair

@@ -2,19 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.kube import client as client_module
-from services.kube import reflector
 from services.kube.client import PAGE
-from services.kube.list_watch import Page
 from services.mappings import source as mapping_source
 from services.mappings.model import parse
-from services.process.errors import ClusterError
 from tests.faults.apiserver import (
     FUNCTIONS,
     REGIONS,
@@ -299,33 +295,3 @@ async def test_a_mistake_of_ours_is_logged_and_followed_by_a_new_list(
     assert listed(server) == 4
     assert len(time.slept) == 3
     assert min(time.slept) > 0
-
-
-async def test_the_next_page_is_on_its_way_while_one_is_taken_in() -> None:
-    asked: list[str] = []
-    closed = asyncio.Event()
-
-    async def pages() -> AsyncGenerator[Page, None]:
-        try:
-            for token in ("first", "second", "third"):
-                asked.append(token)
-                yield Page([], token, token)
-        finally:
-            closed.set()
-
-    async with reflector._one_ahead(pages()) as coming:
-        assert (await anext(coming)).next == "first"
-        await until(lambda: asked == ["first", "second"])
-    assert closed.is_set()
-    assert asked == ["first", "second"]
-
-
-async def test_a_page_that_fails_is_told_of_once_the_one_before_is_taken_in() -> None:
-    async def pages() -> AsyncGenerator[Page, None]:
-        yield Page([], "1", "next")
-        raise ClusterError("gone")
-
-    async with reflector._one_ahead(pages()) as coming:
-        assert (await anext(coming)).next == "next"
-        with pytest.raises(ClusterError, match="gone"):
-            await anext(coming)

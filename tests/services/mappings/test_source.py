@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.client import connector
+from services.kube.connection import connector
 from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, MappingIndex
 from services.mappings.source import AT_ONCE, Allowance, ApiServerSource, Teller
 from services.mappings.table import Entry, MappingTable

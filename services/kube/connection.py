@@ -1,0 +1,93 @@
+"""One client for several users, replaced when its credentials or certificates don't work."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
+from services.process.errors import ClusterError
+
+log = structlog.get_logger(room="kube")
+
+
+def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
+    """Return a function that creates a client from a kubeconfig, or from the environment.
+
+    It raises a `ClusterError` where nothing says how to reach an API server, or it can't be used.
+    """
+
+    def connect() -> ClusterClient:
+        config = load_config(kubeconfig)
+        if config is None:
+            raise ClusterError(
+                "nothing says how to reach the API server: name a kubeconfig, or run as a pod"
+                " with a service account"
+            )
+        return ClusterClient(config)
+
+    return connect
+
+
+@dataclass(eq=False, slots=True)
+class _Lease:
+    client: ClusterClient
+    users: int = 0
+    retired: bool = False
+
+    async def close_unused(self) -> None:
+        if self.retired and self.users == 0:
+            await self.client.aclose()
+
+
+class Connection:
+    """One client for several users, replaced when its credentials or certificates don't work.
+
+    A kubeconfig is rewritten, a token or a CA is rotated: whoever finds that the client fails asks
+    for a new one, which `connect` creates in a thread from what the files hold then. Others finish
+    with the old one first.
+
+    Raises:
+        ClusterError: There can be no client.
+    """
+
+    def __init__(self, connect: Callable[[], ClusterClient]) -> None:
+        self._connect = connect
+        self._lease = _Lease(connect())
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[ClusterClient]:
+        """The client, which stays open for as long as it is used."""
+        lease = self._lease
+        lease.users += 1
+        try:
+            yield lease.client
+        finally:
+            lease.users -= 1
+            await lease.close_unused()
+
+    async def renew(self, failed: ClusterClient) -> None:
+        """Replace the client, unless it was replaced already; keep it if that fails."""
+        lease = self._lease
+        if failed is not lease.client:
+            return
+        try:
+            client = await asyncio.to_thread(self._connect)
+        except ClusterError as error:
+            log.warning("no new connection to the API server", problem=str(error))
+            return
+        if self._lease is not lease:
+            await client.aclose()
+            return
+        self._lease = _Lease(client)
+        lease.retired = True
+        await lease.close_unused()
+
+    async def aclose(self) -> None:
+        """Close the client once nobody uses it."""
+        self._lease.retired = True
+        await self._lease.close_unused()
