@@ -40,10 +40,10 @@ from services.kube.reach import may_reach
 from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
-from services.process import metrics as runtime_metrics
+from services.process import http as process_http
 from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
-from services.process.ports_file import write_ports
+from services.process.listening import write_ports
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -137,8 +137,8 @@ class Plugin:
         version: str = "",
     ) -> None:
         self._options = options
-        self._registry = runtime_metrics.new_registry()
-        runtime_metrics.build_info(self._registry, "plugin", version)
+        self._registry = process_http.new_registry()
+        process_http.build_info(self._registry, "plugin", version)
         self._metrics = PluginMetrics(self._registry)
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
@@ -214,7 +214,7 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> runtime_metrics.MetricsServer | None:
+    async def _listen(self, stop: asyncio.Event) -> process_http.MetricsServer | None:
         """The server for probes and metrics, whose port a second plugin may have to wait for.
 
         Returns:
@@ -231,7 +231,7 @@ class Plugin:
             if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await runtime_metrics.serve(
+                return await process_http.serve(
                     self._registry,
                     options.metrics_host,
                     options.metrics_port,
