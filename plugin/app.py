@@ -2,14 +2,13 @@
 
 One event loop. Tasks: the look at the kubelet's folder and at whoever else serves there, what the
 API server has to say of this node, and what serves in the node's mode (`plugin.mode_serving`),
-which is replaced as a whole when the mode changes; beside them the small HTTP server for probes and
+which is replaced as a whole when the mode changes; beside them the HTTP server for probes and
 metrics. Daemon threads read files that may hang. SIGTERM or SIGINT ends discovery, then every
 endpoint (streams first, then sockets), then the rest; a scan that hangs holds nobody up.
 """
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
@@ -44,6 +43,7 @@ from services.process import http as process_http
 from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.process.listening import write_ports
+from services.process.signals import stop_signals
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -74,18 +74,11 @@ async def run(options: PluginOptions, *, version: str = "") -> None:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
             kubeconfig that can't be used.
     """
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(DaemonExecutor())
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    with stop_signals() as stop:
         async with _connection(options) as connection:
             plugin = Plugin(options, connection=connection, version=version)
             await plugin.run(stop)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
