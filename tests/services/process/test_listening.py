@@ -71,8 +71,10 @@ def test_ports_are_written_whole_and_replace_what_was_there(tmp_path: Path) -> N
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_no_path_means_nothing_to_write() -> None:
+def test_no_path_means_nothing_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     write_ports(None, {"metrics": 2})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
