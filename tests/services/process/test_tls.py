@@ -232,7 +232,7 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     certificates.load()
     write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
     assert not certificates.refresh()
-    assert certificates.problem == f"{tmp_path}/tls.crt has ended on 2026-01-01T01:00:00+00:00"
+    assert certificates.problem == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
     assert certificates.seconds_left == 364 * 86400
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()
