@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 
 from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
-from services.process.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.errors import ClusterError
 from services.process.nesting import decode
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})

@@ -47,8 +47,8 @@ from services.kube.list_watch import (
     is_full,
     read_watch_error,
 )
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"

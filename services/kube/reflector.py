@@ -60,8 +60,8 @@ from services.kube.list_watch import (
     is_full,
     read_item,
 )
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is read before others get their turn on the event loop."""

@@ -92,7 +92,7 @@ def test_the_authorities_are_followed_and_bad_ones_leave_the_old(tmp_path: Path)
                 assert not certificates.refresh()
                 assert not certificates.refresh()
             (line,) = logs
-            assert line["event"] == "new CA of clients not used, the old one serves on"
+            assert line["event"] == "new CA of clients not used, the old one stays in use"
             assert "client-ca.crt holds no certificates of CAs" in line["problem"]
             assert (await server.ask(*client), await server.ask(*later)) == ("['early']", "")
             write(tmp_path, pair("rsa"))
@@ -134,8 +134,8 @@ def test_what_lasts_is_told_again_now_and_then(tmp_path: Path) -> None:
             now += REMIND_SECONDS
     assert [line["event"][:20] for line in logs] == [
         "new certificate not ",
-        *["what is in the files"] * 4,
-        *["the certificate that"] * 3,
+        *["the certificate file"] * 4,
+        *["the certificate in u"] * 3,
     ]
     assert logs[-1]["log_level"] == "error"
     assert source.failures == 1
