@@ -31,9 +31,9 @@ from services.node.offer_memory import FILE
 from services.node.permissions import Needs, missing
 from services.node.table import Table, rows
 from services.node.view import told
+from services.process.blocking import BlockingCalls
 from services.process.errors import WorldError
 from services.process.text import plain
-from services.process.worker import Worker
 
 ANSWER_SECONDS: Final = 4.0
 """For the plugin, which itself asks the kubelet for at most two."""
@@ -74,14 +74,13 @@ class Devices:
         self._scanner = Scanner(options.root)
         self._sensors = SensorReader(options.root)
         self._memory: Memory | None = None
-        self._worker = Worker("files")
+        self._calls = BlockingCalls()
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worker.close()
         self._runner.close()
 
     def look(self) -> Table:
@@ -133,7 +132,7 @@ class Devices:
         tree = build_tree(inventory, options.mode, units=options.units, previous=previous)
         self._memory = tree.memory
         source = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=self._worker
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=self._calls
         )
         look = self._runner.run(source.look())
         needs = Needs(

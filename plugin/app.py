@@ -27,7 +27,7 @@ from plugin.metrics import PluginMetrics
 from plugin.mode import KNOWN_SECONDS, NodeMode
 from plugin.mode_memory import last_mode
 from plugin.mode_metrics import ModeMetrics
-from plugin.mode_serving import Lasting, ModeServing, Workers
+from plugin.mode_serving import Lasting, ModeServing
 from plugin.options import PluginOptions
 from plugin.precedence import Precedence
 from plugin.sockets import SocketNames
@@ -41,10 +41,9 @@ from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
 from services.process import metrics as runtime_metrics
-from services.process.card_threads import CardThreads
+from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.process.ports_file import write_ports
-from services.process.worker import DaemonExecutor, Worker
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -144,23 +143,20 @@ class Plugin:
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
-        self._workers: list[Worker] = []
-        workers = Workers(*(self._own_worker(name) for name in ("files", "cdi", "errors")))
-        self._last_mode_in = workers.files
+        self._calls = BlockingCalls()
         self._events = NodeEvents(options.node_name, self._tell)
-        self._precedence = Precedence(folder, workers.files, waiting=self._events.waits)
+        self._precedence = Precedence(folder, self._calls, waiting=self._events.waits)
         self._mode = NodeMode(options.mode, told=self._events.mode)
         mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
         self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
-        self._cards = CardThreads()
-        self._steady = SteadyScan(self._scanner.scan, self._cards)
+        self._steady = SteadyScan(self._scanner.scan, self._calls)
         self._insight = Insight(
             options,
             discovery=lambda: self._discovery,
             metrics=self._metrics,
             reads=lambda: len(self._scanner.hanging),
-            own_worker=self._own_worker,
+            calls=self._calls,
         )
         self._lasting = Lasting(
             options=options,
@@ -168,16 +164,13 @@ class Plugin:
             kubelet=self._kubelet,
             next_path=self._next_path,
             scan=self._scan,
-            workers=workers,
+            calls=self._calls,
             gates=Gates(
                 options,
                 pods=self._cluster.pods if self._cluster else pods,
                 scan=self._scanner.scan,
                 counts=self._metrics,
-                files=workers.files,
-                looks=self._own_worker("looks"),
-                bitstreams=self._own_worker("bitstreams"),
-                cards=self._cards,
+                calls=self._calls,
                 tell=self._tell,
             ),
             events=self._events,
@@ -214,8 +207,6 @@ class Plugin:
             if server is not None:
                 await server.close()
             self._precedence.close()
-            for worker in self._workers:
-                worker.close()
         if why == REMOVED:
             raise KubeletError(
                 f"{self._kubelet.folder} was removed on the host, and what is mounted here is still"
@@ -301,8 +292,11 @@ class Plugin:
             return
         folder = self._kubelet.folder
         with contextlib.suppress(HardwareError):
-            last = await self._last_mode_in.run(
-                lambda: last_mode(folder), seconds=KNOWN_SECONDS, what=f"reading in {folder}"
+            last = await self._calls.run(
+                "kubelet files",
+                lambda: last_mode(folder),
+                timeout=KNOWN_SECONDS,
+                what=f"reading in {folder}",
             )
             self._mode.resume(last)
 
@@ -339,12 +333,6 @@ class Plugin:
             counted=metrics.event,
             watch_failed=metrics.watch_failed,
         )
-
-    def _own_worker(self, name: str) -> Worker:
-        """A thread for what may hang and must not hold up the reading of files."""
-        worker = Worker(name)
-        self._workers.append(worker)
-        return worker
 
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:

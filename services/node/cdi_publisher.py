@@ -18,9 +18,9 @@ from services.devices.cdi import FILE_NAME, CdiFile, Hook, describe
 from services.devices.cdi_files import CdiFolder, Put
 from services.devices.model import Device, DeviceNode
 from services.devices.resources import Tree
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, HookMissing
 from services.process.text import listing
-from services.process.worker import Worker
 
 WRITE_SECONDS: Final = 5.0
 
@@ -35,12 +35,12 @@ class CdiPublisher:
     Args:
         folder: The folder of CDI files.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
-        worker: Where to write; not one that others wait for.
+        calls: Makes the calls that may hang.
         hook: What runtimes start for each device, if anything.
     """
 
     def __init__(
-        self, folder: Path, *, host_root: str, worker: Worker, hook: Hook | None = None
+        self, folder: Path, *, host_root: str, calls: BlockingCalls, hook: Hook | None = None
     ) -> None:
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""
@@ -48,7 +48,7 @@ class CdiPublisher:
         self._where = str(folder)
         self._host_root = host_root
         self._hook = hook
-        self._worker = worker
+        self._calls = calls
         self._devices: tuple[Device, ...] = ()
         self._due = asyncio.Event()
         self._described: tuple[_Content, CdiFile] = ((), CdiFile())
@@ -90,9 +90,10 @@ class CdiPublisher:
         """Makes the folder hold what it should, and returns whether its content is known."""
         file = self._describe()
         try:
-            put: Put = await self._worker.run(
+            put: Put = await self._calls.run(
+                "cdi",
                 lambda: self._folder.put({FILE_NAME: file.content}),
-                seconds=WRITE_SECONDS,
+                timeout=WRITE_SECONDS,
                 what=f"writing CDI files below {self._where}",
             )
         except HardwareError as error:

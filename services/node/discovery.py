@@ -19,8 +19,8 @@ from services.devices.damping import Damping, Health, damp
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import Memory, Tree, build_tree, empty_tree
 from services.node.report import report_inventory, report_tree
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
 
 SCAN_SECONDS: Final = 15.0
 """For one scan; a thousand ports take a fifth of a second, and 64 cards that hang about six."""
@@ -37,8 +37,8 @@ class Discovery:
         units: How many units there are in mode `units`.
         interval: Seconds between two looks.
         damping: What it takes for a device to be trusted again.
-        scan: Reads the cards below the root; called in the worker's thread.
-        worker: Where to scan.
+        scan: Reads the cards below the root; called in a thread of its own.
+        calls: Makes the calls that may hang.
         apply: Told each tree.
         scanned: Told the seconds of each scan.
     """
@@ -52,7 +52,7 @@ class Discovery:
         interval: float,
         damping: Damping,
         scan: Callable[[], Inventory],
-        worker: Worker,
+        calls: BlockingCalls,
         apply: Callable[[Tree], None],
         scanned: Callable[[float], None],
     ) -> None:
@@ -68,7 +68,7 @@ class Discovery:
         self._damping = damping
         self._health = Health()
         self._scan = scan
-        self._worker = worker
+        self._calls = calls
         self._apply = apply
         self._scanned = scanned
         self._wake = asyncio.Event()
@@ -101,8 +101,11 @@ class Discovery:
         Raises:
             HardwareError: The scan hangs.
         """
-        inventory, tree = await self._worker.run(
-            self._look, seconds=SCAN_SECONDS, what=f"the scan of the cards below {self._root}"
+        inventory, tree = await self._calls.run(
+            "scan",
+            self._look,
+            timeout=SCAN_SECONDS,
+            what=f"the scan of the cards below {self._root}",
         )
         if self.trouble:
             log.info("scans answer again")
@@ -123,14 +126,15 @@ class Discovery:
         Raises:
             HardwareError: The scan hangs.
         """
-        return await self._worker.run(
+        return await self._calls.run(
+            "scan",
             lambda: build_tree(self._inventory(), self._mode, units=self._units),
-            seconds=seconds,
+            timeout=seconds,
             what=f"reading the cards below {self._root}",
         )
 
     def _look(self) -> tuple[Inventory, Tree]:
-        """In the worker's thread; what it uses of us doesn't change meanwhile."""
+        """In a thread of its own; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()
         given = inventory, self.tree.memory
         if self._built is not None and self._built[0] == given:

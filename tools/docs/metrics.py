@@ -20,8 +20,8 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import build_tree
 from services.node.permissions import Needs
 from services.node.permissions_watch import AccessWatch
+from services.process.blocking import BlockingCalls
 from services.process.metrics import build_info, new_registry
-from services.process.worker import Worker
 from tools.docs.texts import code, table
 from webhook.figures import Figures, State, WebhookCollector
 
@@ -124,7 +124,7 @@ def of_plugin() -> CollectorRegistry:
     ModeMetrics(registry, lambda: Choice(PluginMode.AF, "flag"))
     here, nothing = Path(), build_tree(Inventory(), PluginMode.AF)
     needs = Needs(mode=PluginMode.AF, root=here, kubelet_dir=here, pod_logs_dir=here)
-    metrics.show(AccessWatch(needs, worker=Worker("docs"), inventory=lambda: None))
+    metrics.show(AccessWatch(needs, calls=BlockingCalls(), inventory=lambda: None))
     metrics.watch(Known(lambda: nothing), reads=lambda: 0, sensors=lambda: 0)
     return registry
 

@@ -1,14 +1,15 @@
 """Finding the cards of a node under an injected root, whichever driver they have.
 
-Whatever a scan reads may hang, so it reads in `Readers`: a card whose read hangs is in the answer
+Whatever a scan reads may hang, so it uses `BlockingCalls`: a card whose read hangs is in the answer
 as a failure and is not read again until that read returns; where a class folder can't be listed,
 the cards that were in it last are read all the same.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final, TypeVar
 
 from services.devices.hardware.card import Entry, Look, list_entries, read_card
 from services.devices.hardware.drivers.dfl import DFL
@@ -17,10 +18,18 @@ from services.devices.hardware.layout import Driver
 from services.devices.hardware.pci import DEVICES, accelerators, address_in, function_named
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PciFunction, Problem
-from services.process.readers import PATIENCE, Readers
+from services.process.blocking import BlockingCalls
+
+T = TypeVar("T")
+
+SCAN: Final = "scan"
+"""The key of the call that reads all cards, as long as none hangs."""
 
 DRIVERS = (OPAE, DFL)
 """Both are looked for: a node may have cards under each."""
+
+PATIENCE = 1.0
+"""Seconds within which a card must answer; one is read in a fraction of a millisecond."""
 
 CLASSES = {driver.name: driver.folder for driver in DRIVERS}
 """The class folders, by the names of their drivers."""
@@ -48,7 +57,8 @@ class Scanner:
     ) -> None:
         self._root = root
         self._files = files
-        self._readers = Readers("cards", patience=patience)
+        self._patience = patience
+        self._calls = BlockingCalls()
         self._listed: dict[str, tuple[Entry, ...]] = {}
         self._looks: dict[str, Look] = {}
         self._pci: dict[str, PciFunction | None] = {}
@@ -60,7 +70,7 @@ class Scanner:
 
         Each has a thread of its own; between scans there are no others.
         """
-        return self._readers.stuck
+        return tuple(key for key in self._calls.abandoned if key != SCAN)
 
     def scan(self) -> Inventory:
         """Every card of the node, with its health.
@@ -83,10 +93,14 @@ class Scanner:
                 problems.append(self._why_nothing(files))
             return Inventory(tuple(cards), tuple(problems))
 
+    def _run(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """The results of the calls that answer: all in one thread, unless one of them hangs."""
+        return self._calls.run_all(SCAN, calls, timeout=self._patience, what="reading cards")
+
     def _list(self, files: Sysfs) -> list[Problem]:
         """Lists the class folders; one that can't be listed keeps the entries it had."""
         last = self._listed
-        listings = self._readers.run(
+        listings = self._run(
             {
                 driver.folder: partial(list_entries, files, driver, last.get(driver.folder, ()))
                 for driver in DRIVERS
@@ -107,7 +121,7 @@ class Scanner:
         return Problem("class-hung", f"listing {driver.folder} {self._hangs()}")
 
     def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
-        read = self._readers.run(
+        read = self._run(
             {
                 entry.key: partial(read_card, files, entry, self._looks.get(entry.key))
                 for entry in entries
@@ -129,7 +143,7 @@ class Scanner:
         the card nor its driver.
         """
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
-        unknown = self._readers.run(
+        unknown = self._run(
             {
                 f"{DEVICES}/{address}": partial(function_named, files, address)
                 for key, address in addresses.items()
@@ -152,10 +166,10 @@ class Scanner:
         return cards
 
     def _hangs(self) -> str:
-        return f"hangs: no answer within {self._readers.patience:g} s"
+        return f"hangs: no answer within {self._patience:g} s"
 
     def _why_nothing(self, files: Sysfs) -> Problem:
-        why = self._readers.run({DEVICES: partial(self._reason, files)})
+        why = self._run({DEVICES: partial(self._reason, files)})
         return why.get(DEVICES) or Problem("class-hung", f"listing {DEVICES} {self._hangs()}")
 
     def _reason(self, files: Sysfs) -> Problem:

@@ -10,7 +10,7 @@ deep and wide; what was found is read directly for a while, since drivers add to
 late.
 
 Apart from the scan on purpose: a controller answers in milliseconds where a register does in
-microseconds. A read that hangs holds up no other card (`services.process.readers`).
+microseconds. A read that hangs holds up no other card (`services.process.blocking`).
 """
 
 import itertools
@@ -25,7 +25,7 @@ from typing import Final
 
 from services.devices.hardware.layout import part_folder
 from services.devices.hardware.pci import function_folder
-from services.devices.hardware.scan import CLASSES
+from services.devices.hardware.scan import CLASSES, PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Problem
@@ -40,7 +40,7 @@ from services.devices.sensors import (
     label,
     watts,
 )
-from services.process.readers import PATIENCE, Readers
+from services.process.blocking import BlockingCalls
 
 SEARCH_EVERY: Final = 20
 """Reads after which a card's sensors are searched again."""
@@ -53,6 +53,9 @@ MAX_FOLDERS: Final = 512
 
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
+
+SENSORS: Final = "sensors"
+"""The key of the call that reads all cards' sensors, as long as none hangs."""
 
 HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
@@ -112,13 +115,14 @@ class SensorReader:
     ) -> None:
         self._root = root
         self._files = files
-        self._readers = Readers("sensors", patience=patience)
+        self._patience = patience
+        self._calls = BlockingCalls()
         self._layouts: dict[str, _Layout] = {}
 
     @property
     def hanging(self) -> tuple[str, ...]:
         """The cards whose sensors hang now, the longest first; each has a thread."""
-        return self._readers.stuck
+        return tuple(key for key in self._calls.abandoned if key != SENSORS)
 
     def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
         """What the sensors of cards read now.
@@ -135,12 +139,15 @@ class SensorReader:
         """
         files = self._files(self._root)
         wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
-        found = self._readers.run(
+        found = self._calls.run_all(
+            SENSORS,
             {
                 path: partial(_read, files, path, card, self._layouts.get(path))
                 for path, card in wanted.items()
                 if card.failure is None
-            }
+            },
+            timeout=self._patience,
+            what="reading sensors",
         )
         self._layouts = {path: layout for path, (_, layout) in found.items() if layout is not None}
         return tuple(
@@ -149,7 +156,7 @@ class SensorReader:
         )
 
     def _hangs(self, path: str) -> Problem:
-        text = f"reading the sensors of {path} hangs: no answer within {self._readers.patience:g} s"
+        text = f"reading the sensors of {path} hangs: no answer within {self._patience:g} s"
         return Problem(HUNG, text)
 
 

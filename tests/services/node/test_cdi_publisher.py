@@ -18,7 +18,7 @@ from services.devices.model import Device, PluginMode
 from services.devices.resources import Tree, build_tree
 from services.node import cdi_publisher as module
 from services.node.cdi_publisher import CdiPublisher
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from tests.support import eventually_async
 
@@ -30,7 +30,7 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> Tree:
 
 
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, host_root="/", worker=Worker("cdi"))
+    return CdiPublisher(folder, host_root="/", calls=BlockingCalls())
 
 
 @asynccontextmanager

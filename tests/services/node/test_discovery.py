@@ -12,8 +12,8 @@ from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode
 from services.devices.resources import Tree, build_tree
 from services.node import discovery as module
 from services.node.discovery import Discovery
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
 
@@ -44,7 +44,7 @@ class Setting:
             interval=interval,
             damping=Damping(good_scans=2),
             scan=self.scan,
-            worker=Worker("files"),
+            calls=BlockingCalls(),
             apply=self.trees.append,
             scanned=self.seconds.append,
         )

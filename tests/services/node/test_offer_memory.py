@@ -14,7 +14,7 @@ from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import Memory, Tree
 from services.node.discovery import Discovery
 from services.node.offer_memory import FILE, Recall
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -41,8 +41,8 @@ def names(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def recalling(folder: Path) -> AsyncIterator[Recall]:
-    worker = Worker("recall")
-    recall = Recall(folder, PluginMode.AF, worker)
+    calls = BlockingCalls()
+    recall = Recall(folder, PluginMode.AF, calls)
     task = asyncio.create_task(recall.run())
     try:
         yield recall
@@ -50,7 +50,6 @@ async def recalling(folder: Path) -> AsyncIterator[Recall]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        worker.close()
 
 
 async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(

@@ -18,8 +18,8 @@ from services.devices.model import PluginMode
 from services.devices.resources import Tree, build_tree
 from services.node import start_gate as prestart
 from services.node.start_gate import FunctionGate
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, HardwareError, InvalidName, NotAllowed, WorldError
-from services.process.worker import Worker
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -242,7 +242,7 @@ class Setting:
         self.logs = folder / "logs"
         self.rack = Rack(folder / "root")
         self.pods = Pods()
-        self.worker = Worker("files")
+        self.calls = BlockingCalls()
         self.tree: Callable[[], Tree] = lambda: build_tree(scan(self.rack.root), PluginMode.REGION)
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
         self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
@@ -276,8 +276,8 @@ class Setting:
             node="n1",
             pods=self.pods,
             enforced=False,
-            approvals=ApprovalFile(self.rack.root / "approvals.json", self.worker),
-            worker=self.worker,
+            approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
+            calls=self.calls,
         )
         return FunctionGate(known, node="n1", fresh_tree=fresh)
 

@@ -78,6 +78,6 @@ class _Files(Sysfs):
         return super().node(name)
 
 
-def threads(name: str) -> int:
-    """How many threads of this name there are."""
-    return sum(thread.name == name for thread in threading.enumerate())
+def threads() -> int:
+    """How many threads read a card or its sensors."""
+    return sum(thread.name.startswith("/sys/") for thread in threading.enumerate())
