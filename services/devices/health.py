@@ -55,7 +55,7 @@ class NodeState(Enum):
     NOT_A_DEVICE = auto()
 
 
-def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
+def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
     """The id that a file holds.
 
     Args:
@@ -89,7 +89,7 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RegisterStatus:
     """What a register says.
 
     Args:
@@ -103,13 +103,13 @@ class Verdict:
     remark: Problem | None = None
 
 
-_NOTHING = Verdict()
-_ZERO = Verdict(0)
+_NOTHING = RegisterStatus()
+_ZERO = RegisterStatus(0)
 _ZEROS = frozenset({"0", "0x0"})
 """How a register says zero nearly always."""
 
 
-def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verdict:
+def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
     """What an error register or an event flag says; both are hex text, zero is good.
 
     Args:
@@ -126,14 +126,18 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         told = Problem(unreadable, text)
-        return Verdict(problem=told) if reading.failure is Failure.DEAD else Verdict(remark=told)
+        return (
+            RegisterStatus(problem=told)
+            if reading.failure is Failure.DEAD
+            else RegisterStatus(remark=told)
+        )
     value = register_value(reading.text)
     if value is None:
         text = f"{file} of {owner} is no hex number: {_shown(reading)}"
-        return Verdict(remark=Problem(unreadable, text))
+        return RegisterStatus(remark=Problem(unreadable, text))
     if value == 0:
-        return Verdict(value)
-    return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+        return RegisterStatus(value)
+    return RegisterStatus(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
 
 
 def register_value(text: str) -> int | None:
@@ -154,7 +158,7 @@ _NODE_PROBLEMS = {
 }
 
 
-def judge_node(node: str, state: NodeState) -> Problem | None:
+def evaluate_node(node: str, state: NodeState) -> Problem | None:
     """Whether a device node can be handed out.
 
     Args:

@@ -90,8 +90,7 @@ _REGISTERS: Final = {
     ),
     "overheated": ("the card says that it is too hot", "see to the cooling"),
 }
-"""Of the drivers' registers and flags: `services.devices.hardware.layout`, `opae` and `dfl` name
-them."""
+"""Of the registers and flags that `services.devices.hardware.drivers` name."""
 
 
 def _of_ids() -> Iterator[tuple[str, Reason]]:
