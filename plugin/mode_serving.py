@@ -182,8 +182,7 @@ class ModeServing:
         if self._clearing is not None:
             yield "clearing", self._clearing.run()
         if self.mode is not PluginMode.UNITS:
-            root = self._lasting.options.root
-            yield "card events", follow_card_events(root, self.discovery.look_now)
+            yield "card events", follow_card_events(self.discovery.look_now)
 
     async def _discover(self) -> None:
         before = self._before
