@@ -31,41 +31,32 @@ RECOVERING = "recovering"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How far a device is.
-
-    Args:
-        good: Good scans in a row that counted.
-        since: When the last of them was.
-    """
+    """How far a device is."""
 
     good: int = 0
+    """Good scans in a row that counted."""
     since: float = 0.0
+    """When the last of them was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is remembered of a tree's devices, by id.
-
-    Args:
-        trusted: Devices that were last told to be healthy.
-        recovering: Devices that were healthy once and aren't trusted now.
-    """
+    """What is remembered of a tree's devices, by id."""
 
     trusted: frozenset[str] = frozenset()
+    """Devices that were last told to be healthy."""
     recovering: Mapping[str, Recovery] = field(default_factory=dict)
+    """Devices that were healthy once and aren't trusted now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """How much it takes to be trusted again.
-
-    Args:
-        good_scans: Good scans in a row, at least 1, which means no damping at all.
-        spacing: Seconds between two scans for both to count.
-    """
+    """How much it takes to be trusted again."""
 
     good_scans: int = 3
+    """Good scans in a row, at least 1, which means no damping at all."""
     spacing: float = 0.0
+    """Seconds between two scans for both to count."""
 
     def __post_init__(self) -> None:
         if self.good_scans < 1:

@@ -33,17 +33,14 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading one attribute gave.
-
-    Args:
-        text: Its content without the blanks, newlines and NULs around it.
-        failure: None if it could be read.
-        detail: For a failure, what the system said.
-    """
+    """What reading one attribute gave."""
 
     text: str = ""
+    """Its content without the blanks, newlines and NULs around it."""
     failure: Failure | None = None
+    """None if it could be read."""
     detail: str = ""
+    """For a failure, what the system said."""
 
 
 class NodeState(Enum):
@@ -90,17 +87,14 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) 
 
 @dataclass(frozen=True, slots=True)
 class RegisterStatus:
-    """What a register says.
-
-    Args:
-        value: Its value, None where there is none to be had.
-        problem: Set if it makes its owner unhealthy.
-        remark: Set if it is worth saying but makes nothing unhealthy.
-    """
+    """What a register says."""
 
     value: int | None = None
+    """Its value, None where there is none to be had."""
     problem: Problem | None = None
+    """Set if it makes its owner unhealthy."""
     remark: Problem | None = None
+    """Set if it is worth saying but makes nothing unhealthy."""
 
 
 _NOTHING = RegisterStatus()

@@ -53,17 +53,14 @@ Over = Mapping[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is tolerated.
-
-    Args:
-        max_temperature: °C at the hottest place of a card; None: what the card says itself counts.
-        max_power: W; None likewise.
-        ignored: Bits of errors that make nothing unhealthy, by reason; None for all of them.
-    """
+    """What is tolerated."""
 
     max_temperature: float | None = None
+    """°C at the hottest place of a card; None: what the card says itself counts."""
     max_power: float | None = None
+    """W; None likewise."""
     ignored: Mapping[str, int | None] = field(default_factory=dict)
+    """Bits of errors that make nothing unhealthy, by reason; None for all of them."""
 
     @property
     def measure(self) -> bool:

@@ -31,17 +31,14 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is known of a code.
-
-    Args:
-        effect: What it makes of what it is about.
-        meaning: What is the case, as a clause.
-        todo: What to do about it, in the imperative.
-    """
+    """What is known of a code."""
 
     effect: Effect
+    """What it makes of what it is about."""
     meaning: str
+    """What is the case, as a clause."""
     todo: str
+    """What to do about it, in the imperative."""
 
 
 _DEAD: Final = "the card doesn't answer: dmesg, then reset or reseat it"

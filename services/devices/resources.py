@@ -38,15 +38,12 @@ _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What was offered last, by device id and place.
-
-    Args:
-        mode: The mode it is about.
-        devices: Every device that had a resource.
-    """
+    """What was offered last, by device id and place."""
 
     mode: PluginMode
+    """The mode it is about."""
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
+    """Every device that had a resource."""
 
     def told_to(self, mode: PluginMode) -> "Memory":
         """What this means to the mode that a node changes to.
@@ -65,17 +62,14 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What a node offers.
-
-    Args:
-        resources: Devices by id, by full resource name; no resource is empty.
-        unplaced: What was found and can't be offered, each with its reasons and no resource.
-        memory: What the next `build_tree` needs to know of this one.
-    """
+    """What a node offers."""
 
     resources: Mapping[str, Mapping[str, Device]]
+    """Devices by id, by full resource name; no resource is empty."""
     unplaced: tuple[Device, ...]
+    """What was found and can't be offered, each with its reasons and no resource."""
     memory: Memory
+    """What the next `build_tree` needs to know of this one."""
 
     def devices(self) -> Iterator[Device]:
         """Every device offered, resource by resource."""
