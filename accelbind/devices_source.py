@@ -22,7 +22,7 @@ from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, judged, over_limits, parse_ignored
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Memory, build_tree
+from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
 from services.mappings.model import Mapping
 from services.node.device_names import with_names
@@ -73,7 +73,7 @@ class Devices:
         self._mappings = mappings
         self._scanner = Scanner(options.root)
         self._sensors = SensorReader(options.root)
-        self._memory: Memory | None = None
+        self._memory: OfferMemory | None = None
         self._calls = BlockingCalls()
         self._runner = asyncio.Runner()
 
@@ -129,7 +129,7 @@ class Devices:
         options = self._options
         inventory = self._inventory()
         previous = self._memory or self._recalled()
-        tree = build_tree(inventory, options.mode, units=options.units, previous=previous)
+        tree = advertise(inventory, options.mode, units=options.units, previous=previous)
         self._memory = tree.memory
         source = HolderSource(
             kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=self._calls
@@ -155,7 +155,7 @@ class Devices:
             problems=told((*filter(None, [note]), *node, *denied), look.problems),
         )
 
-    def _recalled(self) -> Memory | None:
+    def _recalled(self) -> OfferMemory | None:
         """What the last plugin offered, so that what is broken is shown under what it was."""
         path = plugins_folder(self._options.kubelet_dir) / FILE
         with contextlib.suppress(OSError), path.open("rb") as file:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from services.devices.model import Device, Problem
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 
 RECOVERING = "recovering"
 """Reason code of a device that is well again but not trusted yet."""
@@ -63,7 +63,9 @@ class Damping:
             raise ValueError(f"a device needs at least one good scan, not {self.good_scans}")
 
 
-def damp(tree: Tree, health: Health, damping: Damping, *, now: float) -> tuple[Tree, Health]:
+def damp(
+    tree: AdvertisedResources, health: Health, damping: Damping, *, now: float
+) -> tuple[AdvertisedResources, Health]:
     """A tree as the kubelet should be told it.
 
     Args:
@@ -109,7 +111,7 @@ def _held_back(device: Device, damping: Damping) -> Device:
     return replace(device, healthy=False, reasons=(Problem(RECOVERING, text),))
 
 
-def _with(tree: Tree, changed: Mapping[str, Device]) -> Tree:
+def _with(tree: AdvertisedResources, changed: Mapping[str, Device]) -> AdvertisedResources:
     if not changed:
         return tree
     resources = {

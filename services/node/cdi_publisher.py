@@ -17,7 +17,7 @@ import structlog
 from services.devices.cdi import FILE_NAME, CdiFile, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device, DeviceNode
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, HookMissing
 from services.process.text import listing
@@ -54,7 +54,7 @@ class CdiPublisher:
         self._described: tuple[_Content, CdiFile] = ((), CdiFile())
         self._troubles: frozenset[str] = frozenset()
 
-    def take(self, tree: Tree) -> None:
+    def take(self, tree: AdvertisedResources) -> None:
         """Takes what the node offers now."""
         self._devices = tuple(tree.devices())
         self.published &= {device.id for device in self._devices}

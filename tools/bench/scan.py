@@ -9,7 +9,7 @@ from pathlib import Path
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.model import PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from simulator.cards import CardSpec, lay_out
 from tools.bench.measure import time_calls
 
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
                 rounds = 5 if count > 100 else 20
                 first = time_calls(lambda: Scanner(root).scan(), rounds=rounds)  # noqa: B023 - called here
                 scan = time_calls(scanner.scan, rounds=rounds)
-                build = partial(build_tree, inventory, PluginMode.AF)
+                build = partial(advertise, inventory, PluginMode.AF)
                 tree = time_calls(build, rounds=rounds)
                 read = partial(SensorReader(root).read, inventory.cards)
                 sensors = time_calls(read, rounds=rounds)

@@ -12,7 +12,7 @@ from services.devices.limits import (
     still_over,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
 from tests.services.cards import BAD, card, function, port, virtual
@@ -91,7 +91,7 @@ def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_func
         (PluginMode.AF, {"dfl-port.0", "dfl-port.1"}),
         (PluginMode.REGION, {"dfl-fme.0"}),
     ):
-        devices = build_tree(seen, mode).devices()
+        devices = advertise(seen, mode).devices()
         assert {device.id for device in devices if not device.healthy} == sick
 
 

@@ -15,7 +15,7 @@ from services.devices.cdi import FILE_NAME, CdiFile, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.node import cdi_publisher as module
 from services.node.cdi_publisher import CdiPublisher
 from services.process.blocking import BlockingCalls
@@ -25,8 +25,8 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 
-def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> Tree:
-    return build_tree(scan(rack.root), mode)
+def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources:
+    return advertise(scan(rack.root), mode)
 
 
 def publisher_for(folder: Path) -> CdiPublisher:

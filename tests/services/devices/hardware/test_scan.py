@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.devices.hardware.scan import Scanner, scan
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
 from tests.simulator.folders import fast_folder
@@ -70,8 +70,10 @@ NEEDLESS: dict[PluginMode, set[Fault]] = {
 """What a card may lack in a mode."""
 
 
-def tree(root: Path, mode: PluginMode = PluginMode.AF, after: Tree | None = None) -> Tree:
-    return build_tree(scan(root), mode, previous=after.memory if after else None)
+def tree(
+    root: Path, mode: PluginMode = PluginMode.AF, after: AdvertisedResources | None = None
+) -> AdvertisedResources:
+    return advertise(scan(root), mode, previous=after.memory if after else None)
 
 
 def the_card(inventory: Inventory) -> Card:
@@ -181,7 +183,7 @@ def test_a_card_that_was_broken_from_the_start_is_told_by_its_reason(
         made = tree(tmp_path, mode)
         told = {
             problem.reason
-            for device in (*made.devices(), *made.unplaced)
+            for device in (*made.devices(), *made.not_offered)
             for problem in device.reasons
         }
         assert told == (set() if fault in needless else {REASONS[fault]})
@@ -333,7 +335,7 @@ def test_class_entries_may_be_folders(tmp_path: Path, driver: str) -> None:
         entry.unlink()
         shutil.copytree(target, entry, symlinks=True)
     inventory = scan(tmp_path)
-    (device,) = build_tree(inventory, PluginMode.AF).devices()
+    (device,) = advertise(inventory, PluginMode.AF).devices()
     assert device.healthy
     assert device.pci_addresses == rack.addresses
 
