@@ -68,7 +68,6 @@ ENVIRONMENT: Final = frozenset(
         "port",
         "ports_file",
         "programming",
-        "replicas",
         "root",
         "scan_interval",
         "sensor_interval",
