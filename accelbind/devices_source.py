@@ -20,7 +20,13 @@ from plugin.options import PluginOptions
 from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import Limits, judged, over_limits, parse_ignored
+from services.devices.limits import (
+    Limits,
+    apply_limits,
+    limit_problems,
+    parse_ignored,
+    sensors_over,
+)
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
@@ -171,7 +177,8 @@ class Devices:
             options.max_temperature, options.max_power, parse_ignored(options.ignore_errors)
         )
         sensors = self._sensors.read(inventory.cards) if limits.measure else ()
-        return judged(inventory, over_limits(sensors, limits, {}), limits)
+        over = limit_problems(sensors_over(sensors, limits, {}), limits)
+        return apply_limits(inventory, over, limits)
 
     def _names(self) -> Iterator[Mapping]:
         from services.mappings.folder import load_folder  # noqa: PLC0415 - only where asked for
