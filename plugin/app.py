@@ -2,14 +2,13 @@
 
 One event loop. Tasks: the look at the kubelet's folder and at whoever else serves there, what the
 API server has to say of this node, and what serves in the node's mode (`plugin.mode_serving`),
-which is replaced as a whole when the mode changes; beside them the small HTTP server for probes and
+which is replaced as a whole when the mode changes; beside them the HTTP server for probes and
 metrics. Daemon threads read files that may hang. SIGTERM or SIGINT ends discovery, then every
 endpoint (streams first, then sockets), then the rest; a scan that hangs holds nobody up.
 """
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
@@ -40,10 +39,11 @@ from services.kube.reach import may_reach
 from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
-from services.process import metrics as runtime_metrics
+from services.process import http as process_http
 from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
-from services.process.ports_file import write_ports
+from services.process.listening import write_ports
+from services.process.signals import stop_signals
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -74,18 +74,11 @@ async def run(options: PluginOptions, *, version: str = "") -> None:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
             kubeconfig that can't be used.
     """
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(DaemonExecutor())
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    with stop_signals() as stop:
         async with _connection(options) as connection:
             plugin = Plugin(options, connection=connection, version=version)
             await plugin.run(stop)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
@@ -137,8 +130,8 @@ class Plugin:
         version: str = "",
     ) -> None:
         self._options = options
-        self._registry = runtime_metrics.new_registry()
-        runtime_metrics.build_info(self._registry, "plugin", version)
+        self._registry = process_http.new_registry()
+        process_http.build_info(self._registry, "plugin", version)
         self._metrics = PluginMetrics(self._registry)
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
@@ -214,7 +207,7 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> runtime_metrics.MetricsServer | None:
+    async def _listen(self, stop: asyncio.Event) -> process_http.MetricsServer | None:
         """The server for probes and metrics, whose port a second plugin may have to wait for.
 
         Returns:
@@ -231,7 +224,7 @@ class Plugin:
             if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await runtime_metrics.serve(
+                return await process_http.serve(
                     self._registry,
                     options.metrics_host,
                     options.metrics_port,

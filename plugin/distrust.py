@@ -25,9 +25,9 @@ import structlog
 from plugin.mode_memory import last_mode
 from services.devices.model import PluginMode
 from services.node.offer_memory import FILE
-from services.process.backoff import Backoff
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
+from services.process.retry import Backoff
 from services.programming.distrust import Mark, closed, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0

@@ -22,7 +22,7 @@ from services.node.permissions_watch import AccessWatch
 from services.node.sensing import Sensing
 from services.node.view import DeviceView
 from services.process.blocking import BlockingCalls
-from services.process.metrics import Route
+from services.process.http import Route
 from services.programming.lock import LOCKS
 
 

@@ -40,8 +40,8 @@ from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
 from services.node.offer_memory import Recall
-from services.process.backoff import Backoff
 from services.process.blocking import BlockingCalls
+from services.process.retry import Backoff
 from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0

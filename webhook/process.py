@@ -23,9 +23,8 @@ from prometheus_client import CollectorRegistry
 from services.admission.mutate import Policy
 from services.process import logging
 from services.process.errors import InvalidSettings, WorldError
-from services.process.listening import listen
-from services.process.metrics import MetricsServer, build_info, new_registry
-from services.process.ports_file import write_ports
+from services.process.http import MetricsServer, build_info, new_registry
+from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.admission import Gate

@@ -31,8 +31,8 @@ from services.kube.client import Answer, BadStatus, ClusterClient
 from services.kube.connection import Connection
 from services.kube.pace import Pace
 from services.kube.remedies import FORBIDDEN, asked_to_wait, may_be_ours
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"

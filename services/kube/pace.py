@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.process.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ from services.kube.remedies import (
     may_be_elsewhere,
     will_pass,
 )
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is taken in before others get their turn on the event loop."""

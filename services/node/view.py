@@ -9,7 +9,7 @@ import msgspec
 from services.containers.holding import DENIED, Holding
 from services.devices.resources import AdvertisedResources
 from services.node.table import Table, rows
-from services.process.metrics import Json
+from services.process.http import Json
 
 PLUGIN = "plugin"
 """The source of a table that a running plugin has made."""

@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
 import structlog
+from cryptography import x509
 
 from services.process.errors import CertificateError
 from services.process.files import open_at_once
-from services.process.validity import Validity, validity_of
 
 MAX_FILE: Final = 1024 * 1024
 INTERVAL: Final = 1.0
@@ -43,6 +43,14 @@ log = structlog.get_logger(room="certificates")
 
 
 Contents: TypeAlias = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """When a certificate counts, in seconds since the epoch."""
+
+    begins: float
+    ends: float
 
 
 @dataclass(slots=True)
@@ -242,6 +250,20 @@ class CertificateSource:
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
         connection.context = self._serving
+
+
+def validity_of(pem: bytes) -> Validity:
+    """When the first certificate of a PEM file counts.
+
+    Raises:
+        CertificateError: There is none, or it isn't one.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+    except (ValueError, x509.InvalidVersion) as error:
+        reason = f"no certificate whose validity could be read: {error}"
+        raise CertificateError(reason) from error
+    return Validity(found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp())
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

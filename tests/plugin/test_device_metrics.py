@@ -11,7 +11,7 @@ from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.process.metrics import build_info, new_registry
+from services.process.http import build_info, new_registry
 from tests.plugin.promlint import lint
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)

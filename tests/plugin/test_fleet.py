@@ -13,8 +13,8 @@ from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
-from services.process.backoff import Backoff
 from services.process.errors import KubeletError
+from services.process.retry import Backoff
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from services.admission.mutate import Policy
 from services.mappings.model import MappingIndex
-from services.process.listening import listen
-from services.process.ports_file import write_ports
+from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index

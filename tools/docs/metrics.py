@@ -19,7 +19,7 @@ from services.devices.resources import advertise
 from services.node.permissions import Needs
 from services.node.permissions_watch import AccessWatch
 from services.process.blocking import BlockingCalls
-from services.process.metrics import build_info, new_registry
+from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
 from webhook.figures import Figures, State, WebhookCollector
 
