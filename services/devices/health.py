@@ -1,11 +1,11 @@
-"""Verdicts on what the files of a card say: ids, error registers, event flags, device nodes.
+"""What the files of a card say about its health: ids, error registers, event flags, device nodes.
 
-Pure: `services.devices.hardware` reads, this module judges. A verdict is a value and, where
-something is wrong, a `Problem` with a stable reason: `services.devices.reasons` has them all.
+Pure: `services.devices.hardware` reads, this module evaluates. The result is a value and, if
+something is wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them all).
 
-A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
-to read tells nothing about the card's health, so it is a remark and no more; but an I/O
-error means that the card doesn't answer, and that is not healthy.
+A register that is missing is fine: older cards lack some. One that is blank, garbled or unreadable
+for lack of permission says nothing about the card's health, so it is only a remark. But an I/O
+error means that the card doesn't answer, and that is unhealthy.
 """
 
 import re
