@@ -33,7 +33,7 @@ from plugin.sockets import SocketNames
 from services.containers.claims import PodSource
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.kube.config import may_reach
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
@@ -305,7 +305,7 @@ class Plugin:
         """In discovery's thread."""
         return self._insight.judged(self._steady())
 
-    def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
+    def _seen(self, inventory: Inventory | None, _tree: AdvertisedResources) -> None:
         self._insight.take(inventory)
 
     def _tell(self, event: EventRecord) -> None:

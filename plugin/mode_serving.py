@@ -34,7 +34,7 @@ from services.devices.cdi import Hook
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
@@ -81,7 +81,7 @@ class Lasting:
     gates: Gates
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
-    seen: Callable[[Inventory | None, Tree], None]
+    seen: Callable[[Inventory | None, AdvertisedResources], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Left:
         counted: The resources that the kubelet counts on, since it couldn't be told otherwise.
     """
 
-    memory: Memory
+    memory: OfferMemory
     counted: frozenset[str]
 
 
@@ -182,8 +182,7 @@ class ModeServing:
         if self._clearing is not None:
             yield "clearing", self._clearing.run()
         if self.mode is not PluginMode.UNITS:
-            root = self._lasting.options.root
-            yield "card events", follow_card_events(root, self.discovery.look_now)
+            yield "card events", follow_card_events(self.discovery.look_now)
 
     async def _discover(self) -> None:
         before = self._before
@@ -191,7 +190,7 @@ class ModeServing:
         self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
-    def _apply(self, tree: Tree) -> None:
+    def _apply(self, tree: AdvertisedResources) -> None:
         inventory = self.discovery.inventory
         self._lasting.seen(inventory, tree)
         self._lasting.events.seen(inventory, tree)
@@ -202,7 +201,7 @@ class ModeServing:
         if self.fleet is not None:
             self._serve(tree, self.fleet)
 
-    def _serve(self, tree: Tree, fleet: Fleet) -> None:
+    def _serve(self, tree: AdvertisedResources, fleet: Fleet) -> None:
         fleet.apply(tree)
         if not self._served:
             self._served = True

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from services.devices.model import PluginMode
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.offer import MAX_BYTES, decode, encode, offered
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
@@ -51,12 +51,12 @@ class Recall:
         self._mode = mode
         self._calls = calls
         self._kept = b""
-        self._memory: Memory | None = None
+        self._memory: OfferMemory | None = None
         self._content = b""
         self._due = asyncio.Event()
         self._trouble = ""
 
-    async def load(self) -> Memory:
+    async def load(self) -> OfferMemory:
         """What a predecessor offered, in whatever mode; nothing where nobody can tell."""
         try:
             content = await self._calls.run(
@@ -64,17 +64,17 @@ class Recall:
             )
         except (OSError, HardwareError) as error:
             self._say(f"{self._path} can't be read: {_reason(error)}")
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         if not content:
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         memory = decode(content)
         if memory is None:
             self._say(f"{self._path} is no memory of what was offered, and will be replaced")
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         self._kept, self.former = content, offered(memory)
         return memory
 
-    def take(self, tree: Tree) -> None:
+    def take(self, tree: AdvertisedResources) -> None:
         """Takes what the node offers now."""
         if tree.memory != self._memory:
             self._memory, self._content = tree.memory, encode(tree.memory)

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.sensor_reader import HUNG, SensorReader
-from services.devices.limits import Limits, Over, judged, over_limits, still_over
+from services.devices.limits import Limits, Over, apply_limits, limit_problems, sensors_over
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
 from services.process.blocking import BlockingCalls
@@ -109,7 +109,7 @@ class Sensing:
 
     def judged(self, inventory: Inventory) -> Inventory:
         """What a scan found with limits and errors to ignore laid over it; in any thread."""
-        return judged(inventory, self._over, self._limits)
+        return apply_limits(inventory, self._over, self._limits)
 
     async def run(self) -> None:
         """Reads until cancelled."""
@@ -166,8 +166,8 @@ class Sensing:
             log.warning("sensors can't be read", reason=problem)
         self._trouble = trouble
         self._found, self._found_at = found, time.monotonic()
-        over = {**over_limits(found, self._limits, self._beyond), **held}
-        self._beyond = still_over(found, self._limits, self._beyond)
+        self._beyond = sensors_over(found, self._limits, self._beyond)
+        over = {**limit_problems(self._beyond, self._limits), **held}
         if over != self._over:
             self._over = over
             self._look_now()

@@ -12,7 +12,7 @@ import pytest
 
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
 from simulator.hanging import PLACES, Hang, Held
@@ -36,8 +36,8 @@ def scanner_of(rack: Rack, barrier: Barrier) -> Scanner:
     return Scanner(rack.root, patience=PATIENCE, files=barrier.files)
 
 
-def tree_of(inventory: Inventory, after: Tree | None = None) -> Tree:
-    return build_tree(inventory, PluginMode.AF, previous=after.memory if after else None)
+def tree_of(inventory: Inventory, after: AdvertisedResources | None = None) -> AdvertisedResources:
+    return advertise(inventory, PluginMode.AF, previous=after.memory if after else None)
 
 
 def failures(inventory: Inventory) -> dict[str, str]:
@@ -124,7 +124,7 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     lost = inventory.cards[1]
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn, lost.pci.numa_node) == (virtual, "0000:5e:00.0", 1)
-    (region,) = build_tree(inventory, PluginMode.REGION).devices()
+    (region,) = advertise(inventory, PluginMode.REGION).devices()
     assert [problem.reason for problem in region.reasons] == ["card-hung"]
     assert scanner.scan() == inventory
 
@@ -154,7 +154,7 @@ def test_a_card_that_hangs_and_does_not_tell_its_address_is_told_by_name(
     barrier.hang("intel-fpga-port.0")
     inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
     assert inventory.cards[0].pci is None
-    (device,) = tree_of(inventory).unplaced
+    (device,) = tree_of(inventory).not_offered
     assert (device.id, device.reasons[0].reason) == ("intel-fpga-dev.0", "card-hung")
 
 
