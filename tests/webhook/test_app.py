@@ -74,6 +74,6 @@ def test_readyz_says_what_is_missing() -> None:
 def test_probes_ask_clients_to_reconnect_while_draining() -> None:
     bench = Bench()
     assert "connection" not in bench.ask("/healthz", method="GET")[1]
-    bench.gate.draining = True
+    bench.handler.draining = True
     assert bench.ask("/healthz", method="GET")[1]["connection"] == "close"
     assert bench.ask("/readyz", method="GET")[1]["connection"] == "close"

@@ -24,9 +24,10 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.errors_clear import Outcome as Clearing
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
-from webhook.clients import REASONS as CLIENT_REASONS
+from webhook.endpoints import ENDPOINTS
+from webhook.handler import REJECTED, RejectionReason
 from webhook.ledger import EvictionReason
+from webhook.limits import CLIENT_REFUSALS
 
 _REASON: Final = "Reason: "
 
@@ -35,7 +36,7 @@ def admission() -> Iterator[str]:
     """How reviews are answered, and why."""
     paths: dict[str, list[str]] = {}
     for path, endpoint in ENDPOINTS.items():
-        paths.setdefault(endpoint, []).append(code(path))
+        paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
     outcomes = [(code(each), text) for each, text in members(Outcome)]
     outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
@@ -44,7 +45,7 @@ def admission() -> Iterator[str]:
     yield "What the audit log has of a pod:\n\n" + table(("annotation", "what it is"), _audit())
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
+        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
     )
     yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))

@@ -32,7 +32,7 @@ from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import SYSTEM, Json, answering, furnish, told
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY, accelbind_command, clean_environment
-from webhook.admission import ENDPOINTS
+from webhook.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 
