@@ -13,7 +13,7 @@ from services.kube.events import EventWriter, Reporter
 from services.kube.node_watcher import NodeFollower
 from services.kube.pace import Pace
 from services.kube.remedies import may_be_ours
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.process.errors import ClusterError
 

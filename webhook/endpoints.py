@@ -7,7 +7,7 @@ from typing import Final
 from services.admission import mapping_review
 from services.admission.mutate import Policy
 from services.admission.review import Answer, answer
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 
 VALIDATE_MAPPING: Final = "validate-mapping"
 

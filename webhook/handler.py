@@ -16,7 +16,7 @@ from starlette.types import Receive
 from services.admission.mapping_review import USABLE
 from services.admission.mutate import Policy
 from services.admission.review import Answer, Outcome
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
 from webhook.endpoints import VALIDATE_MAPPING, Endpoint
 from webhook.figures import Figures

@@ -19,17 +19,8 @@ from services.admission import review as reviews
 from services.admission.mutate import MAX_WARNING
 from services.admission.patch import Operation, escaped
 from services.admission.review import INTERNAL_ERROR, Answer, Outcome, Review, UnreadableReview
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    FPGA_REGION,
-    KINDS,
-    Mapping,
-    MappingIndex,
-    NamespaceMappings,
-    clash,
-    label,
-    parse,
-)
+from services.mappings.index import MappingIndex, NamespaceMappings, clash
+from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, KINDS, Mapping, label, parse
 from services.names import DOMAIN
 from services.process import nesting
 from services.process.errors import InvalidMapping

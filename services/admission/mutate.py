@@ -22,7 +22,8 @@ from services import names
 from services.admission import patch, sharing
 from services.admission.patch import Operation
 from services.admission.plan import Plan, plan_container
-from services.mappings.model import Mapping, Mode, NamespaceMappings
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import Mapping, Mode
 from services.pods.functions import Function
 from services.pods.pod import Place, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary

@@ -6,7 +6,8 @@ import msgspec
 
 from services import names
 from services.mappings import suggestions as hints
-from services.mappings.model import Mapping, Mode, NamespaceMappings
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import Mapping, Mode
 from services.pods import functions as env_rules
 from services.pods.functions import Function
 from services.pods.pod import Place, environment

@@ -16,7 +16,7 @@ from services.admission import field_owners
 from services.admission.mutate import Patched, Policy, Refused, Rewrite, Unchanged
 from services.admission.patch import Operation
 from services.admission.verdicts import REASON, Verdict, judge
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.pods.pod import Pod
 from services.process import nesting
 from services.process.errors import InvalidReview

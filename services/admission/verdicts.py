@@ -13,7 +13,7 @@ from services.admission.mutate import (
     UnchangedReason,
     mutate,
 )
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.pods.pod import Pod
 from services.process.text import clip, plain
 

@@ -11,14 +11,13 @@ import msgspec
 from services import names
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.remedies import NOT_FOUND
+from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
     Mapping,
-    NamespaceMappings,
     Rejected,
-    build_namespace,
     parse,
     reject,
 )

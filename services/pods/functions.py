@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.names import canonical_id
 from services.pods.pod import EnvVar
 from services.pods.refusals import MAX_REFUSALS

@@ -17,7 +17,8 @@ from services.admission.review import answer
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import Memory, Tree, build_tree
-from services.mappings.model import Mapping, MappingIndex, Rejected, build_index, parse, reject
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import Mapping, Rejected, parse, reject
 from services.process.errors import AccelbindError, InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack

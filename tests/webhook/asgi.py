@@ -5,7 +5,8 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from services.admission.mutate import Policy
-from services.mappings.model import MappingIndex, build_index, parse
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
 from webhook.app import Readiness, build_app
 from webhook.figures import Figures

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.admission import verdicts
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from tests.webhook.asgi import DISCONNECT, JSON, Bench
 from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of, review
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from services.admission.mutate import Policy
 from services.admission.review import Outcome, answer
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from tools.bench.measure import time_calls
 from tools.bench.reviews import SIZES, index, review
 

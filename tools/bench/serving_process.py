@@ -15,7 +15,7 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from services.admission.mutate import Policy
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.listening import listen
 from services.process.ports_file import write_ports
 from services.process.signals import stop_signals

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from services.admission import mapping_review
 from services.admission.mapping_review import note, validate
 from services.admission.review import Answer, Outcome
-from services.mappings.model import EMPTY_INDEX, MappingIndex, Rejected
+from services.mappings.index import EMPTY_INDEX, MappingIndex
+from services.mappings.model import Rejected
 from services.process.errors import InvalidReview
 from tests.services.building import (
     AF_NLB0,

@@ -22,7 +22,7 @@ from services.admission.review import (
     answer,
     decode,
 )
-from services.mappings.model import EMPTY_INDEX, MappingIndex
+from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.process.errors import InvalidReview
 from tests.services.building import (
     ARRIA,
