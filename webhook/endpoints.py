@@ -6,7 +6,7 @@ from typing import Final
 
 from services.admission import mapping_review
 from services.admission.mutate import Policy
-from services.admission.review import Answer, answer
+from services.admission.review import ReviewResponse, answer
 from services.mappings.index import MappingIndex
 
 VALIDATE_MAPPING: Final = "validate-mapping"
@@ -26,24 +26,24 @@ class Endpoint:
 
     name: str
     subject: str
-    review: Callable[[bytes, MappingIndex, Policy], Answer]
+    review: Callable[[bytes, MappingIndex, Policy], ReviewResponse]
     summary: str
     description: str
 
 
-def _mutate(body: bytes, index: MappingIndex, policy: Policy) -> Answer:
+def _mutate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
     return answer(body, index, policy, validating=False)
 
 
-def _validate(body: bytes, index: MappingIndex, policy: Policy) -> Answer:
+def _validate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
     return answer(body, index, policy, validating=True)
 
 
-def _validate_mapping(body: bytes, index: MappingIndex, _policy: Policy) -> Answer:
+def _validate_mapping(body: bytes, index: MappingIndex, _policy: Policy) -> ReviewResponse:
     return mapping_review.validate(body, index)
 
 
-def _mutate_mapping(body: bytes, _index: MappingIndex, _policy: Policy) -> Answer:
+def _mutate_mapping(body: bytes, _index: MappingIndex, _policy: Policy) -> ReviewResponse:
     return mapping_review.note(body)
 
 

@@ -15,7 +15,7 @@ from starlette.types import Receive
 
 from services.admission.mapping_review import USABLE
 from services.admission.mutate import Policy
-from services.admission.review import Answer, Outcome
+from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
 from webhook.endpoints import VALIDATE_MAPPING, Endpoint
@@ -206,14 +206,14 @@ class AdmissionHandler:
         return rejection.status, status_body(rejection.status, str(rejection))
 
 
-def _depends_on_mappings(endpoint: Endpoint, found: Answer) -> bool:
+def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
     """Whether an answer might be another one if mappings were loaded."""
     clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == USABLE
-    return found.outcome is Outcome.DENIED or clashes_unseen
+    return found.outcome is ReviewOutcome.DENIED or clashes_unseen
 
 
-def _log_review(endpoint: Endpoint, found: Answer, *, verbose: bool) -> None:
-    if found.outcome in (Outcome.DENIED, Outcome.ERRORED):
+def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> None:
+    if found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED):
         write = log.info if found.error is None else log.error
         write(
             "mapping refused" if endpoint.subject == "mapping" else "pod refused",

@@ -3,7 +3,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from services.admission import verdicts
+from services.admission import mutate as mutation
 from services.mappings.index import EMPTY_INDEX
 from tests.webhook.asgi import DISCONNECT, JSON, Bench
 from tests.webhook.reviews import LOGICAL, RESOURCE, UID, body, patch_of, pod, response_of, review
@@ -181,7 +181,7 @@ def test_a_crash_inside_answers_a_denial_and_is_logged_with_its_trace(
     def crash(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(verdicts, "mutate", crash)
+    monkeypatch.setattr(mutation, "mutate", crash)
     with capture_logs() as logs:
         status, _, answer = bench.ask("/mutate", body())
     response = response_of(answer)

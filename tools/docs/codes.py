@@ -9,9 +9,8 @@ from typing import Final
 from accelbind.exits import Exit
 from plugin import mode, server
 from services.admission import mapping_review, review
-from services.admission.mutate import UnchangedReason
-from services.admission.review import Outcome
-from services.admission.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
+from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
+from services.admission.review import ReviewOutcome
 from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
 from services.kube import webhook_configs
@@ -38,7 +37,7 @@ def admission() -> Iterator[str]:
     for path, endpoint in ENDPOINTS.items():
         paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
-    outcomes = [(code(each), text) for each, text in members(Outcome)]
+    outcomes = [(code(each), text) for each, text in members(ReviewOutcome)]
     outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
     yield table(("outcome", "what it is"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
