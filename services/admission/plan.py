@@ -8,8 +8,7 @@ from services import names
 from services.mappings import suggestions as hints
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import Mapping, Mode
-from services.pods import functions as env_rules
-from services.pods.functions import Function
+from services.pods.functions import RESERVED, Function, check_functions
 from services.pods.pod import Place, environment
 from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import Count, read_counts
@@ -234,13 +233,13 @@ def _written(
 
     If it has one that may not be there, it counts as having none.
     """
-    variables, is_empty = environment(place, env_rules.RESERVED)
+    variables, is_empty = environment(place, RESERVED)
     if not variables:
         return {}, is_empty
     units: Counter[str] = Counter()
     for ask in direct:
         units[_name(ask.key)] += ask.units
-    written = env_rules.read_functions(variables, mappings, units)
+    written = check_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)
     return written.by_number, is_empty
