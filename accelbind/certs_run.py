@@ -1,4 +1,4 @@
-"""`accelbind certs run`: the process that keeps a cluster's certificates."""
+"""`accelbind certs run`: the process that manages a cluster's certificates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ Kubeconfig = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="How to reach the API server; a pod with a service account needs none.",
+        help="How to reach the API server; not needed in a pod with a service account.",
         readable=False,
     ),
 ]
@@ -68,7 +68,7 @@ Settle = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="How long a new CA is in the bundle before it serves. (default: 1m)",
+        help="How long a new CA is in the bundle before it signs. (default: 1m)",
     ),
 ]
 
@@ -88,21 +88,12 @@ def run(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="How long an old CA stays in the bundle, at least, after it served last."
-            " (default: 1d)",
-        ),
-    ] = None,
-    replicas: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="A name with an address for each replica of the webhook, as of a headless Service:"
-            " before an old CA leaves they are asked, and it stays for those that still show a"
-            " certificate of it. (default: nobody is asked)",
+            help="Age of the serving certificate at which the CAs before its own leave the bundle;"
+            " less than two thirds of --lifetime. (default: 1d)",
         ),
     ] = None,
     interval: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between two looks. (default: 10s)")
+        str | None, typer.Option(metavar="TIME", help="Time between two rounds. (default: 10s)")
     ] = None,
     kubeconfig: Kubeconfig = None,
     host: Annotated[
@@ -123,13 +114,13 @@ def run(
     config: ConfigFile = None,
     print_config: PrintConfig = False,
 ) -> None:
-    """Keep a cluster's certificates: issue, renew, change the CA, put the bundle in.
+    """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
 
-    The CA with its key, and the serving certificate, are kept in two Secrets,
-    which must be there (empty is fine); any number of replicas agree on them.
-    Certificates are renewed at two thirds of their life. Rights that it takes:
-    get and update of the two Secrets and of the webhook configurations named.
-    A TIME is a number with ms, s, m, h or d behind it. Each option may also be
+    The CA with its key and the serving certificate are stored in two Secrets,
+    which must exist and may be empty. Any number of replicas may run.
+    Certificates are renewed at two thirds of their life. Required rights: get
+    and update of the two Secrets and of the webhook configurations, by name.
+    A TIME is a number followed by ms, s, m, h or d. Each option may also be
     a variable ACCELBIND_<OPTION>, or come from the file of --config.
 
     [bold]Examples[/bold]
@@ -146,6 +137,6 @@ def run(
         return
     import asyncio  # noqa: PLC0415 - only when it runs
 
-    from certs.process import run as keep  # noqa: PLC0415 - the same
+    from certs.process import run as run_process  # noqa: PLC0415 - the same
 
-    asyncio.run(keep(settings))
+    asyncio.run(run_process(settings))

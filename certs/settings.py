@@ -3,28 +3,26 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     PlainSerializer,
-    WithJsonSchema,
     model_validator,
 )
 
 from certs.authority import name_text, parse_names
-from certs.keeper import Places
-from certs.replicas import Replicas
-from certs.trust import Rules
+from certs.policy import RENEWAL_SHARE, CertificatePolicy
+from certs.store import CertificateLocations
 from services.kube.reach import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
 from services.process.listening import ALL_ADDRESSES
 from services.process.settings import CommaSeparated, ProcessSettings
 
 NAMESPACE: Final = "accelbind-system"
-"""Where the manifests put everything; the default outside of a pod."""
+"""The namespace in the manifests; the default outside of a pod."""
 
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|[smhd]?)")
@@ -34,7 +32,7 @@ _LONGEST: Final = timedelta(days=36500)
 
 
 def duration(value: object) -> object:
-    """A time such as `90d`, `12h`, `30m`, `45s` or `200ms`; a plain number counts seconds."""
+    """A time such as `90d`, `12h`, `30m`, `45s` or `200ms`; a bare number is seconds."""
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
         return timedelta(seconds=min(int(match[1]) * _SECONDS[match[2] or "s"], 10**10))
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -58,13 +56,13 @@ def duration_text(value: timedelta) -> str:
 
 def _label(value: str) -> str:
     if not _LABEL.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is no name of a namespace or Service")
+        raise ValueError(f"{value!r:.80} is not the name of a namespace or Service")
     return value
 
 
 def _object_name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is no name of an object")
+        raise ValueError(f"{value!r:.80} is not the name of an object")
     return value
 
 
@@ -75,7 +73,7 @@ def _object_names(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
-    """The namespace of the pod that this is, or where the manifests put everything."""
+    """The namespace of this pod, or that of the manifests."""
     try:
         text = Path(service_account, "namespace").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -83,49 +81,21 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     return text if _LABEL.fullmatch(text) else NAMESPACE
 
 
-def replicas_at(value: object) -> object:
-    """`HOST:PORT` of the webhook's replicas; an IPv6 address in brackets."""
-    if not isinstance(value, str):
-        return value
-    host, _, port = value.strip().rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
-        raise ValueError(f"{value!r:.80} is no HOST:PORT")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        [name] = parse_names([bare])
-    except InvalidSettings as error:
-        raise ValueError(str(error)) from error
-    return Replicas(name_text(name), int(port))
-
-
-def replicas_text(value: Replicas) -> str:
-    """Replicas as `replicas_at` reads them."""
-    host = f"[{value.host}]" if ":" in value.host else value.host
-    return f"{host}:{value.port}"
-
-
 Duration = Annotated[
     timedelta, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
-]
-ReplicasAt = Annotated[
-    Replicas,
-    BeforeValidator(replicas_at),
-    PlainSerializer(replicas_text, when_used="json"),
-    WithJsonSchema({"type": "string"}),
 ]
 Label = Annotated[str, AfterValidator(_label)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 
 
 class CertsSettings(ProcessSettings):
-    """What `accelbind certs run` can be told; `ProcessSettings` has the rest."""
+    """The settings of `accelbind certs run`, beside those of every process."""
 
     host: str = ALL_ADDRESSES
     metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9103
     kubeconfig: Path | None = None
     namespace: Label = Field(default_factory=own_namespace)
     service: Label = "accelbind-webhook"
-    replicas: ReplicasAt | None = None
     name: CommaSeparated = ()
     ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
     tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same
@@ -144,53 +114,49 @@ class CertsSettings(ProcessSettings):
     def _fitting(self) -> Self:
         if self.ca_secret == self.tls_secret:
             raise ValueError(
-                "--ca-secret and --tls-secret must be two: the webhook mounts the one, and must"
-                " not see the CA's key in the other"
+                "--ca-secret and --tls-secret must differ: the webhook mounts the second, and must"
+                " not see the CA's key"
             )
         if self.ca_lifetime < self.lifetime:
-            raise ValueError("--ca-lifetime is shorter than --lifetime: no certificate outlives it")
+            raise ValueError(
+                "--ca-lifetime is shorter than --lifetime: no certificate outlives its CA"
+            )
         if self.interval > self.lifetime / 6:
             raise ValueError(
-                "--interval is more than a sixth of --lifetime: certificates would end before it is"
-                " seen that they are due"
+                "--interval is more than a sixth of --lifetime: certificates could expire between"
+                " two rounds"
+            )
+        if self.overlap >= self.lifetime * RENEWAL_SHARE:
+            raise ValueError(
+                "--overlap must be less than two thirds of --lifetime: an old CA leaves once the"
+                " serving certificate is that old, and it is renewed at two thirds"
             )
         try:
-            _ = self.rules
+            _ = self.policy
         except InvalidSettings as error:
             raise ValueError(f"--name: {error}") from error
         return self
 
     @property
-    def places(self) -> Places:
-        """Where the certificates are kept."""
-        return Places(
+    def locations(self) -> CertificateLocations:
+        """Where the certificates are."""
+        return CertificateLocations(
             self.namespace,
             self.ca_secret,
             self.tls_secret,
             self.service,
             self.webhook_config,
-            frozenset(map(name_text, self.rules.names)),
+            frozenset(map(name_text, self.policy.names)),
         )
 
     @property
-    def rules(self) -> Rules:
-        """How they are to be."""
+    def policy(self) -> CertificatePolicy:
+        """What the certificates are like."""
         at = f"{self.service}.{self.namespace}"
-        return Rules(
+        return CertificatePolicy(
             parse_names((f"{at}.svc", at, self.service, *self.name)),
             lifetime=self.lifetime,
             authority_lifetime=self.ca_lifetime,
             overlap=self.overlap,
             settle=self.settle,
         )
-
-
-def described(settings: CertsSettings) -> dict[str, Any]:
-    """What a start tells the log."""
-    places = settings.places
-    return {
-        "namespace": places.namespace,
-        "secrets": [places.authority, places.serving],
-        "configurations": list(places.configurations),
-        "service": places.service,
-    }

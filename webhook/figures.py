@@ -115,42 +115,43 @@ class WebhookCollector(Collector):
 
     def _states(self) -> Iterator[Metric]:
         state = self._state()
-        mappings = GaugeMetricFamily(
-            "accelbind_mappings", "Mappings that can be used, by kind.", labels=("kind",)
+        yield _by_label(
+            GaugeMetricFamily,
+            "mappings",
+            "Mappings that can be used, by kind.",
+            "kind",
+            state.mappings,
         )
-        for kind, number in state.mappings.items():
-            mappings.add_metric((kind,), number)
-        yield mappings
-        failures = CounterMetricFamily(
-            "accelbind_watch_failures",
+        yield _by_label(
+            CounterMetricFamily,
+            "watch_failures",
             "Lists and watches of mappings at the API server that failed, by kind; after a pause"
             " each is followed by another list or watch.",
-            labels=("kind",),
+            "kind",
+            state.watch_failures,
         )
-        for kind, number in state.watch_failures.items():
-            failures.add_metric((kind,), number)
-        yield failures
         yield CounterMetricFamily(
             "accelbind_certificate_reload_failures",
             "How often new files held something that can't be used.",
             value=state.certificate_failures,
         )
-        refused = CounterMetricFamily(
-            "accelbind_clients_refused",
+        yield _by_label(
+            CounterMetricFamily,
+            "clients_refused",
             "Requests, and for bad-certificate handshakes, of clients that are not --client-ca's.",
-            labels=("reason",),
+            "reason",
+            state.clients_refused,
         )
-        for reason, number in state.clients_refused.items():
-            refused.add_metric((reason,), number)
-        yield refused
-        evicted = CounterMetricFamily(
-            "accelbind_connections_evicted",
+        yield _by_label(
+            CounterMetricFamily,
+            "connections_evicted",
             "Connections that were closed before their client was done, by limit.",
-            labels=("reason",),
+            "reason",
+            state.evicted,
         )
-        for reason, number in state.evicted.items():
-            evicted.add_metric((reason,), number)
-        yield evicted
+        yield from self._gauges(state)
+
+    def _gauges(self, state: State) -> Iterator[Metric]:
         for name, documentation, value in (
             ("connections", "Connections to the admission port.", state.connections),
             (
@@ -187,3 +188,16 @@ class WebhookCollector(Collector):
             ("ready", "1 while /readyz says yes.", state.ready),
         ):
             yield GaugeMetricFamily(f"accelbind_{name}", documentation, value=float(value))
+
+
+def _by_label(
+    family: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    documentation: str,
+    label: str,
+    values: Mapping[str, float],
+) -> Metric:
+    found = family(f"accelbind_{name}", documentation, labels=(label,))
+    for value, number in values.items():
+        found.add_metric((value,), number)
+    return found

@@ -148,7 +148,7 @@ def _judged(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     if not hook.client.get("caBundle"):
         yield failed(
             f"{label} has no caBundle: the API server can't trust the webhook",
-            "accelbind certs inject puts it in; does accelbind certs run (its log)?",
+            "accelbind certs run sets it: does it run, and what does its log say?",
         )
     timeout = entry.get("timeoutSeconds", 10)
     if timeout > _SLOWEST:

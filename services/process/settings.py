@@ -67,7 +67,6 @@ ENVIRONMENT: Final = frozenset(
         "port",
         "ports_file",
         "programming",
-        "replicas",
         "root",
         "scan_interval",
         "sensor_interval",

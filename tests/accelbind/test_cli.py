@@ -429,4 +429,4 @@ def test_a_folder_that_cannot_be_used_is_the_worlds_fault(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     done = run("certs", "issue", "--dir", str(tmp_path / "file"), "--name", "hook.svc")
     assert done.returncode == 1
-    assert done.stderr == f"error: {tmp_path / 'file'} can't be used: File exists\n"
+    assert done.stderr == f"error: {tmp_path / 'file'} cannot be used: File exists\n"

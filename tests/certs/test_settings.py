@@ -34,21 +34,18 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"ca_secret": "x", "tls_secret": "x"}, "must be two"),
+        ({"ca_secret": "x", "tls_secret": "x"}, "must differ"),
         ({"lifetime": "90d", "ca_lifetime": "30d"}, "shorter than --lifetime"),
         ({"lifetime": "1m", "interval": "11s"}, "a sixth of --lifetime"),
         ({"lifetime": "1s"}, "greater than or equal to 2 seconds "),
         ({"interval": "2h"}, "less than or equal to 3600 seconds "),
-        ({"namespace": "../x"}, "no name of a namespace"),
-        ({"tls_secret": "a/b"}, "no name of an object"),
-        ({"webhook_config": "a,b/c"}, "no name of an object"),
+        ({"namespace": "../x"}, "not the name of a namespace"),
+        ({"tls_secret": "a/b"}, "not the name of an object"),
+        ({"webhook_config": "a,b/c"}, "not the name of an object"),
         ({"webhook_config": ()}, "at least one name"),
         ({"name": "a b"}, "neither a DNS name"),
         ({"lifetime": "999999999d"}, "--lifetime"),
-        ({"replicas": "a.b"}, "no HOST:PORT"),
-        ({"replicas": "a.b:0"}, "no HOST:PORT"),
-        ({"replicas": "a.b:65536"}, "no HOST:PORT"),
-        ({"replicas": "a b:1"}, "neither a DNS name"),
+        ({"lifetime": "90d", "overlap": "60d"}, "--overlap must be less than two thirds"),
     ],
 )
 def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> None:
@@ -57,14 +54,21 @@ def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> No
 
 
 def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
-    found = settings(
-        lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s", replicas="[::1]:8443"
-    )
+    found = settings(lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s")
     file = tmp_path / "certs.yaml"
     file.write_text(render(found))
     again = load(CertsSettings, {}, file, environ={})
     assert again.model_dump() == found.model_dump()
-    assert again.places.configurations == ("a", "b")
+    assert again.locations.configurations == ("a", "b")
+
+
+def test_the_overlap_may_be_just_under_two_thirds_of_the_lifetime() -> None:
+    assert settings(lifetime="90d", overlap="1439h").overlap == timedelta(hours=1439)
+
+
+def test_the_names_of_the_service_are_in_the_certificate() -> None:
+    found = settings(namespace="a", service="b", name="c.d").policy.names
+    assert [str(name.value) for name in found] == ["b.a.svc", "b.a", "b", "c.d"]
 
 
 def test_the_namespace_is_the_pod_s_own(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
 """Where cards are laid out unless ROOT says so: the container runtime has to see it, which may have
 a /tmp of its own, and device nodes must be usable there, which they aren't in most nodes' /run."""
 SETTLE = "2s"
-"""How long CAs overlap; API servers hear of a bundle within milliseconds."""
+"""API servers hear of a bundle within milliseconds."""
+OVERLAP = "10s"
+"""Within which the webhook serves what is in its Secret."""
 
 FUNCTION = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 REGION = f"{DOMAIN}/{region_name(A10_INTERFACE)}"
@@ -237,7 +239,7 @@ class Hosts:
                 {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
             )
         self.running["certs"] = self.processes.accelbind(
-            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", SETTLE),
+            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", OVERLAP),
             *("--interval", "1s", "--host", "127.0.0.1", "--metrics-port", "0"),
         )
 

@@ -115,18 +115,6 @@ def test_the_certificates_are_for_what_the_manifests_name() -> None:
         one(items, "ValidatingWebhookConfiguration", name)
 
 
-def test_the_certificates_process_asks_every_replica_of_the_webhook() -> None:
-    items = rendered("base")
-    host, _, port = settings(container_of("af", "accelbind-certs"))["replicas"].rpartition(":")
-    name, namespace, svc = host.split(".")
-    assert (namespace, svc) == ("accelbind-system", "svc")
-    replicas = one(items, "Service", name)["spec"]
-    assert replicas["clusterIP"] == "None"
-    assert replicas["publishNotReadyAddresses"]
-    assert replicas["selector"] == one(items, "Service", "accelbind-webhook")["spec"]["selector"]
-    assert int(port) == ports(container_of("af", "accelbind-webhook"))["https"]
-
-
 def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it() -> None:
     spec = ours("overlays/region-hook")["accelbind-plugin"]
     (installer,) = spec["initContainers"]

@@ -9,9 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
-from certs.figures import CertsCollector
-from certs.figures import State as CertsState
-from certs.keeper import Counts
+from certs.metrics import CertsMetrics
 from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
 from plugin.mode import Choice
@@ -132,7 +130,7 @@ def of_plugin() -> CollectorRegistry:
 def of_certs() -> CollectorRegistry:
     """What `accelbind certs run` shows."""
     registry = _registry("certs")
-    registry.register(CertsCollector(Counts(), CertsState))
+    CertsMetrics(registry)
     return registry
 
 

@@ -12,7 +12,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from accelbind.cli import load
-from certs.replicas import Replicas
 from certs.settings import CertsSettings, duration_text
 from plugin.settings import PluginSettings
 from services.process.settings import PREFIX, Settings
@@ -36,7 +35,6 @@ _SIMPLE: Final = {
     bool: "true, false",
     Path: "path",
     timedelta: "time",
-    Replicas: "`HOST:PORT`",
 }
 
 

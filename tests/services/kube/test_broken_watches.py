@@ -66,7 +66,7 @@ def ending(seconds: float, *lines: bytes, cut: bool = False) -> Break:
             await connection.begin()
             for line in lines:
                 await connection.chunk(line)
-            await time.sleep(seconds)
+            await time.sleep(seconds)  # simulated
             if cut:
                 connection.drop()
             else:

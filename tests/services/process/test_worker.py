@@ -95,7 +95,7 @@ async def made_again(worker: Worker, call: Callable[[], None]) -> None:
             try:
                 return await worker.run(call, seconds=60, what="it")
             except HardwareError:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # polled until the deadline above
 
 
 async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue() -> None:
