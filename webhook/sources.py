@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
 
 from services.mappings.folder import FolderSource
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
 

@@ -22,7 +22,7 @@ from services.containers.identity import Candidate, Place, Wish
 from services.containers.permission import check_functions, check_resource
 from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, NotAllowed
 

@@ -75,8 +75,8 @@ class CertificateSource:
     Args:
         certificate: The file with the certificate and its chain, PEM.
         key: The file with its private key, PEM, not encrypted.
-        client_ca: The file with the CAs of clients, PEM. Clients may show a certificate then, and
-            one that isn't from these CAs fails the handshake; one that shows none gets through it.
+        client_ca: The file with the CAs of clients, PEM. The handshake of a client without a
+            certificate of one of these fails then.
         clock: Seconds since the epoch.
 
     Attributes:
@@ -233,7 +233,7 @@ class CertificateSource:
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         if self._authorities.paths:
-            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_mode = ssl.CERT_REQUIRED
             # As in Go: what is in the file is trusted, a CA below another one included.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return context

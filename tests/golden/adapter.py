@@ -17,13 +17,14 @@ from services.admission.review import answer
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory, advertise
-from services.mappings.model import Mapping, MappingIndex, Rejected, build_index, parse, reject
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import Mapping, Rejected, parse, reject
 from services.process.errors import AccelbindError, InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from webhook.admission import REJECTED, Gate, RejectionReason, status_body
 from webhook.app import Readiness, build_app
 from webhook.figures import Figures
+from webhook.handler import REJECTED, AdmissionHandler, RejectionReason, status_body
 
 MAX_BODY = 1_000_000
 _HEADERS = [(b"host", b"webhook"), (b"content-type", b"application/json")]
@@ -47,8 +48,8 @@ class Webhook:
     ) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
-        gate = Gate(self, self._policy, Figures(), max_body=MAX_BODY)
-        self._app = build_app(gate, Readiness(list), version="1")
+        handler = AdmissionHandler(self, self._policy, Figures(), max_body=MAX_BODY)
+        self._app = build_app(handler, Readiness(list), version="1")
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
         """The function behind the endpoints.

@@ -13,7 +13,7 @@ from services.containers.approval_file import ApprovalFile
 from services.containers.approvals import Approval
 from services.containers.identity import Candidate
 from services.devices.model import PluginMode
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack

@@ -25,7 +25,7 @@ from services.containers.hook_call import HookCall
 from services.containers.identity import Candidate
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, KubeletError, NotAllowed
 from simulator.bitstreams import make_gbs

@@ -16,7 +16,7 @@ from services.bitstreams.storage import BitstreamStorage, read_bitstream
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from services.node import regions as region_work
 from services.node import start_gate as prestart
 from services.process.errors import ClusterError
