@@ -86,7 +86,7 @@ def mappings(
     """
     from accelbind import checking  # noqa: PLC0415 - only when it runs
     from services.admission.mutate import Policy  # noqa: PLC0415 - the same
-    from services.kube.reach import may_reach  # noqa: PLC0415 - the same
+    from services.kube.config import may_reach  # noqa: PLC0415 - the same
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     if folder is not None and kubeconfig is not None:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from certs.authority import name_text, parse_names
 from certs.policy import RENEWAL_SHARE, CertificatePolicy
 from certs.store import CertificateLocations
-from services.kube.reach import SERVICE_ACCOUNT
+from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
 from services.process.settings import (
     PROCESS,

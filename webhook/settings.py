@@ -41,13 +41,6 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _client_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        if not name.isprintable() or len(name) > 253:
-            raise ValueError(f"{name!r:.80} is no name that a certificate could have")
-    return tuple(dict.fromkeys(value))
-
-
 class WebhookSettings(ProcessSettings):
     """The settings of `accelbind webhook`."""
 
@@ -56,12 +49,8 @@ class WebhookSettings(ProcessSettings):
     tls_key: Annotated[Path | None, Flag("FILE", TLS)] = None
     """Its private key, PEM, unencrypted. Required."""
     client_ca: Annotated[Path | None, Flag("FILE", TLS)] = None
-    """Answer reviews only to clients with a certificate of these CAs, PEM; read again when it
-    changes. Probes need none."""
-    client_name: Annotated[
-        CommaSeparated, AfterValidator(_client_names), Flag("NAME", TLS, "any")
-    ] = ()
-    """Common name or DNS name that the client's certificate must have."""
+    """Accept only clients with a certificate of these CAs, PEM; read again when it changes. Use a
+    CA of its own, and the metrics port for probes."""
     host: Annotated[str, Flag("ADDRESS", TLS)] = ALL_ADDRESSES
     """Address for reviews, over TLS; `::` is all addresses, IPv6 and IPv4."""
     port: Annotated[Port, Flag("PORT", TLS)] = 8443
@@ -97,11 +86,6 @@ class WebhookSettings(ProcessSettings):
             raise ValueError(
                 f"{missing} is required: the API server speaks TLS only; `accelbind certs issue"
                 " --dir DIR --name NAME` makes tls.crt and tls.key"
-            )
-        if self.client_name and self.client_ca is None:
-            raise ValueError(
-                "--client-name needs --client-ca: a name counts only in a certificate of a CA that"
-                " is trusted to give it"
             )
         if self.mappings is not None and self.kubeconfig is not None:
             raise ValueError(

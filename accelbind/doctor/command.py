@@ -226,7 +226,7 @@ def _is_node(given: dict[str, Any]) -> bool:
 
 def _is_cluster(kubeconfig: Path | None, *, here: bool) -> bool:
     """Whether an API server is known; an account of a pod on a node is for the plugin's work."""
-    from services.kube.reach import may_reach  # noqa: PLC0415 - only when it runs
+    from services.kube.config import may_reach  # noqa: PLC0415 - only when it runs
 
     if kubeconfig is not None or "KUBECONFIG" in os.environ:
         return True

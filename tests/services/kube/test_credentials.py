@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from services.kube import credentials
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.process.errors import ClusterError
 from tests.services.kube.test_client import POD, Server, answer
 from tests.support import eventually_async
@@ -223,7 +224,7 @@ async def test_a_plugin_that_wants_to_know_is_told_of_the_cluster(tmp_path: Path
 
 async def test_a_name_and_a_password_are_shown(tmp_path: Path) -> None:
     async with Server(answer(200, b"{}")).run() as server:
-        user = {"username": "u", "password": "p", "as": "jane", "as-groups": ["a", "b"]}
+        user = {"username": "u", "password": "p"}
         config = load_config(written(tmp_path, server.url, user))
         assert config is not None
         async with ClusterClient(config) as client:
@@ -231,5 +232,3 @@ async def test_a_name_and_a_password_are_shown(tmp_path: Path) -> None:
     head = server.requests[0].lower()
     assert "authorization: basic dtpw\r\n" in head
     assert "user-agent: accelbind\r\n" in head
-    for line in ("user: jane", "group: a", "group: b"):
-        assert f"\r\nimpersonate-{line}\r\n" in head
