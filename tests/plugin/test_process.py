@@ -225,7 +225,7 @@ def test_region_mode_without_the_api_server_says_what_to_set(
 @pytest.mark.parametrize(
     ("flags", "code", "text"),
     [
-        (["--mode", "fpga"], 2, "error: --mode: input should be 'af'"),
+        (["--mode", "fpga"], 2, "error: --mode: must be 'af'"),
         (["--units", "0"], 2, "error: --units"),
         (["--kubelet-dir", "/tmp/" + "d" * 90], 1, "too long for a unix socket's path"),
         (["--mode", "region", "--kubeconfig", "/gone"], 1, "error: kubeconfig /gone can't be used"),
