@@ -88,7 +88,9 @@ def check_folder(
     return Report(len(index), len(index.namespaces), found, unchecked)
 
 
-def check_cluster(kubeconfig: Path, prefixes: tuple[str, ...], *, namespace: str | None) -> Report:
+def check_cluster(
+    kubeconfig: Path | None, prefixes: tuple[str, ...], *, namespace: str | None
+) -> Report:
     """Look at a cluster; see `check_folder`.
 
     Raises:
@@ -101,10 +103,12 @@ def check_cluster(kubeconfig: Path, prefixes: tuple[str, ...], *, namespace: str
     )
 
 
-async def _survey(kubeconfig: Path, prefixes: tuple[str, ...], namespace: str | None) -> Survey:
+async def _survey(
+    kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
+) -> Survey:
     config = load_config(kubeconfig)
     if config is None:
-        raise ClusterError(f"{kubeconfig} says nothing of an API server")
+        raise ClusterError("no kubeconfig names an API server")
     async with ClusterClient(config) as client:
         return await survey(client, prefixes, namespace=namespace)
 

@@ -16,7 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from accelbind.plain_port import NoAnswer, ask, reachable
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
@@ -67,7 +67,7 @@ class Devices:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         asked: Collection[str] = (),
         files: bool = False,

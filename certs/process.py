@@ -68,7 +68,7 @@ class Process:
         """Do rounds until `stop` is set."""
         settings, server = self._settings, self._server
         async with server:
-            await server.start(settings.host, settings.metrics_port)
+            await server.start(settings.metrics_host, settings.metrics_port)
             write_ports(settings.ports_file, {"metrics": server.port})
             log.info(
                 "reconciling certificates",

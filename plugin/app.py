@@ -27,8 +27,8 @@ from plugin.mode import KNOWN_SECONDS, NodeMode
 from plugin.mode_memory import last_mode
 from plugin.mode_metrics import ModeMetrics
 from plugin.mode_serving import Lasting, ModeServing
-from plugin.options import PluginOptions
 from plugin.precedence import Precedence
+from plugin.settings import PluginSettings
 from plugin.sockets import SocketNames
 from services.containers.claims import PodSource
 from services.devices.hardware.scan import Scanner
@@ -63,7 +63,7 @@ ENDS: Final = (STOPPED, REMOVED)
 log = structlog.get_logger(room="plugin")
 
 
-async def run(options: PluginOptions, *, version: str = "") -> None:
+async def run(options: PluginSettings, *, version: str = "") -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
@@ -82,7 +82,7 @@ async def run(options: PluginOptions, *, version: str = "") -> None:
 
 
 @contextlib.asynccontextmanager
-async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | None]":
+async def _connection(options: PluginSettings) -> "AsyncIterator[Connection | None]":
     """Access to the API server, where something says how to reach it."""
     if not may_reach(options.kubeconfig):
         _say_alone(options.mode)
@@ -123,7 +123,7 @@ class Plugin:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         pods: PodSource | None = None,
         *,
         connection: "Connection | None" = None,
@@ -333,7 +333,7 @@ def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _announced(options: PluginOptions, port: int) -> dict[str, str | int]:
+def _announced(options: PluginSettings, port: int) -> dict[str, str | int]:
     return {
         "mode": options.mode.value,
         "node": options.node_name,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.distrust import lasting_folder
-from plugin.options import PluginOptions, Programming
+from plugin.settings import PluginSettings, Programming
 from services.containers.approval_file import ApprovalFile
 from services.containers.claims import Claims, PodSource
 from services.containers.enforce import Enforce, is_enforced
@@ -46,7 +46,7 @@ class Counts(Protocol):
         """A call of the OCI hook was answered, or was found missing."""
 
 
-def is_hooked(options: PluginOptions, mode: PluginMode) -> bool:
+def is_hooked(options: PluginSettings, mode: PluginMode) -> bool:
     """Tell whether an OCI hook has the functions programmed in a mode."""
     return mode is PluginMode.REGION and options.programming is Programming.OCI_HOOK
 
@@ -65,7 +65,7 @@ class Gates:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         pods: PodSource | None,
         scan: Callable[[], Inventory],

@@ -9,7 +9,7 @@ from typing import Any
 
 from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
-from plugin.options import PluginOptions, Programming
+from plugin.settings import PluginSettings, Programming
 from plugin.strays import StrayHolders
 from services.containers.holder_source import HolderSource
 from services.containers.holding import Holding
@@ -39,7 +39,7 @@ class Insight:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         discovery: Callable[[], Discovery],
         metrics: PluginMetrics,

@@ -27,8 +27,8 @@ from plugin.fleet import Fleet
 from plugin.gates import HOOK_SOCKET, Gates, is_hooked
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
-from plugin.options import PluginOptions
 from plugin.server import ResourceServer
+from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.devices.cdi import Hook
 from services.devices.damping import Damping
@@ -72,7 +72,7 @@ class Lasting:
         seen: Told what each look at the cards came to.
     """
 
-    options: PluginOptions
+    options: PluginSettings
     metrics: PluginMetrics
     kubelet: KubeletWatch
     next_path: Callable[[], Path]

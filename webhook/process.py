@@ -110,7 +110,7 @@ class Webhook:
     async def running(self) -> AsyncIterator[None]:
         """The parts beside the server: metrics, and followers of files."""
         async with self.metrics:
-            await self.metrics.start(self._settings.host, self._settings.metrics_port)
+            await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
                 asyncio.create_task(log_readiness(lambda: self.readiness.because)),
                 asyncio.create_task(self.certificates.follow()),

@@ -8,10 +8,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from services.names import DOMAIN
 from services.process.listening import ALL_ADDRESSES
-from services.process.settings import CommaSeparated, ProcessSettings
+from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
 
 MAX_BODY: Final = 3 * 1024 * 1024
 """An API server takes no object of more than 3 MiB (k8s.io/apiserver, `MaxRequestBodyBytes`)."""
+
+TLS: Final = "TLS"
+MAPPINGS: Final = "Mappings"
+REVIEWS: Final = "Reviews"
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RESERVED = ("kubernetes.io", "k8s.io")
@@ -38,22 +42,42 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class WebhookSettings(ProcessSettings):
-    """What `accelbind webhook` can be told; `ProcessSettings` has the rest."""
+    """The settings of `accelbind webhook`."""
 
-    host: str = ALL_ADDRESSES
-    port: Annotated[int, Field(ge=0, le=65535)] = 8443
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    client_ca: Path | None = None
-    mappings: Path | None = None
-    kubeconfig: Path | None = None
-    max_staleness: Annotated[float, Field(ge=5, le=1_000_000)] | None = None
-    max_units: Annotated[int, Field(ge=1, le=1024)] = 64
-    domain: Annotated[CommaSeparated, AfterValidator(_domains)] = (DOMAIN,)
-    max_body: Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=64 * 1024 * 1024)] = (
-        MAX_BODY
-    )
-    drain_seconds: Annotated[float, Field(ge=0, le=300)] = 1.0
+    tls_cert: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Certificate and chain, PEM; read again when it changes. Required."""
+    tls_key: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Its private key, PEM, unencrypted. Required."""
+    client_ca: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Accept only clients with a certificate of these CAs, PEM; read again when it changes. Use a
+    CA of its own, and the metrics port for probes."""
+    host: Annotated[str, Flag("ADDRESS", TLS)] = ALL_ADDRESSES
+    """Address for reviews, over TLS; `::` is all addresses, IPv6 and IPv4."""
+    port: Annotated[Port, Flag("PORT", TLS)] = 8443
+    """Port for reviews, over TLS; 0 takes any free one."""
+    mappings: Annotated[Path | None, Flag("DIR", MAPPINGS)] = None
+    """Folder of AcceleratorFunctions and FpgaRegions as YAML; read again when it changes."""
+    kubeconfig: Annotated[
+        Path | None, Flag("FILE", MAPPINGS, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server, which has the mappings unless --mappings is given."""
+    max_staleness: Annotated[
+        Annotated[Seconds, Field(ge=5, le=1_000_000)] | None, Flag(TIME, MAPPINGS, "none")
+    ] = None
+    """Not ready while the mappings are older than this; without it the last ones serve on."""
+    max_units: Annotated[int, Field(ge=1, le=1024), Flag("N", REVIEWS)] = 64
+    """Number of devices of a resource that a container may request."""
+    domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
+    """Domain whose resources are ours."""
+    max_body: Annotated[
+        int,
+        BeforeValidator(_bytes),
+        Field(ge=1024, le=64 * 1024 * 1024),
+        Flag("BYTES", REVIEWS, "3Mi"),
+    ] = MAX_BODY
+    """Size of the largest review, such as 3145728 or 3Mi."""
+    drain_seconds: Annotated[Seconds, Field(ge=0, le=300), Flag(TIME, REVIEWS)] = 1.0
+    """How long new connections are accepted after SIGTERM."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from accelbind.doctor.model import Check, Line, Once, failed, ok, skipped, unseen, warning
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.reasons import remedy
@@ -59,7 +59,7 @@ class Node:
         mode: Gives its mode, as far as that can be told.
     """
 
-    options: PluginOptions
+    options: PluginSettings
     mode: Once[PluginMode]
     inventory: Once[Inventory] = field(init=False)
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from accelbind import hook
 from plugin.app import Plugin
 from plugin.hook_server import HookServer
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import hook_call as domain_hook
 from services.containers.hook_call import HookCall
@@ -55,7 +55,7 @@ def driver(rack: Rack) -> Iterator[DriverStandIn]:
         yield driver
 
 
-def hooked(folder: Path) -> PluginOptions:
+def hooked(folder: Path) -> PluginSettings:
     cdi = folder / "cdi"
     return settings(
         folder, PluginMode.REGION, programming="oci-hook", cdi_dir=cdi, hook_path=folder / "hook"

@@ -10,7 +10,7 @@ NEEDED: dict[str, object] = {"tls_cert": "c", "tls_key": "k", "mappings": "m"}
 
 
 def of(**flags: object) -> WebhookSettings:
-    return load(WebhookSettings, NEEDED | flags, environ={})
+    return load(WebhookSettings, NEEDED | flags)
 
 
 def refusal(**flags: object) -> str:
@@ -23,6 +23,7 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     settings = of()
     assert settings.model_dump() == {
         "host": "::",
+        "metrics_host": "::",
         "port": 8443,
         "metrics_port": 9101,
         "tls_cert": Path("c"),

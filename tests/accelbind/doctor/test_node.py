@@ -19,7 +19,7 @@ from accelbind.doctor.files import NodeFiles
 from accelbind.doctor.model import Check, Line, Once, Result, State, failed, ok, run
 from accelbind.doctor.node import Node
 from accelbind.doctor.plugin import RunningPlugin
-from plugin.options import Programming
+from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import describe
 from services.devices.hardware.scan import scan

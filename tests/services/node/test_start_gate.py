@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.containers import claims
 from services.containers.approval_file import ApprovalFile
 from services.containers.claims import Claims
@@ -39,7 +39,7 @@ from tests.plugin.support import (
 pytestmark = pytest.mark.anyio
 
 
-def verifying(folder: Path) -> PluginOptions:
+def verifying(folder: Path) -> PluginSettings:
     return settings(folder, PluginMode.REGION, programming="none")
 
 
