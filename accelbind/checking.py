@@ -13,7 +13,7 @@ from services.admission.preview import read_pods
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from services.mappings.folder import load_folder
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents

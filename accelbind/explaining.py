@@ -23,7 +23,8 @@ from services.admission.mutate import (
 )
 from services.admission.preview import Explained
 from services.mappings.folder import load_folder
-from services.mappings.model import Mapping, MappingIndex, Mode
+from services.mappings.index import MappingIndex
+from services.mappings.model import Mapping, Mode
 from services.pods.manifests import FoundPod
 from services.pods.refusals import RefusalReason
 from services.pods.requests import asking_places

@@ -207,7 +207,7 @@ class _Unused(types.ModuleType):
 def _import_prometheus() -> None:
     """Imports prometheus_client without the servers and clients that it could expose metrics by.
 
-    `services.process.metrics` is small; those would cost 2 MiB and 15 ms.
+    `services.process.http` is small; those would cost 2 MiB and 15 ms.
     """
     spared = ("http.server", "socketserver", "urllib.request", "wsgiref.simple_server")
     absent = [name for name in spared if name not in sys.modules]

@@ -15,14 +15,13 @@ import msgspec
 
 from services.admission.findings import Wish, add_advertised, wishes_of
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
     Mapping,
-    MappingIndex,
     Rejected,
-    build_index,
     parse,
     reject,
 )

@@ -33,17 +33,9 @@ def webhook(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Answer reviews only to clients with a certificate of these CAs, PEM; followed."
-            " Probes need none.",
+            help="Accept only clients with a certificate of these CAs, PEM; followed. Use a CA of"
+            " its own, and the metrics port for probes.",
             readable=False,
-        ),
-    ] = None,
-    client_name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="What the client may be called in it, as common name or DNS name; may be given"
-            " several times. (default: anything)",
         ),
     ] = None,
     mappings: Annotated[

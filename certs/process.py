@@ -20,10 +20,10 @@ from certs.store import ClusterStore
 from services.kube.client import ClusterClient, asked_to_wait, may_be_ours
 from services.kube.connection import Connection, connector
 from services.process import logging
-from services.process.backoff import Backoff
 from services.process.errors import AccelbindError, ClusterError, WorldError
-from services.process.metrics import MetricsServer, build_info, new_registry
-from services.process.ports_file import write_ports
+from services.process.http import MetricsServer, build_info, new_registry
+from services.process.listening import write_ports
+from services.process.retry import Backoff
 from services.process.signals import stop_signals
 
 SILENCE_SECONDS: Final = 180.0

@@ -10,7 +10,7 @@ from services.kube.client import ClusterClient, may_be_ours
 from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder, EventSource
 from services.kube.node_watcher import NodeWatcher
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.process.errors import ClusterError
 

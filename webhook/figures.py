@@ -138,7 +138,7 @@ class WebhookCollector(Collector):
         yield _by_label(
             CounterMetricFamily,
             "clients_refused",
-            "Requests, and for bad-certificate handshakes, of clients that are not --client-ca's.",
+            "TLS handshakes of clients without a certificate of --client-ca.",
             "reason",
             state.clients_refused,
         )

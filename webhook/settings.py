@@ -37,13 +37,6 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _client_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        if not name.isprintable() or len(name) > 253:
-            raise ValueError(f"{name!r:.80} is no name that a certificate could have")
-    return tuple(dict.fromkeys(value))
-
-
 class WebhookSettings(ProcessSettings):
     """What `accelbind webhook` can be told; `ProcessSettings` has the rest."""
 
@@ -52,7 +45,6 @@ class WebhookSettings(ProcessSettings):
     tls_cert: Path | None = None
     tls_key: Path | None = None
     client_ca: Path | None = None
-    client_name: Annotated[CommaSeparated, AfterValidator(_client_names)] = ()
     mappings: Path | None = None
     kubeconfig: Path | None = None
     max_staleness: Annotated[float, Field(ge=5, le=1_000_000)] | None = None
@@ -70,11 +62,6 @@ class WebhookSettings(ProcessSettings):
             raise ValueError(
                 f"{missing} is required: the API server speaks TLS only; `accelbind certs issue"
                 " --dir DIR --name NAME` makes tls.crt and tls.key"
-            )
-        if self.client_name and self.client_ca is None:
-            raise ValueError(
-                "--client-name needs --client-ca: a name counts only in a certificate of a CA that"
-                " is trusted to give it"
             )
         if self.mappings is not None and self.kubeconfig is not None:
             raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
 
 from services.mappings.folder import FolderSource
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
 
@@ -15,6 +15,8 @@ WATCH_SHARE: Final = 0.5
 """How much of the staleness that is allowed a watch may last, at the most."""
 GRACE_SHARE: Final = 0.25
 """How much of it a connection may be silent beyond that, and a pause may last, at the most."""
+SHORTEST_PAUSE: Final = 15.0
+"""To which pauses grow at least: four lists a minute, however fresh the mappings should be."""
 
 
 class MappingSource(Protocol):
@@ -80,7 +82,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     if (longest := settings.max_staleness) is not None:
         # A quiet server is to be heard of more often than it may be silent.
         pace = WatchTimeouts(
-            longest=min(pace.longest, longest * GRACE_SHARE),
+            longest=min(pace.longest, max(SHORTEST_PAUSE, longest * GRACE_SHARE)),
             watch=min(pace.watch, longest * WATCH_SHARE),
             grace=min(pace.grace, longest * GRACE_SHARE),
         )

@@ -33,7 +33,8 @@ PAGE: Final = 500
 
 _CONNECT_SECONDS: Final = 3.0
 _TOTAL_SECONDS: Final = 12.0
-"""For one request from first to last byte: an answer that drips must not hold a caller."""
+"""For one request from first to last byte, and for the head of a watch's answer: an answer that
+drips must not hold a caller."""
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -78,7 +79,7 @@ class Expired(ClusterError):
     """What is known of a kind is too old, or too doubtful, to watch from: list again."""
 
 
-class _Dropped(ClusterError):
+class Dropped(ClusterError):
     """The connection ended during a request."""
 
 
@@ -203,7 +204,7 @@ class ClusterClient:
         )
         try:
             return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
-        except _Dropped:
+        except Dropped:
             if method != "GET":
                 raise
         # Idle connections are closed by either side, sometimes just as they are used.
@@ -221,35 +222,44 @@ class ClusterClient:
 
     @asynccontextmanager
     async def lines(
-        self, path: str, params: Mapping[str, str | int], *, idle_seconds: float
+        self, path: str, params: Mapping[str, str | int], *, seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open an answer without end, such as a watch, and yield its lines as they come.
+        """Open an answer that the server ends by itself, such as a watch; yield its lines.
 
         Lines end at the byte 0x0a and nowhere else, since JSON may hold other line ends unescaped,
-        such as U+0085. After `idle_seconds` without a byte the connection counts as dead.
+        such as U+0085. An answer that goes on for more than `seconds` counts as hanging, whether
+        bytes come or not: a proxy that keeps a connection alive proves nothing about the server.
 
         Raises:
             ClusterError: As `get`; while iterating too.
         """
         what = f"GET {path}"
-        timeout = httpx2.Timeout(idle_seconds, connect=_CONNECT_SECONDS)
+        deadline = asyncio.get_running_loop().time() + seconds
+        timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS)
         request = self._http.build_request("GET", path, params=params, timeout=timeout)
-        async with self._translated(what):
+        async with self._translated(what), asyncio.timeout(min(seconds, _TOTAL_SECONDS)):
             response = await self._http.send(request, stream=True)
         try:
             if response.status_code != httpx2.codes.OK:
                 async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
                     answer = await _read_whole(response, what, MAX_BODY)
                 self.expect(answer, what)
-            async with aclosing(self._lines(response, what)) as lines:
+            async with aclosing(self._lines(response, what, deadline)) as lines:
                 yield lines
         finally:
             await response.aclose()
 
-    async def _lines(self, response: httpx2.Response, what: str) -> AsyncGenerator[bytes, None]:
+    async def _lines(
+        self, response: httpx2.Response, what: str, deadline: float
+    ) -> AsyncGenerator[bytes, None]:
         rest = bytearray()
         async with self._translated(what):
-            async for chunk in response.aiter_bytes():
+            chunks = response.aiter_bytes()
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
                 *whole, last = chunk.split(b"\n")
                 for piece in whole:
                     yield bytes(rest + piece)
@@ -285,7 +295,7 @@ class ClusterClient:
             raise ClusterError(f"{where} doesn't answer {what} in time") from error
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
             detail = _innermost(error)
-            raise _Dropped(f"{where} closed the connection during {what}: {detail}") from error
+            raise Dropped(f"{where} closed the connection during {what}: {detail}") from error
         except httpx2.ProxyError as error:
             text = f"the proxy{self._proxy.removeprefix(' through the proxy')} answers"
             raise ClusterError(f"{where} can't be reached: {text} {error}") from error

@@ -34,8 +34,8 @@ from services.kube.client import (
     will_pass,
 )
 from services.kube.connection import Connection
-from services.process.backoff import Backoff
 from services.process.errors import ClusterError
+from services.process.retry import Backoff
 from services.process.text import clip
 
 CREATED: Final = "created"

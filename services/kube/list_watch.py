@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 
 from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
-from services.process.backoff import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.errors import ClusterError
 from services.process.nesting import decode
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
@@ -41,13 +41,13 @@ class WatchTimeouts:
     longest: float = LONGEST_SECONDS
     """The pause that it grows to."""
     steady: float = 15.0
-    """A watch that was open for so long is no failure for the pauses, however it ended: four of
-    them in a minute, each with a list, are few enough."""
+    """A watch that was open for so long starts the pauses over, however it ended: four of them in
+    a minute, each with a list, are few enough."""
     watch: float = 60.0
     """How long a watch should last. A server that is there says something that often, so it bounds
     how old what we know may be, and how long a dead connection goes unnoticed."""
     grace: float = 10.0
-    """How much later than that a connection counts as dead."""
+    """How much later than that a watch counts as hanging."""
 
     def backoff(self, jitter: Callable[[], float] = random.random) -> Backoff:
         """Create the pauses of one retry loop; `jitter` returns numbers from 0 to 1."""
@@ -132,15 +132,17 @@ class ListWatch:
 
     @asynccontextmanager
     async def events(
-        self, resource_version: str, *, seconds: int, idle_seconds: float
+        self, resource_version: str, *, seconds: int, grace: float
     ) -> AsyncIterator[AsyncIterator[Event]]:
         """Watch from a version on, until the server ends it after some `seconds`.
+
+        A watch that lasts longer than that by `grace` hangs.
 
         Raises:
             Expired: The version is too old, here or while iterating; or the server sends something
                 that can't be understood.
             BadStatus: The API server refuses, here or while iterating.
-            ClusterError: No answer; while iterating: the connection broke or fell silent.
+            ClusterError: No answer; while iterating: the connection broke, or the watch hangs.
         """
         params: dict[str, str | int] = {
             "watch": 1,
@@ -149,7 +151,7 @@ class ListWatch:
             "timeoutSeconds": seconds,
         }
         try:
-            async with self._client.lines(self._path, params, idle_seconds=idle_seconds) as lines:
+            async with self._client.lines(self._path, params, seconds=seconds + grace) as lines:
                 yield (_read_event(line) async for line in lines if line)
         except BadStatus as error:
             if error.status == GONE:

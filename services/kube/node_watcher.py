@@ -11,7 +11,10 @@ into a list and a watch, which fails where the storage can't serve progress requ
 
 A cache may lag behind what `get` has returned, so nothing that a watch says of the annotations is
 believed, and no versions are compared: an event with other annotations than those known only makes
-the node be read again.
+the node be read again, at most every `READ_SECONDS`.
+
+A watch that hangs, without an answer or without an end, is cut after its time and has failed. A
+pause counts from when the watch was requested, so time spent on a hanging one is not added to it.
 
 The field selector `metadata.name` makes the API server send this one node only; it is also what a
 role with `resourceNames` allows.
@@ -27,7 +30,14 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, asked_to_wait, may_be_ours
+from services.kube.client import (
+    FORBIDDEN,
+    BadStatus,
+    ClusterClient,
+    Dropped,
+    asked_to_wait,
+    may_be_ours,
+)
 from services.kube.connection import Connection
 from services.kube.list_watch import (
     UNREADABLE,
@@ -37,14 +47,17 @@ from services.kube.list_watch import (
     is_full,
     read_watch_error,
 )
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
 
 POLL_SECONDS: Final = 10.0
 """Between two reads where watching is forbidden, and while there is no such node."""
+
+READ_SECONDS: Final = 5.0
+"""Between two reads that events of one watch cause: a cache may lag behind for long."""
 
 FORBIDDEN_SECONDS: Final = 600.0
 """How long a watch isn't tried again after it was forbidden."""
@@ -89,10 +102,16 @@ class NodeWatcher:
         self._jitter = jitter
         self._backoff = self._timeouts.backoff(jitter)
         self._known: Mapping[str, str] | None = None
+        self._opened: float | None = None
         self._excused = False
-        """Whether a watch has ended in a way that is an error only when it happens again."""
+        """Whether a watch has ended early since the last one of full length."""
         self._no_watch_before = clock()
         self._polls = False
+
+    @property
+    def watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._opened is not None
 
     async def watch_forever(self) -> NoReturn:
         """Watch the node until cancelled."""
@@ -117,20 +136,22 @@ class NodeWatcher:
     async def _follow(self, client: ClusterClient) -> float:
         """Watch the node once; return the seconds until the next attempt."""
         seconds = self._timeouts.next_watch(self._jitter)
-        began = self._clock()
         error: ClusterError | None = None
+        began = self._clock()
         try:
             await self._watch(client, seconds)
         except ClusterError as raised:
             if isinstance(raised, BadStatus) and raised.status == FORBIDDEN:
                 return self._watch_forbidden(raised)
             error = raised
-        held = self._clock() - began
-        if is_full(seconds, held) or held >= self._timeouts.steady:
+        ended = self._clock()
+        held, self._opened = 0.0 if self._opened is None else ended - self._opened, None
+        if error is None and is_full(seconds, held):
             self._watch_works()
-            if error is None:
-                return 0.0
-        return await self._watch_failed(client, error or _Ended("the watch ended before its time"))
+            return 0.0
+        steady = held >= self._timeouts.steady
+        pause = await self._watch_failed(client, error, steady=steady)
+        return max(min(pause, self._timeouts.first), pause - (self._clock() - began))
 
     async def _read(self, client: ClusterClient) -> bool:
         """Read the node and report its annotations; return whether there is one."""
@@ -162,11 +183,15 @@ class NodeWatcher:
             "resourceVersion": 0,
             "timeoutSeconds": seconds,
         }
-        idle = seconds + self._timeouts.grace
-        async with client.lines(NODES, params, idle_seconds=idle) as lines:
+        total = seconds + self._timeouts.grace
+        read_after = 0.0
+        async with client.lines(NODES, params, seconds=total) as lines:
+            self._opened = self._clock()
             async for line in lines:
                 if line and self._differs(_decoded(_LINE, line)):
+                    await self._sleep(max(0.0, read_after - self._clock()))
                     await self._read(client)
+                    read_after = self._clock() + READ_SECONDS
 
     def _differs(self, line: Line) -> bool:
         """Whether a line of the watch says something else than the last read.
@@ -214,10 +239,21 @@ class NodeWatcher:
             self._on_change(None)
         return await self._paused(client, error, GROWTH)
 
-    async def _watch_failed(self, client: ClusterClient, error: ClusterError) -> float:
-        """Note a watch that failed; return the seconds to wait."""
+    async def _watch_failed(
+        self, client: ClusterClient, error: ClusterError | None, *, steady: bool
+    ) -> float:
+        """Note a watch that failed, without an `error` by ending early; return the seconds to wait.
+
+        `steady`: it was open for long.
+        """
         self._on_failure()
-        if isinstance(error, BadStatus) or self._excused:
+        if steady:
+            self._backoff.reset()
+        # Watches of servers that are well end early or are cut, but seldom.
+        excused = not self._excused and (error is None or isinstance(error, (_Ended, Dropped)))
+        self._excused = True
+        error = error or _Ended("the watch ended before its time")
+        if not excused:
             write_log = log.debug if self.watch_error else log.warning
             write_log(
                 "the node can't be watched, so it is polled",
@@ -225,7 +261,6 @@ class NodeWatcher:
                 problem=str(error),
             )
             self.watch_error = str(error)
-        self._excused = True  # watches of servers that are well are cut or end early, but seldom
         return await self._paused(client, error, WATCH_GROWTH)
 
     async def _paused(self, client: ClusterClient, error: ClusterError, growth: float) -> float:

@@ -14,14 +14,18 @@ How a watch ends decides what comes next:
     early or cut, after nothing             list                    grows fast
     ERROR event, error status, bad line     list                    grows fast
 
+A watch that hangs, without an answer or without an end, is cut after its time and has failed. A
+pause counts from when the watch was requested, so time spent on a hanging one is not added to it.
+
 So while watches are broken, what is known is replaced as often as a list is made: at least once a
 minute, and at most four times in a minute. Pauses start over after a watch that was open for
 `WatchTimeouts.steady`, or for its full time.
 
 `last_seen` is the time of the last event, bookmark, complete list or watch of full length: a watch
 that merely opens proves nothing. An error is logged when it begins and when it ends, and ends with
-the step that failed: a watch that works again, or a list where it was the list. Only cancellation
-ends `watch_forever`: even a mistake of ours is logged and followed by a new list.
+the step that failed: a watch that works again, or a list where it was the list. The first early end
+since the last watch of full length is no error yet: servers that are well restart. Only
+cancellation ends `watch_forever`: even a mistake of ours is logged and followed by a new list.
 """
 
 import asyncio
@@ -38,6 +42,7 @@ from services.kube.client import (
     PAGE,
     BadStatus,
     ClusterClient,
+    Dropped,
     Expired,
     TooLong,
     asked_to_wait,
@@ -55,8 +60,8 @@ from services.kube.list_watch import (
     is_full,
     read_item,
 )
-from services.process.backoff import GROWTH
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 
 BREATH_BYTES: Final = 32 * 1024
 """How much of a page is read before others get their turn on the event loop."""
@@ -132,7 +137,7 @@ class Reflector:
         self._flapping = False
         """Whether the last watch failed although it had told something."""
         self._excused = False
-        """Whether a watch has ended in a way that is an error only when it happens again."""
+        """Whether a watch has ended early since the last one of full length."""
         self._error_since = 0.0
         self._whole = False
         self._doubted: ClusterClient | None = None
@@ -174,6 +179,7 @@ class Reflector:
         """Watch once; return the seconds until the next attempt."""
         seconds = self._timeouts.next_watch(self._jitter)
         error: ClusterError | None = None
+        began = self._clock()
         try:
             await self._watch(wire, seconds)
         except ClusterError as raised:
@@ -181,7 +187,8 @@ class Reflector:
         finally:
             held, self._opened = self._open_seconds, None
         if error is not None or not is_full(seconds, held):
-            return self._ended(client, error, steady=held >= self._timeouts.steady)
+            pause = self._ended(client, error, steady=held >= self._timeouts.steady)
+            return max(min(pause, self._timeouts.first), pause - (self._clock() - began))
         self._flapping = self._excused = False
         self._watch_works()
         self._backoff.reset()
@@ -240,9 +247,9 @@ class Reflector:
 
     async def _watch(self, wire: ListWatch, seconds: int) -> None:
         """Apply what happens until the server ends the watch."""
-        idle = seconds + self._timeouts.grace
+        grace = self._timeouts.grace
         self._proven = False
-        async with wire.events(self._version, seconds=seconds, idle_seconds=idle) as events:
+        async with wire.events(self._version, seconds=seconds, grace=grace) as events:
             self._opened = self._clock()
             async for event in events:
                 self._proven = True
@@ -271,19 +278,19 @@ class Reflector:
         """
         self.failures += 1
         resumes = self._proven and not isinstance(error, (BadStatus, Expired, TooLong))
-        if not resumes:
-            self._version = ""
-            self._failed_watches = 0 if steady else self._failed_watches + 1
         self._flapping = self._proven and not steady
         if steady:
             self._backoff.reset()
-            self._excused = False
         growth = GROWTH if resumes else WATCH_GROWTH
-        if not self._excused and (steady or error is None or isinstance(error, Expired)):
-            # This happens to watches of servers that are well: it is an error once it repeats.
-            self._excused = True
+        excused = not self._excused and _happens_to_servers_that_are_well(error, steady=steady)
+        self._excused = True
+        if not resumes:
+            self._version = ""
+        if excused:
             log.debug("mappings are listed again", kind=self._kind, reason=str(error or _EARLY))
             return self._backoff.pause(growth=growth)
+        if not resumes:
+            self._failed_watches += 1
         return self._paused(client, error or ClusterError(_EARLY), growth=growth)
 
     def _paused(
@@ -321,6 +328,11 @@ class Reflector:
             after = round(self._clock() - self._error_since, 1)
             log.info("mappings are kept up to date again", kind=self._kind, after=after)
         self.error = ""
+
+
+def _happens_to_servers_that_are_well(error: ClusterError | None, *, steady: bool) -> bool:
+    """Whether a watch's end is an error only when it happens again."""
+    return error is None or isinstance(error, Expired) or (steady and isinstance(error, Dropped))
 
 
 async def _add_page(listing: Listing, page: Page) -> int:

@@ -23,7 +23,7 @@ from services.containers.claims import Claims
 from services.containers.hook_starts import HookedStart, HookStarts
 from services.containers.identity import Candidate, Wish
 from services.devices.model import PluginMode
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.kube.events import EventRecord, ObjectReference
 from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
@@ -119,7 +119,11 @@ class FunctionGate:
     """
 
     def __init__(
-        self, claims: Claims, *, node: str, fresh_tree: Callable[[float], Awaitable[Tree]]
+        self,
+        claims: Claims,
+        *,
+        node: str,
+        fresh_tree: Callable[[float], Awaitable[AdvertisedResources]],
     ) -> None:
         self._claims = claims
         self._node = node

@@ -36,7 +36,6 @@ ENVIRONMENT: Final = frozenset(
         "cdi_dir",
         "clear_errors",
         "client_ca",
-        "client_name",
         "domain",
         "drain_seconds",
         "enforce_mappings",

@@ -11,7 +11,8 @@ from plugin.app import Plugin
 from plugin.options import PluginOptions
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
-from services.mappings.model import MappingIndex, NamespaceMappings, build_index, parse
+from services.mappings.index import MappingIndex, NamespaceMappings, build_index
+from services.mappings.model import parse
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"

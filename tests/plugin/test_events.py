@@ -8,7 +8,7 @@ from plugin.events import ABSENCES, FAILURES, NodeEvents
 from plugin.mode import Choice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.kube.events import EventRecord
 
 RESOURCE = "fpga.intel.com/af-x"
@@ -34,9 +34,9 @@ class Told:
         for each in devices:
             if each.resource:
                 offered.setdefault(each.resource, {})[each.id] = each
-        unplaced = tuple(each for each in devices if not each.resource)
-        memory = Memory(mode)
-        self.events.seen(inventory, Tree(offered, unplaced, memory))
+        not_offered = tuple(each for each in devices if not each.resource)
+        memory = OfferMemory(mode)
+        self.events.seen(inventory, AdvertisedResources(offered, not_offered, memory))
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]

@@ -25,9 +25,9 @@ from services.containers.hook_call import HookCall
 from services.containers.identity import Candidate
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, KubeletError, NotAllowed
-from services.process.worker import Worker
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -339,7 +339,7 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         checkpoint=checkpoint,
         regions=dict,
         gate=Gate(),
-        worker=Worker("files"),
+        calls=BlockingCalls(),
         counted=lambda _: None,
         called=called.append,
     )

@@ -16,7 +16,7 @@ from services.bitstreams.storage import BitstreamStorage, read_bitstream
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from services.node import regions as region_work
 from services.node import start_gate as prestart
 from services.process.errors import ClusterError
@@ -495,7 +495,7 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
         admitted = await kubelet.admit(pods.add(wants("p", NLB0)))
         starting = asyncio.create_task(kubelet.settled(admitted))
-        await eventually_async(lambda: bool(plugin._cards.working))
+        await eventually_async(lambda: any(key.startswith("card ") for key in plugin._calls.busy))
         rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
         await plugin._discovery.run_once()
         assert kubelet.allocatable.get(REGION) == 1

@@ -25,7 +25,8 @@ import uvloop
 
 from services.kube.config import load_config
 from services.kube.connection import connector
-from services.mappings.model import MappingIndex, parse
+from services.mappings.index import MappingIndex
+from services.mappings.model import parse
 from services.mappings.source import ApiServerSource
 
 Row = tuple[str, ...]

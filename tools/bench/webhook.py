@@ -135,7 +135,7 @@ def _asking(server: Server) -> Iterator[list[float]]:
     request = post("/mutate", review("small"))
 
     def ask() -> None:
-        with server.connected("admission") as connection:
+        with server.connected() as connection:
             while not done.wait(PAUSE):
                 begun = time.perf_counter()
                 exchange(connection, request, early=True)

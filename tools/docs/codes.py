@@ -9,9 +9,8 @@ from typing import Final
 from accelbind.exits import Exit
 from plugin import mode, server
 from services.admission import mapping_review, review
-from services.admission.mutate import UnchangedReason
-from services.admission.review import Outcome
-from services.admission.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
+from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
+from services.admission.review import ReviewOutcome
 from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
@@ -24,9 +23,10 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.errors_clear import Outcome as Clearing
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
-from webhook.clients import REASONS as CLIENT_REASONS
+from webhook.endpoints import ENDPOINTS
+from webhook.handler import REJECTED, RejectionReason
 from webhook.ledger import EvictionReason
+from webhook.limits import CLIENT_REFUSALS
 
 _REASON: Final = "Reason: "
 
@@ -35,16 +35,16 @@ def admission() -> Iterator[str]:
     """How reviews are answered, and why."""
     paths: dict[str, list[str]] = {}
     for path, endpoint in ENDPOINTS.items():
-        paths.setdefault(endpoint, []).append(code(path))
+        paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
-    outcomes = [(code(each), text) for each, text in members(Outcome)]
+    outcomes = [(code(each), text) for each, text in members(ReviewOutcome)]
     outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
     yield table(("outcome", "what it is"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
     yield "What the audit log has of a pod:\n\n" + table(("annotation", "what it is"), _audit())
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
+        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
     )
     yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))

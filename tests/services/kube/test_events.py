@@ -20,7 +20,7 @@ from services.kube.events import (
     Rate,
     node_reference,
 )
-from services.process.backoff import Backoff
+from services.process.retry import Backoff
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async

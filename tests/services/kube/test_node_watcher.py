@@ -325,12 +325,26 @@ async def test_a_watch_that_works_again_is_said_once(
     async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
         with api.faults.watches_failing(500, count=3):
             await watching(api)
+        await eventually_async(lambda: made.watcher.watching)
         assert "500" in made.watcher.watch_error
         time.now += 60
         api.end_watches()
         await eventually_async(lambda: not made.watcher.watch_error)
         assert time.slept[-1] == 0
     assert capsys.readouterr().out.count("the node can be watched again") == 1
+
+
+async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds(
+    api: ApiServerStandIn,
+) -> None:
+    put(api, mode="new")
+    stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
+    time = SimulatedTime(1, MINUTE, 1.0)
+    with api.faults.replaying(stale * 1000, stream=True, matches=watches):
+        async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
+            await asyncio.wait_for(time.over.wait(), MINUTE)
+            assert {"mode": "old"} not in made.told
+    assert len([each for each in asked(api) if "watch=1" not in each]) <= 16
 
 
 async def test_a_cache_that_lags_does_not_undo_what_was_read(api: ApiServerStandIn) -> None:

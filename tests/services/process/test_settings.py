@@ -143,7 +143,7 @@ def test_an_unknown_key_in_the_file_is_named_with_the_nearest(tmp_path: Path) ->
         ("just text\n", "a settings file is one mapping of settings to values"),
         ("port: 1\n---\nport: 2\n", "a settings file is one mapping of settings to values"),
         ("port: [1\n", "did not find expected"),
-        ("domain: &x [*x]\n", "*x names nothing before it"),
+        ("domain: &x [*x]\n", "*x: write out what this alias stands for"),
         (b"port: \xff\n", "invalid"),
         ("[" * 30_000, "levels deep"),
         ("- " * 30_000 + "a", "levels deep"),

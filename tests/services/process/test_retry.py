@@ -1,6 +1,6 @@
 import pytest
 
-from services.process.backoff import Backoff
+from services.process.retry import Backoff
 
 
 def test_pauses_grow_up_to_the_longest() -> None:

@@ -1,8 +1,7 @@
-"""Pauses between retries: longer each time, and never two clients in step.
+"""Pauses between retries: longer each time, with jitter.
 
-Every retry in the product waits by these pauses. They grow to 30-45 s and no further, so that a
-cluster of thousands of nodes doesn't overload an API server, and a watch that is broken is replaced
-by a list within a minute.
+Every retry uses these pauses. They grow to 30-45 s and no further: a cluster of thousands of nodes
+doesn't overload an API server, and a broken watch is replaced by a list within a minute.
 """
 
 import random
@@ -17,16 +16,16 @@ _SPREAD: Final = 1 / 3
 
 
 class Backoff:
-    """Pauses that grow with each failure in a row; each is up to a third shorter.
+    """Pauses that grow with each failure in a row; jitter makes each up to a third shorter.
 
     Args:
-        first: seconds of the first pause.
-        longest: seconds that pauses grow to.
-        asked: the longest that a server may ask us to wait (`Retry-After`).
-        jitter: gives numbers from 0 to 1.
+        first: Seconds of the first pause.
+        longest: Seconds that pauses grow to.
+        asked: The most seconds that a server may ask for (`Retry-After`).
+        jitter: Gives numbers from 0 to 1.
 
     Attributes:
-        failures: how many pauses there were in a row.
+        failures: How many pauses there were in a row.
     """
 
     def __init__(
@@ -45,16 +44,16 @@ class Backoff:
         self._next = first
 
     def reset(self) -> None:
-        """Starts over with the first pause; call it only when what failed has worked."""
+        """Start over with the first pause; call it only when what failed has worked."""
         self.failures = 0
         self._next = self._first
 
     def pause(self, asked: float = 0.0, *, growth: float = GROWTH) -> float:
-        """Returns how long to wait now, in seconds.
+        """How many seconds to wait now.
 
         Args:
-            asked: how long the server wants us to wait at least.
-            growth: how many times longer the next pause is.
+            asked: Seconds that the server asks for at least.
+            growth: How many times longer the next pause is.
         """
         self.failures += 1
         grown, self._next = self._next, min(self._next * growth, self._longest)
