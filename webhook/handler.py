@@ -19,7 +19,7 @@ from services.admission.review import ReviewOutcome, ReviewResponse
 from services.mappings.index import MappingIndex
 from services.process.errors import InvalidReview
 from webhook.endpoints import VALIDATE_MAPPING, Endpoint
-from webhook.figures import Figures
+from webhook.metrics import AdmissionMetrics
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
@@ -117,7 +117,7 @@ class AdmissionHandler:
         self,
         mappings: Mappings,
         policy: Policy,
-        figures: Figures,
+        figures: AdmissionMetrics,
         *,
         max_body: int,
         verbose: bool = False,

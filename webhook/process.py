@@ -29,9 +29,9 @@ from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures, State, WebhookCollector
 from webhook.handler import AdmissionHandler
 from webhook.ledger import limits_for
+from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -82,7 +82,7 @@ class Webhook:
         self.certificates.load()
         self.mappings = choose_source(settings)
         self.mappings.load()
-        figures = Figures()
+        figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,
             Policy(settings.domain, settings.max_units),
@@ -157,9 +157,9 @@ class Webhook:
         if self.handler.draining:
             yield "stopping"
 
-    def _state(self) -> State:
+    def _state(self) -> AdmissionSnapshot:
         validity = self.certificates.validity
-        return State(
+        return AdmissionSnapshot(
             mappings=self.mappings.counts,
             rejected=self.mappings.rejected,
             age=self.mappings.age,

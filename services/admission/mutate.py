@@ -1,12 +1,12 @@
 """What the webhook does to a pod: logical names become physical ones, or the pod is refused.
 
-`decide` returns what to do to a pod, with the note for the audit log.
-`mutate` is a pure function of the pod, the mappings of its namespace and the policy. For each
-container that asks for a resource of our domains, `plan` finds out what its names stand for and
-whether it may have that; `sharing` looks at the containers together; `patch` writes the operations:
+`decide` returns what to do to a pod, with the note for the audit log. It rests on `mutate`, a pure
+function of the pod, the mappings of its namespace and the policy. For each container that asks for
+a resource of our domains, `plan` finds out what its names stand for and whether it may have that.
+`sharing` looks at the containers together, and `patch` returns the operations:
 
 1. Each logical name is taken away, and its units are added to the physical name.
-2. For functions of mode region come the variables that tell the node what to programme.
+2. For functions of mode region come the variables that tell the node what to program.
 3. The annotation `accelbind.dev/requested` notes what was asked for by logical name.
 
 A pod that went through it comes out unchanged the next time: the validating webhook rests on that.

@@ -66,7 +66,7 @@ class Damping:
 def damp(
     tree: AdvertisedResources, health: Health, damping: Damping, *, now: float
 ) -> tuple[AdvertisedResources, Health]:
-    """A tree as the kubelet should be told it.
+    """The resources as the kubelet should see them.
 
     Args:
         tree: The tree as the cards are.

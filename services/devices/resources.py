@@ -29,8 +29,7 @@ from services.devices.model import (
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
 DEFAULT_UNITS = 40
-"""Units of a node in mode `units` unless told."""
-
+"""Units of a node in mode `units` by default."""
 
 _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
@@ -77,7 +76,7 @@ class AdvertisedResources:
 
 
 def nothing_advertised(mode: PluginMode) -> AdvertisedResources:
-    """The tree of a node on which nothing has been found yet."""
+    """What a node offers before its first scan."""
     return AdvertisedResources({}, (), OfferMemory(mode))
 
 
@@ -88,14 +87,7 @@ def advertise(
     units: int = DEFAULT_UNITS,
     previous: OfferMemory | None = None,
 ) -> AdvertisedResources:
-    """The resources and devices that a node offers.
-
-    Args:
-        inventory: What a scan found; not looked at in mode `units`.
-        mode: The node's mode.
-        units: How many units there are in mode `units`.
-        previous: OfferMemory of the last tree, if there was one.
-    """
+    """The resources and devices that a node offers; mode `units` ignores the inventory."""
     if mode is PluginMode.UNITS:
         return _assemble(mode, (("", unit) for unit in _units(units)))
     known = previous.for_mode(mode).devices if previous is not None else {}

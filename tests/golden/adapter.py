@@ -23,8 +23,8 @@ from services.process.errors import AccelbindError, InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures
 from webhook.handler import REJECTED, AdmissionHandler, RejectionReason, status_body
+from webhook.metrics import AdmissionMetrics
 
 MAX_BODY = 1_000_000
 _HEADERS = [(b"host", b"webhook"), (b"content-type", b"application/json")]
@@ -48,7 +48,7 @@ class Webhook:
     ) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
-        handler = AdmissionHandler(self, self._policy, Figures(), max_body=MAX_BODY)
+        handler = AdmissionHandler(self, self._policy, AdmissionMetrics(), max_body=MAX_BODY)
         self._app = build_app(handler, Readiness(list), version="1")
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:

@@ -9,8 +9,8 @@ from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures
 from webhook.handler import AdmissionHandler
+from webhook.metrics import AdmissionMetrics
 
 Message: TypeAlias = MutableMapping[str, Any]
 
@@ -47,7 +47,7 @@ class Bench:
         reasons: Sequence[str] = (),
     ) -> None:
         self.mappings = Fixed()
-        self.figures = Figures()
+        self.figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose
         )

@@ -21,8 +21,8 @@ from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures
 from webhook.handler import AdmissionHandler
+from webhook.metrics import AdmissionMetrics
 from webhook.server import AdmissionServer
 
 PLAIN: Final = "/plain"
@@ -64,7 +64,7 @@ async def serve(folder: Path, number: int, namespaces: int) -> None:
     certificates = CertificateSource(folder / "tls.crt", folder / "tls.key")
     certificates.load()
     mappings = Fixed(number, namespaces)
-    handler = AdmissionHandler(mappings, Policy(), Figures(), max_body=MAX_BODY)
+    handler = AdmissionHandler(mappings, Policy(), AdmissionMetrics(), max_body=MAX_BODY)
     webhook = build_app(handler, Readiness(list))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

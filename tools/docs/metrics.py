@@ -21,7 +21,7 @@ from services.node.permissions_watch import AccessWatch
 from services.process.blocking import BlockingCalls
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
-from webhook.figures import Figures, State, WebhookCollector
+from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
 
 UNITS: Final = {
     "seconds": "seconds",
@@ -95,7 +95,7 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 def of_webhook() -> CollectorRegistry:
     """What `accelbind webhook` shows."""
     registry = _registry("webhook")
-    state = State(
+    state = AdmissionSnapshot(
         mappings={},
         rejected=0,
         age=0.0,
@@ -111,7 +111,7 @@ def of_webhook() -> CollectorRegistry:
         held_bytes=0,
         evicted={},
     )
-    registry.register(WebhookCollector(Figures(), lambda: state))
+    registry.register(WebhookCollector(AdmissionMetrics(), lambda: state))
     return registry
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import heapq
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from services.kube.connection import connector
 from services.kube.list_watch import WatchTimeouts
 from services.mappings.source import ApiServerSource, Timing
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer
+from tests.services.kube.kubeconfigs import write_config
 from tests.support import eventually_async
 
 ARRIA = "ce48969398f05f33946d560708be108a"
@@ -94,18 +94,7 @@ class SimulatedTime:
 
 
 def write_kubeconfig(folder: Path, server: str, **user: str) -> Path:
-    path = folder / "kubeconfig"
-    path.write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user or {"token": "secret"}}],
-            }
-        )
-    )
-    return path
+    return write_config(folder, {"server": server}, user or None)
 
 
 @asynccontextmanager

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from services.kube import client as module
 from services.kube.client import BadStatus, ClusterClient, TooLong
-from services.kube.config import load_config
 from services.process.errors import ClusterError
+from tests.services.kube.kubeconfigs import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -62,27 +61,6 @@ class Server:
             yield self
         finally:
             server.close()
-
-
-def kubeconfig(folder: Path, server: str, **user: str) -> Path:
-    path = folder / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user or {"token": "secret"}}],
-            }
-        )
-    )
-    return path
-
-
-def client_of(folder: Path, server: str, **user: str) -> ClusterClient:
-    config = load_config(kubeconfig(folder, server, **user), environment={})
-    assert config is not None
-    return ClusterClient(config)
 
 
 @asynccontextmanager
@@ -308,38 +286,3 @@ async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None
         with pytest.raises(TimeoutError):
             async with client.lines("/api/v1/pods", {}, seconds=5):
                 raise TimeoutError
-
-
-def test_the_file_named_counts_before_the_environment(tmp_path: Path) -> None:
-    config = load_config(kubeconfig(tmp_path, "http://a"), environment={"KUBECONFIG": "/nowhere"})
-    assert config is not None
-    assert config.server == "http://a"
-
-
-def test_the_environment_names_a_file(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, "http://b")
-    config = load_config(environment={"KUBECONFIG": str(path)})
-    assert config is not None
-    assert config.server == "http://b"
-
-
-def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
-    (tmp_path / "ca.crt").write_text("c")
-    host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    config = load_config(environment=host, service_account=str(tmp_path))
-    assert config is not None
-    assert (config.server, config.authority) == ("https://[fd00::1]:443", b"c")
-    assert config.token_file == tmp_path / "token"
-
-
-def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
-    with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
-        load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
-
-
-def test_nothing_configured_is_none(tmp_path: Path) -> None:
-    host = {"KUBERNETES_SERVICE_HOST": "h"}
-    assert load_config(environment={}) is None
-    assert load_config(environment=host, service_account=str(tmp_path)) is None

@@ -20,6 +20,7 @@ from services.kube.credentials import create_tls_context
 from services.process.errors import ClusterError
 from simulator.apiserver.tls import ServingPair, make_pair
 from tests.client_certificates import ClientAuthority
+from tests.services.kube.kubeconfigs import write_config
 
 pytestmark = pytest.mark.anyio
 
@@ -104,21 +105,6 @@ async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         pass
     finally:
         writer.close()
-
-
-def write_config(folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> Path:
-    path = folder / "config"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": cluster}],
-                "users": [{"name": "u", "user": user or {"token": "t"}}],
-            }
-        )
-    )
-    return path
 
 
 def client_of(folder: Path, cluster: dict[str, Any]) -> ClusterClient:

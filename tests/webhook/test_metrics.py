@@ -1,9 +1,9 @@
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from webhook.figures import Figures, State, WebhookCollector
+from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
 
-STATE = State(
+STATE = AdmissionSnapshot(
     mappings={"AcceleratorFunction": 3, "FpgaRegion": 1},
     rejected=2,
     age=0.5,
@@ -21,14 +21,14 @@ STATE = State(
 )
 
 
-def shown(figures: Figures) -> list[str]:
+def shown(figures: AdmissionMetrics) -> list[str]:
     registry = CollectorRegistry()
     registry.register(WebhookCollector(figures, lambda: STATE))
     return generate_latest(registry).decode().splitlines()
 
 
 def test_requests_come_out_by_endpoint_outcome_and_reason() -> None:
-    figures = Figures()
+    figures = AdmissionMetrics()
     for _ in range(3):
         figures.count("mutate", "denied", "unknown-name")
     figures.count("validate", "allowed", "already-physical")
@@ -41,7 +41,7 @@ def test_requests_come_out_by_endpoint_outcome_and_reason() -> None:
 
 
 def test_buckets_hold_what_is_not_above_their_bound_and_all_before() -> None:
-    figures = Figures()
+    figures = AdmissionMetrics()
     for seconds in (0.00004, 0.00005, 0.0002, 3.0):
         figures.seconds.observe(seconds)
     figures.sizes.observe(2048)
@@ -57,7 +57,7 @@ def test_buckets_hold_what_is_not_above_their_bound_and_all_before() -> None:
 
 
 def test_what_is_the_case_comes_out_as_gauges() -> None:
-    lines = shown(Figures())
+    lines = shown(AdmissionMetrics())
     assert 'accelbind_mappings{kind="AcceleratorFunction"} 3.0' in lines
     assert 'accelbind_mappings{kind="FpgaRegion"} 1.0' in lines
     assert "accelbind_mappings_rejected 2.0" in lines

@@ -47,7 +47,7 @@ class Histogram:
 
 
 @dataclass(slots=True)
-class Figures:
+class AdmissionMetrics:
     """The counts of all requests since the start."""
 
     requests: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class AdmissionSnapshot:
     """What is the case now, beside what has been counted."""
 
     mappings: Mapping[str, int]
@@ -88,7 +88,7 @@ class WebhookCollector(Collector):
         state: Tells what is the case now.
     """
 
-    def __init__(self, figures: Figures, state: Callable[[], State]) -> None:
+    def __init__(self, figures: AdmissionMetrics, state: Callable[[], AdmissionSnapshot]) -> None:
         self._figures = figures
         self._state = state
 
@@ -151,7 +151,7 @@ class WebhookCollector(Collector):
         )
         yield from self._gauges(state)
 
-    def _gauges(self, state: State) -> Iterator[Metric]:
+    def _gauges(self, state: AdmissionSnapshot) -> Iterator[Metric]:
         for name, documentation, value in (
             ("connections", "Connections to the admission port.", state.connections),
             (
