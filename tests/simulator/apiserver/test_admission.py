@@ -365,7 +365,7 @@ async def test_connections_to_a_webhook_are_kept(
     for number in range(5):
         await created(http, PODS, pod(f"p{number}"))
     assert (len(webhook.asked), api.admission.client.opened) == (5, 1)
-    for connection in tuple(webhook.server.connections):
+    for connection in tuple(webhook.server.connections.values()):
         connection.abort()
     await eventually_async(lambda: api.admission.client.idle == 0)
     await created(http, PODS, pod("after"))

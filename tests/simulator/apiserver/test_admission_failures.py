@@ -187,7 +187,7 @@ async def test_a_webhook_that_hangs_up_is_an_eof(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
     async def hang_up(_: Json) -> Json:
-        for connection in tuple(webhook.server.connections):
+        for connection in tuple(webhook.server.connections.values()):
             connection.abort()
         return {"allowed": True}
 

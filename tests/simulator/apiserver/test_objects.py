@@ -405,6 +405,7 @@ async def test_a_client_may_ask_before_it_sends_its_body(
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
     assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+    await reader.read()
     writer.close()
     await writer.wait_closed()
 
