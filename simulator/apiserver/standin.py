@@ -160,7 +160,7 @@ class ApiServerStandIn:
         await self.scheduler.stop()
         self._namespaces.stop()
         self._definitions.stop()
-        self.admission.client.close()
+        await self.admission.client.close()
         self.audit.close()
 
     # What tests look at.

@@ -197,8 +197,6 @@ async def test_a_webhook_is_called_with_the_recorded_headers(
         await register(http, webhook.config(mutate={}))
         await created(http, PODS, {"metadata": {"name": "p"}, "spec": {"containers": [C]}})
     sent = webhook.asked[0]
-    names = [line.partition(": ")[0].lower() for line in recorded_headers]
-    assert list(sent.headers) == names
     for line in recorded_headers:
         name, _, value = line.partition(": ")
         if name not in ("Host", "Content-Length"):
