@@ -31,7 +31,7 @@ class Resource:
         short_names: what kubectl accepts instead of the plural.
         selectable: further fields that field selectors may name.
         counts_generations: whether a change outside metadata and status bumps the generation.
-        empty: what an empty object of the kind already holds (for managedFields).
+        empty: what a bookmark of the kind holds besides its metadata.
         columns: printer columns of a CRD, as they stand in it.
     """
 
@@ -99,7 +99,7 @@ PODS = Resource(
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"}),
     counts_generations=True,
-    empty={"metadata": {}, "spec": {"containers": None}, "status": {}},
+    empty={"spec": {"containers": None}, "status": {}},
 )
 NODES = Resource(
     "",
@@ -111,7 +111,7 @@ NODES = Resource(
     subresources=frozenset({"status"}),
     short_names=("no",),
     selectable=frozenset({"spec.unschedulable"}),
-    empty={"metadata": {}, "spec": {}, "status": {}},
+    empty={"spec": {}, "status": {}},
 )
 NAMESPACES = Resource(
     "",
@@ -123,7 +123,7 @@ NAMESPACES = Resource(
     subresources=frozenset({"status"}),
     short_names=("ns",),
     selectable=frozenset({"status.phase"}),
-    empty={"metadata": {}, "spec": {}, "status": {}},
+    empty={"spec": {}, "status": {}},
 )
 EVENTS = Resource(
     "",
@@ -140,7 +140,7 @@ EVENTS = Resource(
             for name in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
         }
     ),
-    empty={"metadata": {}, "involvedObject": {}, "source": {}},
+    empty={"involvedObject": {}, "source": {}},
 )
 SECRETS = Resource(
     "",
@@ -150,7 +150,6 @@ SECRETS = Resource(
     namespaced=True,
     shape=fields.SECRET,
     selectable=frozenset({"type"}),
-    empty={"metadata": {}},
 )
 FUNCTIONS = Resource(
     DOMAIN_GROUP,
@@ -163,7 +162,6 @@ FUNCTIONS = Resource(
     schema=FUNCTION_SCHEMA,
     short_names=("af",),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 REGIONS = Resource(
     DOMAIN_GROUP,
@@ -176,7 +174,6 @@ REGIONS = Resource(
     schema=REGION_SCHEMA,
     short_names=("fpga",),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 MUTATING = Resource(
     "admissionregistration.k8s.io",
@@ -186,7 +183,6 @@ MUTATING = Resource(
     namespaced=False,
     shape=fields.MUTATING_WEBHOOKS,
     counts_generations=True,
-    empty={"metadata": {}},
 )
 VALIDATING = Resource(
     "admissionregistration.k8s.io",
@@ -196,7 +192,6 @@ VALIDATING = Resource(
     namespaced=False,
     shape=fields.VALIDATING_WEBHOOKS,
     counts_generations=True,
-    empty={"metadata": {}},
 )
 DEFINITIONS = Resource(
     "apiextensions.k8s.io",
@@ -208,7 +203,6 @@ DEFINITIONS = Resource(
     subresources=frozenset({"status"}),
     short_names=("crd", "crds"),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 BUILT_IN = (
     PODS,

@@ -49,7 +49,6 @@ def _resource(kind: str, group: str, *short: str, spread: bool = True, many: str
         short_names=short,
         subresources=frozenset({"status"}),
         counts_generations=True,
-        empty={"metadata": {}},
     )
 
 
