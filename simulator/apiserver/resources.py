@@ -7,8 +7,7 @@ about pods, nodes, namespaces and webhook configurations stands in modules of th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simulator.apiserver import fields, wire
-from simulator.apiserver.fields import Shape
+from simulator.apiserver import wire
 from simulator.apiserver.wire import Json
 
 DOMAIN_GROUP = "fpga.intel.com"
@@ -24,7 +23,6 @@ class Resource:
         plural: its name in paths.
         kind: its name in objects.
         namespaced: whether its objects live in namespaces.
-        shape: order and merge keys of its fields.
         custom: a custom resource: keys are written sorted, no strategic merge.
         schema: OpenAPI v3 schema that its objects must fit, for custom resources.
         subresources: those that are served, of `status`.
@@ -40,7 +38,6 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool
-    shape: Shape
     custom: bool = False
     schema: Json | None = None
     subresources: frozenset[str] = frozenset()
@@ -62,8 +59,7 @@ class Resource:
 
     def encode(self, item: Json) -> bytes:
         """An object as it is stored and sent."""
-        arranged = fields.arrange(self.shape, item)
-        return wire.encode(arranged, sort=self.custom)
+        return wire.encode(item, sort=self.custom)
 
     def path(self, namespace: str, name: str) -> str:
         """The object's place, as it stands in continue tokens."""
@@ -94,7 +90,6 @@ PODS = Resource(
     "pods",
     "Pod",
     namespaced=True,
-    shape=fields.POD,
     subresources=frozenset({"status", "binding"}),
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"}),
@@ -107,7 +102,6 @@ NODES = Resource(
     "nodes",
     "Node",
     namespaced=False,
-    shape=fields.NODE,
     subresources=frozenset({"status"}),
     short_names=("no",),
     selectable=frozenset({"spec.unschedulable"}),
@@ -119,7 +113,6 @@ NAMESPACES = Resource(
     "namespaces",
     "Namespace",
     namespaced=False,
-    shape=fields.NAMESPACE,
     subresources=frozenset({"status"}),
     short_names=("ns",),
     selectable=frozenset({"status.phase"}),
@@ -131,7 +124,6 @@ EVENTS = Resource(
     "events",
     "Event",
     namespaced=True,
-    shape=fields.EVENT,
     short_names=("ev",),
     selectable=frozenset(
         {"reason", "type", "source"}
@@ -148,7 +140,6 @@ SECRETS = Resource(
     "secrets",
     "Secret",
     namespaced=True,
-    shape=fields.SECRET,
     selectable=frozenset({"type"}),
 )
 FUNCTIONS = Resource(
@@ -157,7 +148,6 @@ FUNCTIONS = Resource(
     "acceleratorfunctions",
     "AcceleratorFunction",
     namespaced=True,
-    shape=fields.CUSTOM,
     custom=True,
     schema=FUNCTION_SCHEMA,
     short_names=("af",),
@@ -169,7 +159,6 @@ REGIONS = Resource(
     "fpgaregions",
     "FpgaRegion",
     namespaced=True,
-    shape=fields.CUSTOM,
     custom=True,
     schema=REGION_SCHEMA,
     short_names=("fpga",),
@@ -181,7 +170,6 @@ MUTATING = Resource(
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     namespaced=False,
-    shape=fields.MUTATING_WEBHOOKS,
     counts_generations=True,
 )
 VALIDATING = Resource(
@@ -190,7 +178,6 @@ VALIDATING = Resource(
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
     namespaced=False,
-    shape=fields.VALIDATING_WEBHOOKS,
     counts_generations=True,
 )
 DEFINITIONS = Resource(
@@ -199,7 +186,6 @@ DEFINITIONS = Resource(
     "customresourcedefinitions",
     "CustomResourceDefinition",
     namespaced=False,
-    shape=fields.CUSTOM,
     subresources=frozenset({"status"}),
     short_names=("crd", "crds"),
     counts_generations=True,

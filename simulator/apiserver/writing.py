@@ -204,7 +204,7 @@ class Writer:
         if current is None:
             raise status.not_found(resource.group, resource.plural, ask.target.name)
         item["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if resource.encode(item) == resource.encode(old):
+        if item == old:
             return old
         if current["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
             raise status.conflict(resource.group, resource.plural, ask.target.name)
@@ -317,7 +317,7 @@ def _patched(ask: Ask, old: Json) -> Json:
     if kind == patches.MERGE:
         merged: Json = patches.merge(old, body)
         return merged
-    result: Json = patches.strategic(resource.shape, old, body)
+    result: Json = patches.strategic(old, body)
     return result
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from simulator.apiserver import fields, names, patches, quantities, schemas, wire
-from simulator.apiserver.status import StatusError
+from simulator.apiserver import names, patches, quantities, schemas, shapes, wire
 from tests.simulator.apiserver.support import Json
 
 
@@ -64,7 +63,7 @@ def test_nanos_are_whole_numbers() -> None:
 )
 def test_strategic_patches_merge_by_name(patch: Json, expected: dict[str, str]) -> None:
     target = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}
-    result = patches.strategic(fields.CONTAINER, target, patch)
+    result = patches.strategic(target, patch)
     found = {one["name"]: one["value"] for one in result.get("env", []) if "name" in one}
     assert found == expected
 
@@ -72,19 +71,18 @@ def test_strategic_patches_merge_by_name(patch: Json, expected: dict[str, str]) 
 def test_strategic_directives_replace_and_delete_objects() -> None:
     target = {"a": {"x": 1}, "b": {"y": 1}}
     patch = {"a": {"$patch": "replace", "z": 2}, "b": {"$patch": "delete"}}
-    assert patches.strategic(fields.FREE, target, patch) == {"a": {"z": 2}}
+    assert patches.strategic(target, patch) == {"a": {"z": 2}}
 
 
-def test_a_strategic_item_without_its_key_is_refused() -> None:
-    with pytest.raises(StatusError, match="does not contain declared merge key: name"):
-        patches.strategic(fields.CONTAINER, {}, {"env": [{"value": "x"}]})
+def test_a_list_without_a_merge_key_is_replaced() -> None:
+    target = {"tolerations": [{"key": "a", "operator": "Exists"}]}
+    patch = {"tolerations": [{"key": "b", "operator": "Exists"}]}
+    assert patches.strategic(target, patch) == patch
 
 
-def test_fields_are_arranged_and_empty_ones_left_out() -> None:
-    item = {"value": "", "name": "A", "new": 1}
-    assert list(fields.arrange(fields.ENV.item, item).items()) == [("name", "A"), ("new", 1)]
-    labels = {"labels": {"b": "", "a": "1"}, "annotations": {}, "finalizers": None}
-    assert fields.arrange(fields.METADATA, labels) == {"labels": {"a": "1", "b": ""}}
+def test_empty_fields_are_left_out() -> None:
+    item: Json = {"labels": {}, "spec": {"containers": [], "emptyDir": {}, "args": [], "x": None}}
+    assert shapes.without_empty(item) == {"spec": {"containers": [], "emptyDir": {}}}
 
 
 SCHEMA: dict[str, Any] = {
