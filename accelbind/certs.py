@@ -1,52 +1,81 @@
-"""`accelbind certs`: the webhook's certificates."""
+"""`accelbind certs`: create, renew, show and manage the webhook's certificates."""
 
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelbind.certs_look import Folder, contents_of, settings_of, show, verify
-from accelbind.certs_run import (
-    CaLifetime,
-    CaSecret,
-    Configurations,
-    Kubeconfig,
-    Names,
-    Namespace,
-    Service,
-    Settle,
-    TlsSecret,
-    run,
-)
+from accelbind.certs_run import run
+from accelbind.options import default_note, whole_days
+from accelbind.printing import Format, Output, print_json, print_table
+from accelbind.run import Given, load_settings, with_settings
+from certs.settings import CertsSettings
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from certs.folder import IssuedPaths
+    from certs.keeper import RoundReport
+    from certs.show import StoredCertificates
 
 app = typer.Typer(
     name="certs",
-    help="Make, keep, show and check the webhook's certificates.",
+    help="Create, renew, show and manage the webhook's certificates.",
     no_args_is_help=True,
     add_completion=False,
 )
 
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="A folder of certs issue, or a mounted Secret, instead of a cluster.",
+        readable=False,
+    ),
+]
+
+
+PLACES = {
+    "namespace": "",
+    "service": "",
+    "ca_secret": "",
+    "tls_secret": "",
+    "webhook_config": "",
+    "kubeconfig": "$KUBECONFIG, or the pod's service account",
+}
+RENEWAL = {
+    "name": "",
+    "lifetime": "90d, in a folder as the present one",
+    "ca_lifetime": "",
+    "settle": "",
+}
+CLUSTER = "Where and what"
+
+
+def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # noqa: ANN401 - Typer's
+    return typer.Option(
+        flag,
+        old,
+        metavar="TIME",
+        help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
+        parser=whole_days,
+        show_default=False,
+    )
+
 
 @app.callback()
 def certs() -> None:
-    """Make, keep, show and check the webhook's certificates."""
+    """Create, renew, show and manage the webhook's certificates."""
 
 
-app.command()(run)
-app.command()(show)
-app.command()(verify)
+app.command("run")(run)
 
 
 @app.command()
 def issue(
     *,
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where the files are kept.", readable=False)
+        Path, typer.Option("--dir", metavar="DIR", help="Folder of the files.", readable=False)
     ],
     name: Annotated[
         list[str],
@@ -55,31 +84,155 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    days: Annotated[int, typer.Option(help="How long the serving certificate is valid.")] = 365,
-    ca_days: Annotated[int, typer.Option(help="How long a new CA is valid.")] = 3650,
+    days: Annotated[
+        int, _lifetime_option("--lifetime", "--days", "the serving certificate", "365d")
+    ] = 365,
+    ca_days: Annotated[
+        int, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
+    ] = 3650,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
 
-    Makes the CA the first time and keeps it from then on. Writes ca.crt,
+    Creates the CA the first time, and reuses it from then on. Writes ca.crt,
     ca.key, tls.crt and tls.key; the keys are readable by their owner only.
 
     [bold]Examples[/bold]
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    from certs.folder import issue as issue_into  # noqa: PLC0415 - cryptography takes its time
+    from certs.folder import issue as issue_into  # noqa: PLC0415 - cryptography loads slowly
 
-    issued = issue_into(directory, name, days=days, ca_days=ca_days)
-    _show(issued)
+    _print_issued(issue_into(directory, name, days=days, ca_days=ca_days))
 
 
-def _show(issued: "IssuedPaths") -> None:
-    import base64  # noqa: PLC0415 - as above: only once there is something to show
+@app.command()
+@with_settings(CertsSettings, PLACES, group=CLUSTER)
+def show(
+    *,
+    directory: Folder = None,
+    given: Given,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show the certificates: subjects, names, expiry, fingerprints.
 
-    made = "new" if issued.new_authority else "kept"
+    Of the cluster, as certs run maintains them, or of a folder. Keys are not
+    shown. To check them against the running webhook, use accelbind doctor.
+
+    [bold]Examples[/bold]
+      accelbind certs show --dir tls
+      accelbind certs show --kubeconfig ~/.kube/config -o json
+    """
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    from certs.authority import utc_now  # noqa: PLC0415 - the same
+    from certs.show import describe, from_folder  # noqa: PLC0415 - the same
+
+    settings = _settings(given)
+    stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
+    found = describe(stored, utc_now())
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        _print_certificates(found)
+
+
+@app.command()
+@with_settings(CertsSettings, RENEWAL | PLACES, group=CLUSTER)
+def renew(
+    *,
+    directory: Folder = None,
+    ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
+    given: Given,
+) -> None:
+    """Renew the serving certificate now, although it is not due.
+
+    In the cluster or in a folder. It keeps the names of the present one; in a
+    folder it is valid as long as the present one, unless --lifetime is given.
+    With --ca (cluster only) a new CA signs it: the bundle with both CAs goes
+    into the webhook configurations, and the certificate into its Secret after
+    --settle. The old CA leaves the bundle when certs run finds that the
+    certificate is older than its --overlap.
+
+    [bold]Examples[/bold]
+      accelbind certs renew --kubeconfig ~/.kube/config
+      accelbind certs renew --kubeconfig ~/.kube/config --ca
+      accelbind certs renew --dir tls
+    """
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    settings = _settings(given)
+    if directory is not None:
+        _renew_in_folder(directory, settings, given["name"] or [], ca=ca)
+        return
+    report = asyncio.run(_renew_in_cluster(settings, ca=ca))
+    ends = report.serving_ends
+    typer.echo(f"renewed: valid until {ends:%F %T}" if ends else "renewed")
+    for missing in report.missing:
+        typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
+
+
+def _settings(given: Given) -> CertsSettings:
+    """The settings that `certs run` would have with these flags."""
+    from services.process import logging  # noqa: PLC0415 - only when a command runs
+
+    logging.configure("warning")  # results are printed; only what is unusual goes to stderr
+    # The overlap is that of certs run alone, so it must fit any lifetime of a command.
+    return load_settings(CertsSettings, given | {"overlap": "0s"})
+
+
+async def _read_cluster(settings: CertsSettings) -> "StoredCertificates":
+    from certs.show import from_cluster  # noqa: PLC0415 - the same
+    from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
+
+    async with connector(settings.kubeconfig)() as client:
+        return await from_cluster(ClusterStore(client, settings.locations))
+
+
+async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundReport":
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only when it runs
+
+    from certs.keeper import renew as renew_in  # noqa: PLC0415 - the same
+    from certs.metrics import CertsMetrics  # noqa: PLC0415 - the same
+    from certs.store import ClusterStore  # noqa: PLC0415 - the same
+    from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.process.settings import duration_text  # noqa: PLC0415 - the same
+
+    def print_wait(settle: timedelta) -> None:
+        typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
+
+    async with connector(settings.kubeconfig)() as client:
+        return await renew_in(
+            ClusterStore(client, settings.locations),
+            settings.policy,
+            CertsMetrics(CollectorRegistry()),
+            authority=ca,
+            on_wait=print_wait,
+        )
+
+
+def _renew_in_folder(
+    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool
+) -> None:
+    from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
+
+    if ca:
+        raise InvalidSettings(
+            "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and ca.key"
+            " away, run certs issue, and put the new bundle where it is trusted"
+        )
+    given_lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
+    _print_issued(renew_in(directory, names, given_lifetime))
+
+
+def _print_issued(issued: "IssuedPaths") -> None:
+    import base64  # noqa: PLC0415 - only when it runs
+
+    state = "new" if issued.new_authority else "kept"
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
     for line in (
-        f"CA           {issued.ca_certificate} ({made}, valid until {issued.authority_ends:%F})",
+        f"CA           {issued.ca_certificate} ({state}, valid until {issued.authority_ends:%F})",
         f"certificate  {issued.certificate} (valid until {issued.ends:%F})",
         f"             for {', '.join(issued.names)}",
         f"keys         {issued.ca_key}, {issued.key} (mode 0600)",
@@ -90,138 +243,24 @@ def _show(issued: "IssuedPaths") -> None:
         typer.echo(line)
 
 
-@app.command()
-def renew(
-    *,
-    directory: Folder = None,
-    ca: Annotated[bool, typer.Option("--ca", help="Change the CA too.")] = False,
-    name: Names = None,
-    lifetime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long the certificate is valid. (default: 90d; in a folder as long as the one"
-            " before)",
-        ),
-    ] = None,
-    ca_lifetime: CaLifetime = None,
-    settle: Settle = None,
-    namespace: Namespace = None,
-    service: Service = None,
-    ca_secret: CaSecret = None,
-    tls_secret: TlsSecret = None,
-    webhook_config: Configurations = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Renew the serving certificate now, although it isn't due.
-
-    In the cluster, or in a folder: for the names that its certificate has and,
-    unless --lifetime says otherwise, for as long as that one was. With --ca
-    (cluster only) a new CA signs it: first the bundle with both goes into the
-    webhook configurations, then, when it has settled, the certificate into its
-    Secret; the old CA leaves once certs run finds it served by nobody.
-
-    [bold]Examples[/bold]
-      accelbind certs renew --kubeconfig ~/.kube/config
-      accelbind certs renew --kubeconfig ~/.kube/config --ca
-      accelbind certs renew --dir tls
-    """
-    settings = settings_of(
-        name=name,
-        lifetime=lifetime,
-        ca_lifetime=ca_lifetime,
-        settle=settle,
-        namespace=namespace,
-        service=service,
-        ca_secret=ca_secret,
-        tls_secret=tls_secret,
-        webhook_config=webhook_config,
-        kubeconfig=kubeconfig,
-    )
-    if directory is not None:
-        told = settings.lifetime if "lifetime" in settings.model_fields_set else None
-        _renew_in(directory, told, name or [], ca=ca)
-        return
-    import asyncio  # noqa: PLC0415 - only when it runs
-
-    from certs.oneshot import renew as renew_now  # noqa: PLC0415 - the same
-    from certs.settings import duration_text  # noqa: PLC0415 - the same
-
-    outcome = asyncio.run(
-        renew_now(
-            settings,
-            authority=ca,
-            waiting=lambda time: typer.echo(
-                f"the new CA is in the bundle; it serves in {duration_text(time)}", err=True
-            ),
+def _print_certificates(found: dict[str, Any]) -> None:
+    rows = [
+        (
+            one["role"],
+            one["subject"],
+            ", ".join(one["names"]),
+            f"{one['notAfter'][:16]}Z",
+            f"{one['daysLeft']:g}" if one["valid"] else "not valid",
+            one.get("key", ""),
         )
-    )
-    ends = outcome.serving_ends
-    typer.echo(f"renewed: valid until {ends:%F %T}" if ends else "renewed")
-    for missing in outcome.missing:
-        typer.echo(f"there is no {missing}, so no bundle in it", err=True)
-
-
-def _renew_in(directory: Path, told: "timedelta | None", names: list[str], *, ca: bool) -> None:
-    from datetime import timedelta  # noqa: PLC0415 - only when it runs
-
-    from certs.authority import name_text  # noqa: PLC0415 - the same
-    from certs.contents import from_folder  # noqa: PLC0415 - the same
-    from certs.folder import SERVING_DAYS  # noqa: PLC0415 - the same
-    from certs.folder import issue as issue_into  # noqa: PLC0415 - the same
-    from certs.reading import lifetime_of, names_of  # noqa: PLC0415 - the same
-    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
-
-    if ca:
-        raise InvalidSettings(
-            "--ca is for a cluster, where the bundle follows; of a folder, move ca.crt and ca.key"
-            " away, issue anew and put the new bundle where it is trusted"
-        )
-    contents = from_folder(directory)
-    chain = contents.chain
-    held = [name_text(name) for name in names_of(chain[0])] if chain else []
-    lifetime = told
-    if told is None and chain:
-        lifetime = lifetime_of(chain[0], contents.authorities)
-    if told is not None and (told.days < 1 or told % timedelta(days=1)):
-        raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
-    days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
-    _show(issue_into(directory, list(dict.fromkeys([*held, *names])), days=days))
-
-
-@app.command()
-def inject(
-    *,
-    directory: Folder = None,
-    namespace: Namespace = None,
-    service: Service = None,
-    ca_secret: CaSecret = None,
-    tls_secret: TlsSecret = None,
-    webhook_config: Configurations = None,
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Put the CA bundle into the webhook configurations now.
-
-    The CAs of the CA's Secret, or with --dir those of the folder's ca.crt. Only
-    the field caBundle of our own entries is changed.
-
-    [bold]Examples[/bold]
-      accelbind certs inject --kubeconfig ~/.kube/config
-      accelbind certs inject --kubeconfig ~/.kube/config --dir tls
-    """
-    import asyncio  # noqa: PLC0415 - only when it runs
-
-    from certs.oneshot import inject as inject_now  # noqa: PLC0415 - the same
-
-    settings = settings_of(
-        namespace=namespace,
-        service=service,
-        ca_secret=ca_secret,
-        tls_secret=tls_secret,
-        webhook_config=webhook_config,
-        kubeconfig=kubeconfig,
-    )
-    folder = None if directory is None else contents_of(directory, settings)
-    found, changed = asyncio.run(inject_now(settings, folder))
-    for one in found:
-        typer.echo(f"{one}  {'bundle put in' if one in changed else 'has it already'}")
+        for one in found["certificates"]
+    ]
+    print_table(("ROLE", "SUBJECT", "NAMES", "EXPIRES", "DAYS", "KEY"), rows)
+    typer.echo("")
+    for one in found["certificates"]:
+        typer.echo(f"{one['role'].ljust(8)} SHA-256 {one['fingerprint']}")
+    for one in found["bundles"]:
+        held = ", ".join(f"{text[:11]}…" for text in one["fingerprints"]) or "nothing"
+        typer.echo(f"{one['configuration']} trusts {held}")
+    for name in found["missing"]:
+        typer.echo(f"{name} does not exist")

@@ -1,9 +1,9 @@
 """Certificates in a folder: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 
-The names are those of a Kubernetes TLS Secret, so the folder of a mounted Secret looks the same.
-Keys are readable by their owner only. All new files are written and synced beside the old ones
-before the first is renamed, so a full disk or a kill leaves the old files whole; runs at the same
-time on one folder take turns.
+The names are those of a Kubernetes TLS Secret, so a mounted Secret is such a folder too. Keys are
+readable by their owner only. All new files are written and synced beside the old ones before the
+first is renamed, so a full disk or a kill leaves the old files whole. Processes that use one folder
+at the same time take turns.
 """
 
 import contextlib
@@ -16,22 +16,23 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import (
-    Authority,
-    certificate_pem,
-    check_authority,
+    KeyPair,
+    create_authority,
     issue_serving,
-    key_pem,
-    make_authority,
     name_text,
     parse_names,
-    sign_authority,
     utc_now,
 )
+from certs.certificates import (
+    UnusableKey,
+    authority_error,
+    lifetime_of,
+    names_of,
+    read_signing_key,
+)
+from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import sync_folder, write_new
 
@@ -39,14 +40,14 @@ SERVING_DAYS = 365
 AUTHORITY_DAYS = 3650
 LONGEST_DAYS = 36500
 
-_LARGEST_FILE = 64 * 1024
+_LARGEST_FILE = 1024 * 1024
 _PRIVATE = 0o600
 _PUBLIC = 0o644
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedPaths:
-    """What `issue` has left in the folder."""
+    """The files in the folder after `issue`, and what they contain."""
 
     ca_certificate: Path
     ca_key: Path
@@ -66,33 +67,26 @@ def issue(
     ca_days: int = AUTHORITY_DAYS,
     now: datetime | None = None,
 ) -> IssuedPaths:
-    """Issues a serving certificate, from the folder's CA or from a new one.
-
-    Args:
-        directory: where the files are kept; made where it is missing.
-        names: DNS names and IP addresses of the webhook.
-        days: how long the serving certificate is valid, at most as long as the CA.
-        ca_days: how long a new CA is valid.
-        now: the present (the system's clock unless told).
+    """Issue a serving certificate, from the CA in the folder or from a new one.
 
     Raises:
-        InvalidSettings: a name or a number of days that can't be.
-        CertificateError: the folder can't be used, or its CA can't sign.
+        InvalidSettings: A name or a number of days is invalid.
+        CertificateError: The folder cannot be used, or its CA cannot sign.
     """
     subject_names = parse_names(names)
-    lifetime, ca_lifetime = _lifetime(days, "--days"), _lifetime(ca_days, "--ca-days")
+    lifetime, ca_lifetime = _lifetime(days, "--lifetime"), _lifetime(ca_days, "--ca-lifetime")
     moment = now or utc_now()
-    with _alone_in(directory):
+    with _locked(directory):
         authority, is_new = _authority(directory, moment, ca_lifetime)
         serving = issue_serving(authority, subject_names, moment, lifetime)
         files = {
-            "tls.key": (key_pem(serving.key), _PRIVATE),
-            "tls.crt": (certificate_pem(serving.certificate), _PUBLIC),
+            "tls.key": (serving.key_pem, _PRIVATE),
+            "tls.crt": (serving.certificate_pem, _PUBLIC),
         }
         if is_new:
             files = {
-                "ca.key": (key_pem(authority.key), _PRIVATE),
-                "ca.crt": (certificate_pem(authority.certificate), _PUBLIC),
+                "ca.key": (authority.key_pem, _PRIVATE),
+                "ca.crt": (authority.certificate_pem, _PUBLIC),
                 **files,
             }
         _replace_all(directory, files)
@@ -108,75 +102,102 @@ def issue(
     )
 
 
+def renew(directory: Path, names: Sequence[str], lifetime: timedelta | None) -> IssuedPaths:
+    """Issue a serving certificate for the names of the present one and `names`.
+
+    It lasts for `lifetime`; None means as long as the present one.
+
+    Raises:
+        InvalidSettings: `lifetime` is not a number of days, or a name is invalid.
+        CertificateError: As `issue`.
+    """
+    if lifetime is not None and (lifetime.days < 1 or lifetime % timedelta(days=1)):
+        raise InvalidSettings("--lifetime counts whole days in a folder, such as 90d")
+    held = read_folder(directory)
+    chain = serving_chain(held)
+    present = [name_text(name) for name in names_of(chain[0])] if chain else []
+    if lifetime is None and chain:
+        lifetime = lifetime_of(chain[0], stored_authorities(held))
+    days = SERVING_DAYS if lifetime is None else max(1, lifetime.days)
+    return issue(directory, list(dict.fromkeys([*present, *names])), days=days)
+
+
+def read_folder(directory: Path) -> dict[str, bytes]:
+    """The files in a folder of `issue`, or in a mounted Secret, by name.
+
+    Raises:
+        CertificateError: It cannot be read.
+    """
+    if not directory.is_dir():
+        raise CertificateError(f"{directory} is not a folder")
+    read = {name: _read(directory / name) for name in CA_KEYS | SERVING_KEYS}
+    return {name: content for name, content in read.items() if content is not None}
+
+
 def _lifetime(days: int, flag: str) -> timedelta:
     if not 1 <= days <= LONGEST_DAYS:
         raise InvalidSettings(f"{flag} must be from 1 to {LONGEST_DAYS}, not {days}")
     return timedelta(days=days)
 
 
-def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[Authority, bool]:
-    """The folder's CA, or a new one, and whether it is new.
+def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[KeyPair, bool]:
+    """The CA in the folder, or a new one, and whether it is new.
 
-    A key without a certificate is what a kill between the two renames leaves: it gets its
-    certificate now. A certificate without its key is somebody's mistake.
+    A kill between the two renames leaves a key without a certificate: it gets one now. A
+    certificate without its key is a mistake of the user.
     """
     certificate_path, key_path = directory / "ca.crt", directory / "ca.key"
-    if not key_path.exists():
-        if certificate_path.exists():
+    certificate_text, key_text = _read(certificate_path), _read(key_path)
+    if key_text is None:
+        if certificate_text is not None:
             raise CertificateError(
-                f"{certificate_path} is there but its key {key_path} is not: bring the key back,"
-                " or move the certificate away to have a new CA made"
+                f"{certificate_path} exists but its key {key_path} does not: restore the key,"
+                " or move the certificate away to get a new CA"
             )
-        return make_authority(now, lifetime), True
-    key = _load_key(key_path)
-    if not certificate_path.exists():
-        return sign_authority(key, now, lifetime), True
-    authority = Authority(_load_certificate(certificate_path), key)
+        return create_authority(now, lifetime), True
     try:
-        check_authority(authority, now)
-    except CertificateError as error:
+        key = read_signing_key(key_text)
+    except UnusableKey as error:
+        raise CertificateError(f"{key_path}: {error}") from error
+    if key is None:
+        raise CertificateError(f"{key_path} does not contain a PEM key")
+    if certificate_text is None:
+        return create_authority(now, lifetime, key), True
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_text)
+    except ValueError as error:
         raise CertificateError(
-            f"{certificate_path}: {error}; move ca.crt and ca.key away to have a new CA made"
+            f"{certificate_path} does not contain a PEM certificate: {error}"
         ) from error
+    authority = KeyPair(certificate, key)
+    if error_text := authority_error(authority, now):
+        raise CertificateError(
+            f"{certificate_path}: {error_text}; move ca.crt and ca.key away to get a new CA"
+        )
     return authority, False
 
 
-def _load_certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(_read(path))
-    except ValueError as error:
-        raise CertificateError(f"{path} does not hold a PEM certificate: {error}") from error
-
-
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = serialization.load_pem_private_key(_read(path), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CertificateError(f"{path} does not hold a plain PEM key: {error}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise CertificateError(f"{path} does not hold an elliptic curve key")
-    return key
-
-
-def _read(path: Path) -> bytes:
+def _read(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        raise CertificateError(f"{path} can't be read: {error.strerror}") from error
+        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > _LARGEST_FILE:
         raise CertificateError(f"{path} is larger than any certificate or key")
     return content
 
 
 @contextlib.contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Makes the folder and holds its lock; the kernel drops the lock with the process."""
+def _locked(directory: Path) -> Iterator[None]:
+    """Create the folder and hold its lock; the kernel drops the lock with the process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise CertificateError(f"{directory} can't be used: {error.strerror}") from error
+        raise CertificateError(f"{directory} cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -185,7 +206,7 @@ def _alone_in(directory: Path) -> Iterator[None]:
 
 
 def _replace_all(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
-    """Writes all files beside the old ones, then renames them in the order given."""
+    """Write all files beside the old ones, then rename them in the order given."""
     suffix = secrets.token_hex(6)
     beside = {name: directory / f".{name}.{suffix}.new" for name in files}
     try:
@@ -195,8 +216,8 @@ def _replace_all(directory: Path, files: Mapping[str, tuple[bytes, int]]) -> Non
             beside[name].replace(directory / name)
         sync_folder(directory)
     except OSError as error:
-        raise CertificateError(f"{directory} can't be written: {error.strerror}") from error
+        raise CertificateError(f"{directory} cannot be written: {error.strerror}") from error
     finally:
         for path in beside.values():
-            with contextlib.suppress(OSError):  # the reason is told already, of the folder
+            with contextlib.suppress(OSError):  # the error of the folder is raised already
                 path.unlink()

@@ -1,303 +1,292 @@
-"""Keeps the certificates of a cluster right, a round at a time, however many replicas do the same.
+"""Reconcile the certificates of a cluster: one round reads, decides and writes.
 
-A round reads, in this order, the webhook configurations, the serving Secret and the CA's Secret,
-and then writes, in the reverse one, what isn't as it should be. Each write counts only if what was
-read is still what is there (409 otherwise: the round begins anew and takes what the winner wrote).
+A round reads the webhook configurations, then the serving Secret, then the CA's Secret, and writes
+in the reverse order. Each write succeeds only on the version that was read. After a conflict the
+round starts again with what the other replica wrote, so any number of replicas may run.
 
-The order is what keeps a replica that was held up from undoing what others did meanwhile. What it
-writes follows from the CA's Secret as it read it. If that has changed since, then either what it is
-about to write to has been written for the new one already, after it was read, and the write fails;
-or it has not, and then it is still right, since the old bundle trusts all that is served until the
-new one has been seen in the configurations.
+The order keeps a delayed replica from undoing newer work. What it writes follows from the CA's
+Secret as it read it. If that has changed since, either the object it is about to write was already
+updated, and the write fails; or it was not, and the write is still right: the old bundle trusts
+everything that is served until the new bundle has been read back from the configurations.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Final, TypeAlias
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
 
 import structlog
 from cryptography import x509
 
-from certs.clock import Clock
-from certs.reading import certificates_in
-from certs.serving import BUNDLE, chain_of, judge, live_chain, new_pair
-from certs.serving import KEYS as SERVING_KEYS
-from certs.trust import KEYS as TRUST_KEYS
-from certs.trust import Rules, Surroundings, Trust, next_trust
-from services.kube.client import BadStatus, ClusterClient
-from services.kube.named_object import Conflict
-from services.kube.secrets import Secret, read_secret, write_secret
-from services.kube.webhook_configs import (
-    PLURALS,
-    Configuration,
-    Owner,
-    put_bundle,
-    read_configuration,
+from certs.authority import utc_now
+from certs.certificates import bundle_pem, find_signer, names_of, unique
+from certs.metrics import CertsMetrics
+from certs.policy import (
+    BUNDLE,
+    CA_KEYS,
+    SERVING_KEYS,
+    CaContext,
+    CaState,
+    CertificatePolicy,
+    check_pair,
+    new_pair,
+    next_ca,
+    serving_chain,
+    stored_authorities,
+    usable_chain,
 )
+from certs.store import CertificateStore, Configurations, read_configurations
+from services.kube.objects import Conflict, Secret
 from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20
-"""Times that a round begins anew because others were faster, before it counts as failed."""
+"""Conflicts in a row after which a round fails."""
 
-Behind: TypeAlias = Callable[[Trust], Awaitable[tuple[str, ...]]]
-"""Tells who still shows a certificate of an old CA, for whom that CA stays."""
+CLOCK_TOLERANCE: Final = timedelta(minutes=5)
+"""Difference to the API server's clock up to which certificates are issued."""
+
+FOREVER: Final = timedelta.max
 
 log = structlog.get_logger(room="certs")
 
 
-async def nobody(_: Trust) -> tuple[str, ...]:
-    """Nobody is asked, nobody is behind: an old CA goes when its time is over."""
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the certificates are.
-
-    Attributes:
-        namespace: Of both Secrets and of the webhook's Service.
-        authority: Name of the CA's Secret.
-        serving: Name of the serving Secret.
-        service: Name of the webhook's Service.
-        configurations: Names of webhook configurations, mutating and validating.
-        hosts: Names of the serving certificate, for webhooks that are called by URL.
-    """
-
-    namespace: str
-    authority: str
-    serving: str
-    service: str
-    configurations: tuple[str, ...]
-    hosts: frozenset[str] = frozenset()
-
-    @property
-    def owner(self) -> Owner:
-        """Which entries of the configurations are ours."""
-        return Owner(self.namespace, self.service, self.hosts)
-
-
 @dataclass(slots=True)
-class Orders:
-    """What is to be made anew although it isn't due; struck out once it is done."""
+class ForceRenew:
+    """What is renewed although it is not due; reset once that is done."""
 
     authority: bool = False
     serving: bool = False
 
 
-@dataclass(slots=True)
-class Counts:
-    """What has been done since the start.
-
-    Attributes:
-        written: Certificates that we made and that counted, by `ca` and `serving`.
-        injected: Bundles put into configurations.
-        conflicts: Writes that somebody else's came before.
-    """
-
-    written: dict[str, int] = field(default_factory=lambda: {"ca": 0, "serving": 0})
-    injected: int = 0
-    conflicts: int = 0
-
-
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How things are after a round.
+class RoundReport:
+    """The state after a round."""
 
-    Attributes:
-        trust: Whom the API server is to trust.
-        serving_ends: When the serving certificate ends.
-        moving: Whether the serving certificate is still of an old CA.
-        missing: Configurations that aren't there.
-        problems: What couldn't be done, a sentence each.
-        behind: For whom an old CA stays although its time is over.
-    """
-
-    trust: Trust
+    authorities: tuple[x509.Certificate, ...]
+    """The trusted CAs; the one that signs comes first."""
     serving_ends: datetime | None
-    moving: bool = False
+    waiting: bool = False
+    """Whether the serving certificate is due but a new CA has to settle first."""
     missing: tuple[str, ...] = ()
+    """Webhook configurations that do not exist."""
     problems: tuple[str, ...] = ()
-    behind: tuple[str, ...] = ()
+    """What could not be done, one sentence each."""
 
 
-@dataclass(slots=True)
-class _Read:
-    """The configurations as a round has read them."""
+class CertificateReconciler:
+    """Reconciles two Secrets and the bundles of webhook configurations.
 
-    found: list[Configuration] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def trusted(self, owner: Owner) -> list[x509.Certificate]:
-        bundles = [bundle for one in self.found for bundle in one.bundles(owner)]
-        return [each for bundle in bundles for each in certificates_in(bundle).all]
-
-
-class Keeper:
-    """Keeps two Secrets and the bundles in webhook configurations right.
-
-    Args:
-        places: Where they are.
-        rules: How they are to be.
-        clock: The time.
-        orders: What is to be made anew in any case.
-        behind: Asked before an old CA goes.
+    It remembers only since when all configurations hold the same bundle.
     """
 
     def __init__(
         self,
-        places: Places,
-        rules: Rules,
-        clock: Clock,
-        orders: Orders | None = None,
-        behind: Behind = nobody,
+        policy: CertificatePolicy,
+        metrics: CertsMetrics,
+        force: ForceRenew | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.counts = Counts()
-        self.orders = orders or Orders()
-        self._places = places
-        self._rules = rules
-        self._clock = clock
-        self._behind = behind
-        self._held: tuple[bytes, datetime] | None = None
+        self._policy = policy
+        self._metrics = metrics
+        self._force = force or ForceRenew()
+        self._now = now
+        self._in_place: tuple[bytes, datetime] | None = None
 
-    async def round(self, client: ClusterClient) -> Outcome:
-        """Looks at everything and puts right what isn't.
-
-        Args:
-            client: Whom to ask.
+    async def run_once(self, store: CertificateStore) -> RoundReport:
+        """Do one round.
 
         Raises:
-            CertificateError: What is in the CA's Secret is for a person to see to.
-            ClusterError: The API server is away, or says no.
+            CertificateError: Only a person can repair the CA's Secret.
+            ClusterError: The API server is away, or refuses.
         """
         for _ in range(ATTEMPTS):
             try:
-                return await self._attempt(client)
+                return await self._attempt(store)
             except Conflict as conflict:
-                self.counts.conflicts += 1
-                log.debug("somebody else was faster, what they wrote is taken", seen=str(conflict))
+                self._metrics.conflicts.inc()
+                log.debug("another replica was faster; using what it wrote", reason=str(conflict))
             await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311 - jitter, not a secret
         raise ClusterError(
-            f"the Secrets or webhook configurations are being changed all the time: {ATTEMPTS}"
-            " attempts in a row came too late"
+            f"the Secrets or webhook configurations keep changing: {ATTEMPTS} writes in a row"
+            " conflicted"
         )
 
-    async def _attempt(self, client: ClusterClient) -> Outcome:
-        places = self._places
-        read = await self._configurations(client)
-        serving = await self._secret(client, places.serving)
-        authority = await self._secret(client, places.authority)
-        now = self._clock.now()
-        trust, behind = await self._see_to_trust(client, authority, serving, read, now)
-        settled = await self._see_to_bundles(client, read, trust.bundle, now)
-        serving, waits = await self._see_to_serving(client, serving, trust, settled=settled)
-        chain = chain_of(serving.data)
-        return Outcome(
-            trust,
+    async def _attempt(self, store: CertificateStore) -> RoundReport:
+        configurations = await read_configurations(store)
+        serving = await store.read_secret(store.locations.serving)
+        held = await store.read_secret(store.locations.authority)
+        now = self._now()
+        configured = configurations.authorities(store.locations.owner)
+        waiting = False
+        if clock_error := self._clock_error(held.object.date, now):
+            authorities = stored_authorities(held.data)
+            if authorities:
+                bundle = bundle_pem(unique((*authorities, *configured)))
+                await self._write_bundles(store, configurations, bundle, now)
+            configurations.problems.append(clock_error)
+            self._in_place = None  # counted again by a clock that agrees
+        else:
+            context = CaContext(usable_chain(serving.data, now), configured)
+            state = await self._reconcile_authority(store, held, context, now)
+            settled = await self._write_bundles(store, configurations, state.bundle, now)
+            serving, waiting = await self._reconcile_serving(
+                store, serving, state, now, settled=settled, seen=not configurations.problems
+            )
+            authorities = state.authorities
+        chain = serving_chain(serving.data)
+        return RoundReport(
+            authorities,
             chain[0].not_valid_after_utc if chain else None,
-            moving=waits,
-            missing=tuple(read.missing),
-            problems=tuple(read.problems),
-            behind=behind,
+            waiting=waiting,
+            missing=tuple(configurations.missing),
+            problems=tuple(configurations.problems),
         )
 
-    async def _secret(self, client: ClusterClient, name: str) -> Secret:
-        secret = await read_secret(client, self._places.namespace, name)
-        self._clock.hear(secret.object.date)
-        return secret
-
-    async def _configurations(self, client: ClusterClient) -> _Read:
-        read = _Read()
-        for plural in PLURALS:
-            for name in self._places.configurations:
-                try:
-                    found = await read_configuration(client, plural, name)
-                except BadStatus as error:
-                    read.problems.append(str(error))
-                    continue
-                if found is None:
-                    read.missing.append(f"{plural}/{name}")
-                else:
-                    read.found.append(found)
-        return read
-
-    async def _see_to_trust(
-        self, client: ClusterClient, held: Secret, serving: Secret, read: _Read, now: datetime
-    ) -> tuple[Trust, tuple[str, ...]]:
-        chain = live_chain(serving.data, now)
-        around = Surroundings(chain, read.trusted(self._places.owner))
-        where = f"{self._places.namespace}/{self._places.authority}"
-        behind: tuple[str, ...] = ()
+    def _clock_error(self, date: str, now: datetime) -> str:
+        """Why the time does not allow to issue certificates; empty if it does."""
         try:
-            step = next_trust(held.data, around, self._rules, now, force=self.orders.authority)
-            if step.leaves and (behind := await self._behind(step.leaves)):
-                step = next_trust(held.data, replace(around, behind=True), self._rules, now)
+            theirs = parsedate_to_datetime(date)
+        except ValueError:
+            return ""
+        offset = theirs.replace(tzinfo=theirs.tzinfo or UTC) - now
+        self._metrics.clock_offset.set(offset.total_seconds())
+        if abs(offset) <= CLOCK_TOLERANCE:
+            return ""
+        side = "behind" if offset > timedelta(0) else "ahead of"
+        return (
+            f"this machine's clock is {abs(offset)} {side} the API server's: no certificate is"
+            " issued until they agree; check the time synchronization of both"
+        )
+
+    async def _reconcile_authority(
+        self, store: CertificateStore, held: Secret, context: CaContext, now: datetime
+    ) -> CaState:
+        where = f"{store.locations.namespace}/{store.locations.authority}"
+        try:
+            transition = next_ca(held.data, context, self._policy, now, force=self._force.authority)
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
-        data = step.trust.data()
-        if data != {key: held.data[key] for key in TRUST_KEYS if key in held.data}:
-            await write_secret(client, held, data, ours=TRUST_KEYS)
-            for reason in step.reasons:
-                log.info("CA seen to", secret=where, reason=reason, trusted=len(step.trust.old) + 1)
-            if step.changed:
-                self.counts.written["ca"] += 1
-        self.orders.authority = False
-        return step.trust, behind
+        state = transition.state
+        if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
+            await store.write_secret(held, state.data(), CA_KEYS)
+            trusted = len(state.authorities)
+            if transition.created:
+                self._metrics.issued.labels("ca").inc()
+                log.info("CA created", secret=where, reason=transition.created, trusted_cas=trusted)
+            if transition.removed:
+                log.info("old CAs leave the bundle", secret=where, trusted_cas=trusted)
+        self._force.authority = False
+        return state
 
-    async def _see_to_bundles(
-        self, client: ClusterClient, read: _Read, bundle: bytes, now: datetime
+    async def _write_bundles(
+        self,
+        store: CertificateStore,
+        configurations: Configurations,
+        bundle: bytes,
+        now: datetime,
     ) -> bool:
-        """Puts the bundle in; returns whether it has been in all configurations for long enough."""
-        for one in read.found:
+        """Write the bundle where it differs; returns whether it has settled.
+
+        It settles from when it is read back: in the round that writes it, it is not yet in place.
+        """
+        in_place = True
+        for one in configurations.found:
             try:
-                changed = await put_bundle(client, one, bundle, self._places.owner)
+                written = await store.write_bundle(one, bundle)
             except Conflict:
                 raise
             except ClusterError as error:
-                read.problems.append(f"the bundle can't be put into {one.name}: {error}")
+                configurations.problems.append(
+                    f"the bundle cannot be written to {one.name}: {error}"
+                )
                 continue
-            if changed is not None:
-                self.counts.injected += 1
-                log.info("bundle put into the webhook configuration", configuration=one.name)
-        if read.problems:
-            self._held = None
+            if written:
+                in_place = False
+                self._metrics.injections.inc()
+                log.info("bundle written to the webhook configuration", configuration=one.name)
+        if configurations.problems or not in_place:
+            self._in_place = None
             return False
-        if self._held is None or self._held[0] != bundle:
-            self._held = (bundle, now)
-        return now - self._held[1] >= self._rules.settle
+        if self._in_place is None or self._in_place[0] != bundle:
+            self._in_place = (bundle, now)
+        return now - self._in_place[1] >= self._policy.settle
 
-    async def _see_to_serving(
-        self, client: ClusterClient, held: Secret, trust: Trust, *, settled: bool
+    async def _reconcile_serving(
+        self,
+        store: CertificateStore,
+        held: Secret,
+        state: CaState,
+        now: datetime,
+        *,
+        settled: bool,
+        seen: bool,
     ) -> tuple[Secret, bool]:
-        """Returns the serving Secret as it is then, and whether its renewal has to wait."""
-        now = self._clock.now()
-        verdict = judge(held.data, trust, self._rules, now)
-        reason = verdict.broken or verdict.due or ("asked for" if self.orders.serving else "")
-        # Of a stranger it can't be told whether the API server trusts it while nobody may look.
-        blind = verdict.stranger and self._held is None
-        if not reason or blind or (verdict.moves and not settled):
-            return await self._see_to_copy(client, held, trust), bool(reason)
-        data, ends = new_pair(trust, self._rules, now)
-        written = await write_secret(client, held, data, ours=SERVING_KEYS)
-        self.orders.serving = False
-        self.counts.written["serving"] += 1
-        where = f"{self._places.namespace}/{self._places.serving}"
-        repaired = verdict.broken and any(map(held.data.get, SERVING_KEYS))
-        say = log.warning if repaired else log.info
-        say("serving certificate issued", secret=where, reason=reason, ends=f"{ends:%F %T}")
+        """Returns the serving Secret as it is then, and whether a renewal waits."""
+        status = check_pair(held.data, state, self._policy, now)
+        reason = status.error or status.due or ("requested" if self._force.serving else "")
+        # An unknown CA may be trusted by the configurations that could not be read.
+        waits = (status.waits and not settled) or (status.untrusted and not seen)
+        if not reason or waits:
+            return await self._copy_bundle(store, held, state), waits
+        data, ends = new_pair(state, self._policy, now)
+        written = await store.write_secret(held, data, SERVING_KEYS)
+        self._force.serving = False
+        self._metrics.issued.labels("serving").inc()
+        repaired = status.error and any(map(held.data.get, SERVING_KEYS))
+        (log.warning if repaired else log.info)(
+            "serving certificate issued",
+            secret=f"{store.locations.namespace}/{store.locations.serving}",
+            reason=reason,
+            ends=f"{ends:%F %T}",
+        )
         return written, False
 
-    async def _see_to_copy(self, client: ClusterClient, held: Secret, trust: Trust) -> Secret:
-        """The bundle lies beside the pair too, for people and for `certs verify`."""
-        if held.data.get(BUNDLE) == trust.bundle:
+    async def _copy_bundle(self, store: CertificateStore, held: Secret, state: CaState) -> Secret:
+        """Keep the bundle beside the pair, for whoever looks at the mounted Secret."""
+        if held.data.get(BUNDLE) == state.bundle:
             return held
-        return await write_secret(
-            client, held, {**_ours(held.data), BUNDLE: trust.bundle}, ours=SERVING_KEYS
-        )
+        kept = {key: held.data[key] for key in SERVING_KEYS & held.data.keys()}
+        return await store.write_secret(held, kept | {BUNDLE: state.bundle}, SERVING_KEYS)
 
 
-def _ours(data: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {key: data[key] for key in SERVING_KEYS if key in data}
+async def renew(
+    store: CertificateStore,
+    policy: CertificatePolicy,
+    metrics: CertsMetrics,
+    *,
+    authority: bool,
+    on_wait: Callable[[timedelta], None],
+) -> RoundReport:
+    """Renew the serving certificate now; with `authority`, create the CA that signs it.
+
+    The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
+    knows its overlap. `on_wait` is called once if a new CA has to settle.
+
+    Raises:
+        CertificateError: Only a person can repair the CA's Secret.
+        ClusterError: The API server is away or refuses, or the bundle cannot be written.
+    """
+    chain = serving_chain((await store.read_secret(store.locations.serving)).data)
+    held = (await store.read_secret(store.locations.authority)).data
+    names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
+    policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
+    force = ForceRenew(authority=authority, serving=not authority)
+    reconciler = CertificateReconciler(policy, metrics, force)
+    began = time.monotonic()
+    waited = False
+    while True:
+        report = await reconciler.run_once(store)
+        if report.problems:
+            raise ClusterError("; ".join(report.problems))
+        if not report.waiting:
+            return report
+        if not waited:
+            waited = True
+            on_wait(policy.settle)
+        if time.monotonic() - began > policy.settle.total_seconds() + 600:
+            raise ClusterError("the bundle does not stay in the webhook configurations")
+        await asyncio.sleep(0.5)

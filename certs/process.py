@@ -1,8 +1,8 @@
-"""The certificates' process: a round now and then, metrics and probes on a plain port.
+"""The process of `accelbind certs run`: rounds with pauses, metrics and probes on a plain port.
 
-Every replica does the same, and none is the leader: `certs.keeper` says why that is fine. What goes
-wrong is logged when it begins, changes and ends. SIGTERM ends at once, in the
-middle of a round too: each write is whole or isn't, and the next round of anybody goes on.
+All replicas do the same, and there is no leader; `certs.keeper` says why that works. SIGTERM ends
+the process at once, in the middle of a round too: each write is atomic, and the next round of any
+replica continues.
 """
 
 import asyncio
@@ -13,32 +13,31 @@ from typing import Final, NoReturn
 
 import structlog
 
-from certs.clock import ClusterClock
-from certs.figures import CertsCollector, State
-from certs.keeper import Keeper, Outcome, nobody
-from certs.settings import CertsSettings, described
-from services.kube.client import ClusterClient
+from certs.keeper import CertificateReconciler, RoundReport
+from certs.metrics import CertsMetrics
+from certs.settings import CertsSettings
+from certs.store import ClusterStore
+from services.kube.client import ClusterClient, asked_to_wait, may_be_ours
 from services.kube.connection import Connection, connector
-from services.kube.remedies import asked_to_wait, may_be_ours
 from services.process import logging
-from services.process.backoff import Backoff
 from services.process.errors import AccelbindError, ClusterError, WorldError
-from services.process.metrics import MetricsServer, build_info, new_registry
-from services.process.ports_file import write_ports
+from services.process.http import MetricsServer, build_info, new_registry
+from services.process.listening import write_ports
+from services.process.retry import Backoff
 from services.process.signals import stop_signals
 
 SILENCE_SECONDS: Final = 180.0
-"""How long no round may end, well or not, before the process counts as hung."""
+"""How long no round may end, with or without success, before `/healthz` fails."""
 
 log = structlog.get_logger(room="certs")
 
 
 async def run(settings: CertsSettings) -> None:
-    """Keeps certificates until SIGTERM or SIGINT.
+    """Reconcile certificates until SIGTERM or SIGINT.
 
     Raises:
-        ClusterError: Nothing says how to reach an API server, or what does can't be used.
-        WorldError: The port can't be had.
+        ClusterError: Nothing says how to reach an API server, or what does is unusable.
+        WorldError: The port is taken.
     """
     logging.configure(settings.log_level, settings.log_format)
     process = Process(settings)
@@ -48,120 +47,108 @@ async def run(settings: CertsSettings) -> None:
 
 
 class Process:
-    """The parts of the process, put together.
-
-    Args:
-        settings: What it was told.
-    """
+    """The reconciler, its API client, and the server for metrics and probes."""
 
     def __init__(self, settings: CertsSettings) -> None:
-        self._settings = settings
-        self._clock = ClusterClock()
-        self._connection = Connection(connector(settings.kubeconfig))
-        asked = settings.replicas.behind if settings.replicas else nobody
-        self._keeper = Keeper(settings.places, settings.rules, self._clock, behind=asked)
-        self._backoff = Backoff()
-        self._state = State()
-        self._problems = Problems()
-        self._missing: tuple[str, ...] = ()
-        self._behind: tuple[str, ...] = ()
-        self._ended = time.monotonic()
         registry = new_registry()
         build_info(registry, "certs")
-        registry.register(CertsCollector(self._keeper.counts, lambda: self._state))
-        self.metrics = MetricsServer(
-            registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
-        )
+        self._settings = settings
+        self._connection = Connection(connector(settings.kubeconfig))
+        self._metrics = CertsMetrics(registry)
+        self._reconciler = CertificateReconciler(settings.policy, self._metrics)
+        self._backoff = Backoff()
+        self._error = "the first round is not done"
+        self._errors = ErrorLog()
+        self._missing: frozenset[str] = frozenset()
+        self._ended = time.monotonic()
+        routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
+        self._server = MetricsServer(registry, routes)
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Does round after round until `stop` is set."""
-        async with self.metrics:
-            await self.metrics.start(self._settings.host, self._settings.metrics_port)
-            write_ports(self._settings.ports_file, {"metrics": self.metrics.port})
-            log.info("keeping certificates", port=self.metrics.port, **described(self._settings))
-            keeping = asyncio.create_task(self._keep())
+        """Do rounds until `stop` is set."""
+        settings, server = self._settings, self._server
+        async with server:
+            await server.start(settings.metrics_host, settings.metrics_port)
+            write_ports(settings.ports_file, {"metrics": server.port})
+            log.info(
+                "reconciling certificates",
+                port=server.port,
+                namespace=settings.namespace,
+                secrets=[settings.ca_secret, settings.tls_secret],
+                configurations=list(settings.webhook_config),
+                service=settings.service,
+            )
+            rounds = asyncio.create_task(self._reconcile_forever())
             stopping = asyncio.create_task(stop.wait())
             try:
-                await asyncio.wait({keeping, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if keeping.done():
-                    await keeping
-                    raise WorldError("keeping certificates has ended by itself")
+                await asyncio.wait({rounds, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if rounds.done():
+                    await rounds
+                    raise WorldError("the rounds have ended unexpectedly")
             finally:
-                for task in (keeping, stopping):
+                for task in (rounds, stopping):
                     task.cancel()
-                await asyncio.gather(keeping, stopping, return_exceptions=True)
+                await asyncio.gather(rounds, stopping, return_exceptions=True)
                 await self._connection.aclose()
 
-    async def _keep(self) -> NoReturn:
+    async def _reconcile_forever(self) -> NoReturn:
         while True:
-            pause = await self._round()
+            pause = await self._run_once()
             self._ended = time.monotonic()
             await asyncio.sleep(pause)
 
-    async def _round(self) -> float:
-        """One round, whatever comes; returns how long to wait then."""
+    async def _run_once(self) -> float:
+        """Do one round; returns the seconds until the next one."""
         async with self._connection.client() as client:
             try:
-                return self._succeeded(await self._keeper.round(client))
+                store = ClusterStore(client, self._settings.locations)
+                return self._report(await self._reconciler.run_once(store))
             except AccelbindError as error:
-                return await self._failed(client, error)
+                return await self._fail(client, error)
             except Exception as error:
-                log.exception("a mistake of ours; the next round comes")
-                return await self._failed(
-                    client, ClusterError(f"a mistake of ours: {error!r:.200}")
-                )
+                log.exception("internal error; the next round follows")
+                return await self._fail(client, ClusterError(f"internal error: {error!r:.200}"))
 
-    def _succeeded(self, outcome: Outcome) -> float:
+    def _report(self, report: RoundReport) -> float:
         self._backoff.reset()
-        state = self._state
-        state.ends = {"ca": outcome.trust.authority.certificate.not_valid_after_utc}
-        if outcome.serving_ends is not None:
-            state.ends["serving"] = outcome.serving_ends
-        state.trusted = len(outcome.trust.authorities)
-        state.missing = len(outcome.missing)
-        state.behind = len(outcome.behind)
-        state.offset = self._clock.offset
-        state.problem = "; ".join(outcome.problems)
-        state.ready = not outcome.problems
-        if outcome.problems:
-            state.failures += 1
-        else:
-            state.succeeded = self._clock.now().timestamp()
-        self._problems.tell(state.problem)
-        self._tell_missing(outcome)
-        self._tell_behind(outcome.behind)
-        return self._settings.interval.total_seconds() * random.uniform(0.75, 1)  # noqa: S311 - jitter
-
-    async def _failed(self, client: ClusterClient, error: AccelbindError) -> float:
-        asked = 0.0
-        if isinstance(error, ClusterError):
-            asked = asked_to_wait(error)
-            if may_be_ours(error):
-                with contextlib.suppress(AccelbindError):
-                    await self._connection.renew(client)
-        self._state.problem = str(error)
-        self._state.failures += 1
-        self._state.ready = False
-        self._problems.tell(str(error))
-        return self._backoff.pause(asked)
-
-    def _tell_missing(self, outcome: Outcome) -> None:
-        if outcome.missing != self._missing:
-            for name in sorted(set(outcome.missing) - set(self._missing)):
-                log.info(
-                    "there is no such webhook configuration yet: it gets its bundle when it comes",
-                    configuration=name,
-                )
-        self._missing = outcome.missing
-
-    def _tell_behind(self, behind: tuple[str, ...]) -> None:
-        if behind and behind != self._behind:
-            log.warning(
-                "replicas of the webhook still show a certificate of an old CA, which stays in the"
-                " bundle for them: look at their logs for 'new certificate not used'",
-                replicas=list(behind),
+        metrics = self._metrics
+        if report.authorities:
+            ends = report.authorities[0].not_valid_after_utc
+            metrics.expiry.labels("ca").set(ends.timestamp())
+        if report.serving_ends is not None:
+            metrics.expiry.labels("serving").set(report.serving_ends.timestamp())
+        metrics.trusted.set(len(report.authorities))
+        metrics.missing.set(len(report.missing))
+        missing = frozenset(report.missing)
+        for name in sorted(missing - self._missing):
+            log.info(
+                "webhook configuration does not exist; it gets its bundle when it does",
+                configuration=name,
             )
-        self._behind = behind
+        self._missing = missing
+        self._set_error("; ".join(report.problems))
+        interval = self._settings.interval.total_seconds()
+        return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
+
+    async def _fail(self, client: ClusterClient, error: AccelbindError) -> float:
+        self._set_error(str(error))
+        if not isinstance(error, ClusterError):
+            return self._backoff.pause()
+        if may_be_ours(error):
+            with contextlib.suppress(AccelbindError):
+                await self._connection.renew(client)
+        return self._backoff.pause(asked_to_wait(error))
+
+    def _set_error(self, error: str) -> None:
+        metrics = self._metrics
+        metrics.failing.set(bool(error))
+        metrics.ready.set(not error)
+        if error:
+            metrics.failures.inc()
+        else:
+            metrics.succeeded.set_to_current_time()
+        self._error = error
+        self._errors.log(error)
 
     async def _probe_health(self) -> tuple[int, str]:
         silent = time.monotonic() - self._ended
@@ -170,26 +157,24 @@ class Process:
         return 200, "ok\n"
 
     async def _probe_readiness(self) -> tuple[int, str]:
-        if self._state.ready:
-            return 200, "ok\n"
-        return 503, f"{self._state.problem or 'the first round is under way'}\n"
+        return (503, f"{self._error}\n") if self._error else (200, "ok\n")
 
 
-class Problems:
-    """Logs what is wrong when it begins, when it changes and when it ends."""
+class ErrorLog:
+    """Logs an error when it begins, when it changes, and when it is over."""
 
     def __init__(self) -> None:
-        self._problem = ""
+        self._error = ""
         self._since = 0.0
 
-    def tell(self, problem: str) -> None:
-        """Takes in what is wrong now; empty if nothing is."""
+    def log(self, error: str) -> None:
+        """Log the present error if it is new; empty means there is none."""
         now = time.monotonic()
-        if problem and not self._problem:
+        if error and not self._error:
             self._since = now
-        if problem and problem != self._problem:
-            seconds = round(now - self._since)
-            log.error("certificates can't be seen to", problem=problem, seconds=seconds)
-        elif self._problem and not problem:
-            log.info("certificates are seen to again", seconds=round(now - self._since))
-        self._problem = problem
+        seconds = round(now - self._since)
+        if error and error != self._error:
+            log.error("certificates cannot be reconciled", error=error, seconds=seconds)
+        elif self._error and not error:
+            log.info("certificates are reconciled again", seconds=seconds)
+        self._error = error

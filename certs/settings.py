@@ -3,68 +3,46 @@
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
 from certs.authority import name_text, parse_names
-from certs.keeper import Places
-from certs.replicas import Replicas
-from certs.trust import Rules
-from services.kube.reach import SERVICE_ACCOUNT
+from certs.policy import RENEWAL_SHARE, CertificatePolicy
+from certs.store import CertificateLocations
+from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
-from services.process.listening import ALL_ADDRESSES
-from services.process.settings import CommaSeparated, ProcessSettings
+from services.process.settings import (
+    PROCESS,
+    TIME,
+    CommaSeparated,
+    Days,
+    Duration,
+    Flag,
+    Port,
+    ProcessSettings,
+)
 
 NAMESPACE: Final = "accelbind-system"
-"""Where the manifests put everything; the default outside of a pod."""
+"""The namespace in the manifests; the default outside of a pod."""
 
-_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|[smhd]?)")
+CLUSTER: Final = "Cluster"
+CERTIFICATES: Final = "Certificates"
+
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LONGEST: Final = timedelta(days=36500)
 
 
-def duration(value: object) -> object:
-    """A time such as `90d`, `12h`, `30m`, `45s` or `200ms`; a plain number counts seconds."""
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return timedelta(seconds=min(int(match[1]) * _SECONDS[match[2] or "s"], 10**10))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return timedelta(seconds=min(float(value), 10**10))
-    if isinstance(value, timedelta):
-        return value
-    raise ValueError("a time is a number with s, m, h or d behind it, such as 90d")
-
-
-def duration_text(value: timedelta) -> str:
-    """A time as `duration` reads it."""
-    milliseconds = round(value.total_seconds() * 1000)
-    if milliseconds % 1000:
-        return f"{milliseconds}ms"
-    seconds = milliseconds // 1000
-    for unit in ("d", "h", "m"):
-        if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds // int(_SECONDS[unit])}{unit}"
-    return f"{seconds}s"
-
-
 def _label(value: str) -> str:
     if not _LABEL.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is no name of a namespace or Service")
+        raise ValueError(f"{value!r:.80} is not the name of a namespace or Service")
     return value
 
 
 def _object_name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r:.80} is no name of an object")
+        raise ValueError(f"{value!r:.80} is not the name of an object")
     return value
 
 
@@ -75,7 +53,7 @@ def _object_names(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
-    """The namespace of the pod that this is, or where the manifests put everything."""
+    """The namespace of this pod, or that of the manifests."""
     try:
         text = Path(service_account, "namespace").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -83,114 +61,106 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     return text if _LABEL.fullmatch(text) else NAMESPACE
 
 
-def replicas_at(value: object) -> object:
-    """`HOST:PORT` of the webhook's replicas; an IPv6 address in brackets."""
-    if not isinstance(value, str):
-        return value
-    host, _, port = value.strip().rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
-        raise ValueError(f"{value!r:.80} is no HOST:PORT")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        [name] = parse_names([bare])
-    except InvalidSettings as error:
-        raise ValueError(str(error)) from error
-    return Replicas(name_text(name), int(port))
-
-
-def replicas_text(value: Replicas) -> str:
-    """Replicas as `replicas_at` reads them."""
-    host = f"[{value.host}]" if ":" in value.host else value.host
-    return f"{host}:{value.port}"
-
-
-Duration = Annotated[
-    timedelta, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
-]
-ReplicasAt = Annotated[
-    Replicas,
-    BeforeValidator(replicas_at),
-    PlainSerializer(replicas_text, when_used="json"),
-    WithJsonSchema({"type": "string"}),
-]
 Label = Annotated[str, AfterValidator(_label)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 
 
 class CertsSettings(ProcessSettings):
-    """What `accelbind certs run` can be told; `ProcessSettings` has the rest."""
+    """The settings of `accelbind certs run`."""
 
-    host: str = ALL_ADDRESSES
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9103
-    kubeconfig: Path | None = None
-    namespace: Label = Field(default_factory=own_namespace)
-    service: Label = "accelbind-webhook"
-    replicas: ReplicasAt | None = None
-    name: CommaSeparated = ()
-    ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
-    tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same
-    webhook_config: Annotated[CommaSeparated, AfterValidator(_object_names)] = ("accelbind",)
-    lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(days=90)
-    ca_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(
-        days=3650
+    kubeconfig: Annotated[
+        Path | None, Flag("FILE", CLUSTER, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server."""
+    namespace: Annotated[
+        Label, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
+    ] = Field(default_factory=own_namespace)
+    """Namespace of the Secrets and the Service."""
+    service: Annotated[Label, Flag("NAME", CLUSTER)] = "accelbind-webhook"
+    """The webhook's Service."""
+    ca_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-ca"  # noqa: S105 - a name
+    """Secret of the CA and its key."""
+    tls_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-webhook-tls"  # noqa: S105 - a name
+    """Secret that the webhook mounts."""
+    webhook_config: Annotated[
+        CommaSeparated, AfterValidator(_object_names), Flag("NAME", CLUSTER)
+    ] = ("accelbind",)
+    """Webhook configurations, mutating and validating, that get the CA bundle."""
+    name: Annotated[CommaSeparated, Flag("NAME", CERTIFICATES)] = ()
+    """Further DNS name or IP address in the serving certificate."""
+    lifetime: Annotated[
+        Days, Field(ge=timedelta(seconds=2), le=_LONGEST), Flag(TIME, CERTIFICATES)
+    ] = timedelta(days=90)
+    """How long a serving certificate is valid; a bare number counts days."""
+    ca_lifetime: Annotated[
+        Days, Field(ge=timedelta(seconds=2), le=_LONGEST), Flag(TIME, CERTIFICATES)
+    ] = timedelta(days=3650)
+    """How long a CA is valid; a bare number counts days."""
+    settle: Annotated[
+        Duration, Field(ge=timedelta(0), le=timedelta(days=1)), Flag(TIME, CERTIFICATES)
+    ] = timedelta(minutes=1)
+    """How long a new CA is in the bundle before it signs."""
+    overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST), Flag(TIME, CERTIFICATES)] = (
+        timedelta(days=1)
     )
-    overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST)] = timedelta(days=1)
-    settle: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(days=1))] = timedelta(minutes=1)
-    interval: Annotated[Duration, Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1))] = (
-        timedelta(seconds=10)
-    )
+    """Age of the serving certificate at which the CAs before its own leave the bundle; less than
+    two thirds of --lifetime."""
+    interval: Annotated[
+        Duration,
+        Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1)),
+        Flag(TIME, CERTIFICATES),
+    ] = timedelta(seconds=10)
+    """Time between two rounds."""
+    metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9103
+    """Port for metrics and probes; 0 takes any free one."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
         if self.ca_secret == self.tls_secret:
             raise ValueError(
-                "--ca-secret and --tls-secret must be two: the webhook mounts the one, and must"
-                " not see the CA's key in the other"
+                "--ca-secret and --tls-secret must differ: the webhook mounts the second, and must"
+                " not see the CA's key"
             )
         if self.ca_lifetime < self.lifetime:
-            raise ValueError("--ca-lifetime is shorter than --lifetime: no certificate outlives it")
+            raise ValueError(
+                "--ca-lifetime is shorter than --lifetime: no certificate outlives its CA"
+            )
         if self.interval > self.lifetime / 6:
             raise ValueError(
-                "--interval is more than a sixth of --lifetime: certificates would end before it is"
-                " seen that they are due"
+                "--interval is more than a sixth of --lifetime: certificates could expire between"
+                " two rounds"
+            )
+        if self.overlap >= self.lifetime * RENEWAL_SHARE:
+            raise ValueError(
+                "--overlap must be less than two thirds of --lifetime: an old CA leaves once the"
+                " serving certificate is that old, and it is renewed at two thirds"
             )
         try:
-            _ = self.rules
+            _ = self.policy
         except InvalidSettings as error:
             raise ValueError(f"--name: {error}") from error
         return self
 
     @property
-    def places(self) -> Places:
-        """Where the certificates are kept."""
-        return Places(
+    def locations(self) -> CertificateLocations:
+        """Where the certificates are."""
+        return CertificateLocations(
             self.namespace,
             self.ca_secret,
             self.tls_secret,
             self.service,
             self.webhook_config,
-            frozenset(map(name_text, self.rules.names)),
+            frozenset(map(name_text, self.policy.names)),
         )
 
     @property
-    def rules(self) -> Rules:
-        """How they are to be."""
+    def policy(self) -> CertificatePolicy:
+        """What the certificates are like."""
         at = f"{self.service}.{self.namespace}"
-        return Rules(
+        return CertificatePolicy(
             parse_names((f"{at}.svc", at, self.service, *self.name)),
             lifetime=self.lifetime,
             authority_lifetime=self.ca_lifetime,
             overlap=self.overlap,
             settle=self.settle,
         )
-
-
-def described(settings: CertsSettings) -> dict[str, Any]:
-    """What a start tells the log."""
-    places = settings.places
-    return {
-        "namespace": places.namespace,
-        "secrets": [places.authority, places.serving],
-        "configurations": list(places.configurations),
-        "service": places.service,
-    }

@@ -1,81 +1,130 @@
-"""What certificates say, as plain values for people and scripts. Pure."""
+"""Describe the certificates of a folder or a cluster as plain values, without any key."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 
 from certs.authority import name_text
-from certs.contents import Contents
-from certs.reading import (
-    certificates_in,
+from certs.certificates import (
     fingerprint,
     is_valid,
+    key_error,
     names_of,
+    read_certificates,
     renewal_time,
     subject_text,
 )
-from certs.serving import KEY, key_problem
-from certs.trust import KEY as CA_KEY
-from certs.trust import OLD_UNTIL, SHARE
+from certs.folder import read_folder
+from certs.policy import (
+    CA_KEY,
+    RENEWAL_SHARE,
+    SERVING_KEY,
+    serving_chain,
+    stored_authorities,
+)
+from certs.store import CertificateStore, read_configurations
+from services.process.errors import ClusterError
 
 
-def described(contents: Contents, now: datetime) -> dict[str, Any]:
-    """What a folder or a cluster holds, without any key.
+@dataclass(frozen=True, slots=True)
+class StoredCertificates:
+    """What a folder or a cluster contains, and where it is."""
 
-    Keys are added, and neither change nor go: scripts read it.
+    authority: Mapping[str, bytes]
+    serving: Mapping[str, bytes]
+    authority_at: str
+    serving_at: str
+    bundles: Mapping[str, bytes] = field(default_factory=dict)
+    """Bundles by configuration and number of the entry."""
+    missing: tuple[str, ...] = ()
+    """Webhook configurations that do not exist."""
+
+
+def from_folder(directory: Path) -> StoredCertificates:
+    """The certificates in a folder of `certs issue`, or in a mounted Secret.
+
+    Raises:
+        CertificateError: It cannot be read.
     """
+    files = read_folder(directory)
+    return StoredCertificates(files, files, str(directory), str(directory))
+
+
+async def from_cluster(store: CertificateStore) -> StoredCertificates:
+    """The certificates in the Secrets and webhook configurations of a cluster.
+
+    Raises:
+        ClusterError: They cannot be read.
+    """
+    at = store.locations
+    configurations = await read_configurations(store)
+    if configurations.problems:
+        raise ClusterError("; ".join(configurations.problems))
+    serving = (await store.read_secret(at.serving)).data
+    authority = (await store.read_secret(at.authority)).data
+    chain = serving_chain(serving)
+    names = map(name_text, names_of(chain[0])) if chain else ()
+    owner = replace(at, hosts=at.hosts.union(names)).owner
+    return StoredCertificates(
+        authority,
+        serving,
+        f"Secret {at.namespace}/{at.authority}",
+        f"Secret {at.namespace}/{at.serving}",
+        {
+            f"{one.name}[{number}]": bundle
+            for one in configurations.found
+            for number, bundle in enumerate(one.bundles(owner))
+        },
+        tuple(configurations.missing),
+    )
+
+
+def describe(stored: StoredCertificates, now: datetime) -> dict[str, Any]:
+    """The certificates as values for people and scripts; keys may be added, none is removed."""
     return {
-        "certificates": list(_certificates(contents, now)),
+        "certificates": list(_certificates(stored, now)),
         "bundles": [
-            {
-                "configuration": name,
-                "fingerprints": [fingerprint(one) for one in certificates_in(bundle).all],
-            }
-            for name, bundle in contents.bundles.items()
+            {"configuration": name, "fingerprints": list(map(fingerprint, read_certificates(text)))}
+            for name, text in stored.bundles.items()
         ],
-        "missing": list(contents.missing),
+        "missing": list(stored.missing),
     }
 
 
-def _certificates(contents: Contents, now: datetime) -> Iterator[dict[str, Any]]:
-    until = contents.authority.get(OLD_UNTIL, b"").decode("ascii", "replace")
-    for number, one in enumerate(contents.authorities):
-        role = "old CA" if number else "CA"
-        row = _row(role, contents.authority_at, one, now)
-        if number:
-            row["leaves"] = until
-        else:
-            text = contents.authority.get(CA_KEY, b"")
-            row["key"] = _key(one, text)
-        yield row
-    for number, one in enumerate(contents.chain):
-        row = _row("chain" if number else "serving", contents.serving_at, one, now)
-        if not number:
-            row["key"] = _key(one, contents.serving.get(KEY, b""))
-        yield row
+def _certificates(stored: StoredCertificates, now: datetime) -> Iterator[dict[str, Any]]:
+    for number, one in enumerate(stored_authorities(stored.authority)):
+        row = _describe_certificate("old CA" if number else "CA", stored.authority_at, one, now)
+        yield row if number else row | {"key": _key(one, stored.authority.get(CA_KEY, b""))}
+    for number, one in enumerate(serving_chain(stored.serving)):
+        row = _describe_certificate("chain" if number else "serving", stored.serving_at, one, now)
+        yield row if number else row | {"key": _key(one, stored.serving.get(SERVING_KEY, b""))}
 
 
 def _key(certificate: x509.Certificate, text: bytes) -> str:
     if not text.strip():
         return "missing"
-    return "matches" if not key_problem(certificate, text) else "does not match"
+    return "does not match" if key_error(certificate, text) else "matches"
 
 
-def _row(role: str, source: str, one: x509.Certificate, now: datetime) -> dict[str, Any]:
-    begins, ends = one.not_valid_before_utc, one.not_valid_after_utc
+def _describe_certificate(
+    role: str, source: str, one: x509.Certificate, now: datetime
+) -> dict[str, Any]:
+    begin, end = one.not_valid_before_utc, one.not_valid_after_utc
     return {
         "role": role,
         "source": source,
         "subject": subject_text(one.subject),
         "issuer": subject_text(one.issuer),
         "names": [name_text(name) for name in names_of(one)],
-        "notBefore": begins.isoformat(),
-        "notAfter": ends.isoformat(),
-        "renewal": renewal_time(one, SHARE).isoformat(),
+        "notBefore": begin.isoformat(),
+        "notAfter": end.isoformat(),
+        "renewal": renewal_time(one, RENEWAL_SHARE).isoformat(),
         "valid": is_valid(one, now),
-        "daysLeft": round((ends - now).total_seconds() / 86400, 1),
+        "daysLeft": round((end - now).total_seconds() / 86400, 1),
         "serial": f"{one.serial_number:x}",
         "fingerprint": fingerprint(one),
     }

@@ -32,7 +32,7 @@ HTTPS: Final = 443
 MAX_ADDRESSES: Final = 8
 
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
-_RENEW: Final = "accelbind certs show tells what is kept; accelbind certs run renews it (its log)"
+_RENEW: Final = "accelbind certs show shows what is stored; see also the log of accelbind certs run"
 _OVERDUE: Final = 0.25
 """Part of a certificate's life that is left when its renewal, at a third, is overdue."""
 
@@ -89,7 +89,7 @@ class Bundles:
             except ValueError as error:
                 yield failed(
                     f"{hook.label}: its caBundle holds no certificates: {plain(str(error), 200)}",
-                    "accelbind certs inject puts the right one in",
+                    "accelbind certs run sets the right one: see its log",
                 )
                 continue
             good = [each for each in authorities if _left(each) > timedelta()]
@@ -213,8 +213,8 @@ def _shaken(hook: Hook, place: Place, bundle: bytes) -> Line:
         return failed(
             f"{hook.label}: {place} serves a certificate that the bundle doesn't fit: {why}"
             f"{_instead(place)}",
-            f"accelbind certs inject puts the bundle in, accelbind certs renew makes the"
-            f" certificate anew: {_RENEW}",
+            f"accelbind certs run sets the bundle, accelbind certs renew replaces the certificate:"
+            f" {_RENEW}",
         )
     except ssl.SSLError as error:
         return failed(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, Line, Once, failed, ok, warning
-from services.kube.webhook_configs import GROUP, PLURALS
+from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain
 
 Json: TypeAlias = dict[str, Any]
@@ -148,7 +148,7 @@ def _judged(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     if not hook.client.get("caBundle"):
         yield failed(
             f"{label} has no caBundle: the API server can't trust the webhook",
-            "accelbind certs inject puts it in; does accelbind certs run (its log)?",
+            "accelbind certs run sets it: does it run, and what does its log say?",
         )
     timeout = entry.get("timeoutSeconds", 10)
     if timeout > _SLOWEST:

@@ -1,53 +1,20 @@
-"""Two Secrets and two webhook configurations in an API server stand-in, as the manifests have them,
-and keepers that look after them by a clock that a test sets."""
+"""Two Secrets and two webhook configurations in an API server stand-in, as in the manifests."""
 
 import base64
-import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
-from certs.authority import parse_names
-from certs.keeper import Keeper, Orders, Places
-from certs.reading import certificates_in
-from certs.trust import Rules
-from services.kube.client import ClusterClient
+from certs.certificates import read_certificates
+from certs.keeper import CertificateReconciler, RoundReport
+from certs.metrics import CertsMetrics
+from certs.store import ClusterStore
 from services.kube.connection import connector
 from simulator.apiserver.standin import ApiServerStandIn
+from tests.certs.memory import CA, LOCATIONS, NAMESPACE, POLICY, SERVICE, TLS
 
-NAMESPACE = "accelbind-system"
-CA, TLS = "accelbind-ca", "accelbind-webhook-tls"
-SERVICE = "accelbind-webhook"
-HOST = f"{SERVICE}.{NAMESPACE}.svc"
-PLACES = Places(NAMESPACE, CA, TLS, SERVICE, ("accelbind",), frozenset({HOST}))
-RULES = Rules(
-    parse_names([HOST]),
-    lifetime=timedelta(days=90),
-    authority_lifetime=timedelta(days=3650),
-    overlap=timedelta(hours=1),
-    settle=timedelta(minutes=1),
-)
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-
-
-class Hands:
-    """A clock that stands still, and is put forward by hand."""
-
-    def __init__(self) -> None:
-        self._now = datetime.fromtimestamp(int(time.time()), UTC)
-
-    def now(self) -> datetime:
-        return self._now
-
-    def hear(self, date: str) -> None:
-        """What the API server says is of no interest: it isn't put forward."""
-
-    def pass_(self, **much: float) -> None:
-        self._now += timedelta(**much)
 
 
 def entry(name: str, **config: Any) -> dict[str, Any]:
@@ -124,50 +91,16 @@ def the_bundle(api: ApiServerStandIn) -> tuple[x509.Certificate, ...]:
     """The CAs that all configurations agree on."""
     held = set(bundles(api))
     assert len(held) == 1, "the configurations trust different CAs"
-    return certificates_in(held.pop()).all
+    return read_certificates(held.pop())
 
 
 def serving(api: ApiServerStandIn) -> x509.Certificate:
-    [certificate] = certificates_in(secret(api, TLS)["tls.crt"]).all
+    [certificate] = read_certificates(secret(api, TLS)["tls.crt"])
     return certificate
 
 
-@dataclass
-class Cluster:
-    """A stand-in, a clock, and keepers with a client each."""
-
-    api: ApiServerStandIn
-    clock: Hands = field(default_factory=Hands)
-    rules: Rules = RULES
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-
-    def rule(self, **changes: Any) -> None:
-        self.rules = replace(self.rules, **changes)
-
-    async def keeper(self, orders: Orders | None = None) -> "Kept":
-        client = connector(self.api.kubeconfig_path)()
-        await self._stack.enter_async_context(client)
-        return Kept(Keeper(PLACES, self.rules, self.clock, orders), client)
-
-    async def aclose(self) -> None:
-        await self._stack.aclose()
-
-
-@dataclass
-class Kept:
-    """A keeper and whom it asks."""
-
-    keeper: Keeper
-    client: ClusterClient
-
-    async def round(self) -> Any:
-        return await self.keeper.round(self.client)
-
-
-@asynccontextmanager
-async def running_cluster(api: ApiServerStandIn) -> AsyncIterator[Cluster]:
-    cluster = Cluster(api)
-    try:
-        yield cluster
-    finally:
-        await cluster.aclose()
+async def reconcile(api: ApiServerStandIn) -> RoundReport:
+    """One round of a replica."""
+    reconciler = CertificateReconciler(POLICY, CertsMetrics(CollectorRegistry()))
+    async with connector(api.kubeconfig_path)() as client:
+        return await reconciler.run_once(ClusterStore(client, LOCATIONS))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.certs.cluster import Cluster, apply_manifests, running_cluster
+from tests.certs.cluster import apply_manifests
 
 
 @pytest.fixture
@@ -25,10 +25,3 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
     async with ApiServerStandIn(tmp_path) as standin:
         apply_manifests(standin)
         yield standin
-
-
-@pytest.fixture
-async def cluster(api: ApiServerStandIn) -> AsyncIterator[Cluster]:
-    """The same with keepers to be had."""
-    async with running_cluster(api) as made:
-        yield made

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from certs import folder
-from certs.folder import IssuedPaths, issue
+from certs.authority import create_authority
+from certs.folder import IssuedPaths, issue, renew
 from services.process.errors import CertificateError, InvalidSettings
+from tests.certs.memory import private_key_pem
 from tests.support import REPOSITORY, require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -113,104 +115,96 @@ def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> 
     assert handshake(again, "hook.svc") == "TLSv1.3"
 
 
-def test_a_ca_without_its_key_is_refused(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"])
-    (tmp_path / "ca.key").unlink()
-    with pytest.raises(CertificateError, match=r"its key .* is not: bring the key back"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"], ca_days=10, now=NOW)
-    with pytest.raises(CertificateError, match=r"ca\.crt: the CA has expired .* move ca\.crt"):
-        issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
-
-
-def test_a_ca_with_the_wrong_key_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    issue(tmp_path / "one", ["hook.svc"])
-    issue(tmp_path / "other", ["hook.svc"])
-    (tmp_path / "one" / "ca.key").write_bytes((tmp_path / "other" / "ca.key").read_bytes())
-    before = contents(tmp_path / "one")
-    with pytest.raises(CertificateError, match="does not belong"):
-        issue(tmp_path / "one", ["hook.svc"])
-    assert contents(tmp_path / "one") == before
-
-
-def _rsa_key() -> bytes:
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+FOREIGN_KEY = private_key_pem(rsa.generate_private_key(65537, 2048))
+ENCRYPTED_KEY = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("ca.crt", b"", "does not hold a PEM certificate"),
-        ("ca.crt", b"\xff" * 100, "does not hold a PEM certificate"),
-        ("ca.key", b"", "does not hold a plain PEM key"),
-        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "plain PEM"),
-        ("ca.key", b"x" * 70_000, "larger than any"),
-        ("ca.crt", b"x" * 70_000, "larger than any"),
+        ("ca.crt", b"", "does not contain a PEM certificate"),
+        ("ca.crt", b"\xff" * 100, "does not contain a PEM certificate"),
+        ("ca.crt", b"x" * 1_100_000, "larger than any"),
+        ("ca.crt", "a folder", "cannot be read: Is a directory"),
+        ("ca.key", b"", "does not contain a PEM key"),
+        ("ca.key", b"-----BEGIN PRIVATE KEY-----\nAA\n-----END PRIVATE KEY-----\n", "a PEM key"),
+        ("ca.key", b"x" * 1_100_000, "larger than any"),
+        ("ca.key", None, "does not: restore the key"),
+        ("ca.key", FOREIGN_KEY, "the key is RSA, not an elliptic curve key"),
+        ("ca.key", ENCRYPTED_KEY, "the key is encrypted"),
+        ("ca.key", create_authority(NOW, timedelta(days=1)).key_pem, "does not belong"),
     ],
 )
-def test_a_file_that_is_not_what_its_name_says_is_named(
-    tmp_path: Path, file: str, content: bytes, message: str
+def test_a_ca_that_cannot_sign_is_refused_and_nothing_is_written(
+    tmp_path: Path, file: str, content: bytes | str | None, message: str
 ) -> None:
     issue(tmp_path, ["hook.svc"])
-    (tmp_path / file).write_bytes(content)
+    path = tmp_path / file
+    path.unlink()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content:
+        path.mkdir()
+    before = (tmp_path / "tls.crt").read_bytes()
     with pytest.raises(CertificateError, match=message) as caught:
         issue(tmp_path, ["hook.svc"])
-    assert str(tmp_path / file) in str(caught.value)
+    assert str(tmp_path / "ca.") in str(caught.value)
+    assert (tmp_path / "tls.crt").read_bytes() == before
 
 
-def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "ca.key").write_bytes(_rsa_key())
-    with pytest.raises(CertificateError, match="not hold an elliptic curve key"):
-        issue(tmp_path, ["hook.svc"])
+def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    issue(tmp_path, ["hook.svc"], ca_days=10, now=NOW)
+    with pytest.raises(CertificateError, match=r"ca\.crt: the CA expired .* move ca\.crt"):
+        issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
 
 
-def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
-    issued = issue(tmp_path, ["hook.svc"])
-    key = serialization.load_pem_private_key(issued.ca_key.read_bytes(), None)
-    issued.ca_key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.BestAvailableEncryption(b"secret"),
-        )
-    )
-    with pytest.raises(CertificateError, match="plain PEM key"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    issue(tmp_path, ["hook.svc"])
-    (tmp_path / "ca.crt").unlink()
-    (tmp_path / "ca.crt").mkdir()
-    with pytest.raises(CertificateError, match=r"ca\.crt can't be read: Is a directory"):
-        issue(tmp_path, ["hook.svc"])
-
-
-def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CertificateError, match="file can't be used: File exists"):
+    with pytest.raises(CertificateError, match="file cannot be used: File exists"):
         issue(tmp_path / "file", ["hook.svc"])
 
 
 def test_a_target_that_cannot_be_replaced_leaves_no_rubbish(tmp_path: Path) -> None:
     (tmp_path / "tls.key").mkdir()
-    with pytest.raises(CertificateError, match="can't be written"):
+    with pytest.raises(CertificateError, match="cannot be written"):
         issue(tmp_path, ["hook.svc"])
     assert not list(tmp_path.glob(".*.new"))
 
 
+@pytest.mark.parametrize(
+    ("issued_for", "lifetime", "then"),
+    [(365, None, 365), (30, None, 30), (30, 90, 90), (3650, None, 365)],
+    ids=["usual", "as the one before", "as given", "not as one that ended with its CA"],
+)
+def test_a_folder_is_renewed_for_as_long_as_before(
+    tmp_path: Path, issued_for: int, lifetime: int | None, then: int
+) -> None:
+    issued = issue(tmp_path, ["hook.svc"], days=issued_for, ca_days=1000)
+    renewed = renew(tmp_path, ["b.svc"], None if lifetime is None else timedelta(days=lifetime))
+    assert renewed.names == ("hook.svc", "b.svc")
+    made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
+    assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=then, hours=1)
+
+
+@pytest.mark.parametrize("hours", [2, 36])
+def test_a_folder_is_renewed_for_whole_days_only(tmp_path: Path, hours: int) -> None:
+    issue(tmp_path, ["hook.svc"])
+    before = contents(tmp_path)
+    with pytest.raises(InvalidSettings, match="whole days"):
+        renew(tmp_path, [], timedelta(hours=hours))
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_that_does_not_exist_cannot_be_renewed(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="is not a folder"):
+        renew(tmp_path / "none", ["hook.svc"], None)
+
+
 @pytest.mark.parametrize("days", [0, -1, 36501])
 def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path, days: int) -> None:
-    with pytest.raises(InvalidSettings, match=f"--days must be .* not {days}"):
+    with pytest.raises(InvalidSettings, match=f"--lifetime must be .* not {days}"):
         issue(tmp_path, ["hook.svc"], days=days)
-    with pytest.raises(InvalidSettings, match=f"--ca-days must be .* not {days}"):
+    with pytest.raises(InvalidSettings, match=f"--ca-lifetime must be .* not {days}"):
         issue(tmp_path, ["hook.svc"], ca_days=days)
     assert contents(tmp_path) == {}
 
@@ -232,7 +226,7 @@ def test_a_read_only_folder_is_named_and_not_a_file_beside(
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(CertificateError) as caught:
         issue(tmp_path, ["hook.svc"])
-    assert str(caught.value) == f"{tmp_path} can't be written: Read-only file system"
+    assert str(caught.value) == f"{tmp_path} cannot be written: Read-only file system"
 
 
 FULL_DISK = """
@@ -259,7 +253,7 @@ def test_no_room_for_the_new_files_leaves_the_old_ones_whole(tmp_path: Path, roo
         text=True,
         check=False,
     )
-    assert "can't be written: File too large" in done.stderr
+    assert "cannot be written: File too large" in done.stderr
     assert contents(tmp_path) == before
 
 
@@ -269,12 +263,12 @@ def _issue_there(folder: Path, number: int) -> None:
 
 def test_runs_at_the_same_time_agree_on_one_ca(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    workers = [spawn.Process(target=_issue_there, args=(tmp_path, n)) for n in range(6)]
+    workers = [spawn.Process(target=_issue_there, args=(tmp_path, n)) for n in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    assert [worker.exitcode for worker in workers] == [0] * 6
+    assert [worker.exitcode for worker in workers] == [0] * 3
     assert set(contents(tmp_path)) == FILES
     authority = x509.load_pem_x509_certificate((tmp_path / "ca.crt").read_bytes())
     serving = x509.load_pem_x509_certificate((tmp_path / "tls.crt").read_bytes())

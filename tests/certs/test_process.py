@@ -3,25 +3,15 @@
 import asyncio
 import http.client
 import json
-import signal
-import time
-from datetime import timedelta
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from certs.authority import utc_now
-from certs.reading import signed
-from simulator.apiserver import http_server
-from simulator.apiserver.http_server import Request, Response
+from certs.certificates import is_signed_by
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
-    CA,
     MUTATING,
-    NAMESPACE,
-    TLS,
     bundles,
     configuration,
     edit_secret,
@@ -30,6 +20,7 @@ from tests.certs.cluster import (
     serving,
     the_bundle,
 )
+from tests.certs.memory import CA, NAMESPACE, TLS
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +80,7 @@ async def test_five_processes_fill_empty_secrets_with_one_ca_and_one_certificate
     for each in replicas:
         await eventually_async(each.ready, timeout=60, what="readiness")
     assert len(the_bundle(api)) == 1
-    assert signed(serving(api), the_bundle(api)[0])
+    assert is_signed_by(serving(api), the_bundle(api)[0])
     issued = [
         await each.metric('accelbind_certs_issued_total{certificate="ca"}') for each in replicas
     ]
@@ -120,25 +111,20 @@ async def test_a_wiped_bundle_and_a_lost_secret_are_put_right(
     assert the_bundle(api) == (ca,)
 
 
-async def test_killed_replicas_leave_the_work_to_the_others(
+async def test_a_ca_is_replaced_and_the_old_one_leaves(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
-    """Each is killed just as the CA is emptied by hand, and another one finishes."""
-    replicas = [start(api, processes, tmp_path, name=f"r{number}") for number in range(3)]
-    for each in replicas:
-        await eventually_async(each.ready, timeout=60, what="readiness")
-    for each in replicas[:2]:
-        before = the_bundle(api)[0]
-        edit_secret(api, CA, ca_key=None)
-        each.process.popen.send_signal(signal.SIGKILL)
-
-        def moved(old: Any = before) -> bool:
-            new = the_bundle(api)[0]
-            return new != old and signed(serving(api), new)
-
-        await eventually_async(moved, timeout=60, what="a certificate of the new CA")
-        assert before in the_bundle(api)
-    assert await replicas[2].ready()
+    replica = start(api, processes, tmp_path, "--overlap", "2s")
+    await eventually_async(replica.ready, timeout=60, what="readiness")
+    [old] = the_bundle(api)
+    edit_secret(api, CA, ca_key=None)
+    await eventually_async(
+        lambda: len(the_bundle(api)) == 1 and the_bundle(api) != (old,),
+        timeout=60,
+        what="a bundle without the old CA",
+    )
+    assert is_signed_by(serving(api), the_bundle(api)[0])
+    assert await replica.metric("accelbind_certs_trusted_cas") == 1
 
 
 async def test_an_api_server_that_is_away_is_told_and_come_back_to(
@@ -156,8 +142,8 @@ async def test_an_api_server_that_is_away_is_told_and_come_back_to(
         assert (await replica.get("/healthz"))[0] == 200
         assert await replica.metric("accelbind_certs_failing") == 1
     await eventually_async(replica.ready, timeout=60, what="readiness")
-    assert replica.events("certificates can't be seen to")
-    assert replica.events("certificates are seen to again")
+    assert replica.events("certificates cannot be reconciled")
+    assert replica.events("certificates are reconciled again")
 
 
 async def test_what_only_a_person_can_put_right_is_said(
@@ -188,22 +174,33 @@ async def test_a_token_that_is_renewed_is_taken_up(
 
 
 async def test_sigterm_ends_it_while_the_api_server_hangs(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path
+    processes: Processes, tmp_path: Path
 ) -> None:
-    replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=60, what="readiness")
     asked = asyncio.Event()
 
-    async def hang(_: Request) -> Response:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
         asked.set()
-        await asyncio.Event().wait()
-        raise AssertionError("it never ends")
+        await reader.read()
+        writer.close()
 
-    api._server.handler = hang
-    await asyncio.wait_for(asked.wait(), 60)
-    assert await asyncio.to_thread(replica.process.terminate) == 0
-    assert replica.events("stopped")
-    assert not replica.events("certificates can't be seen to"), "it waited for an answer"
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        kubeconfig = {
+            "clusters": [{"name": "c", "cluster": {"server": address}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        file = tmp_path / "kubeconfig"
+        file.write_text(json.dumps(kubeconfig))
+        process = processes.accelbind("certs", "run", "--kubeconfig", file, "--metrics-port", "0")
+        await asyncio.wait_for(asked.wait(), 60)
+        assert await asyncio.to_thread(process.terminate) == 0
+    events = [json.loads(line)["event"] for line in process.stderr.splitlines()]
+    assert events[-1] == "stopped"
+    assert "certificates cannot be reconciled" not in events, "it waited for an answer"
 
 
 async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
@@ -212,21 +209,3 @@ async def test_without_an_api_server_to_reach_it_ends_with_a_sentence(
     process = processes.accelbind("certs", "run", "--kubeconfig", tmp_path / "none")
     assert await asyncio.to_thread(process.wait) == 1
     assert process.stderr.startswith("error: kubeconfig")
-
-
-async def test_the_api_server_s_clock_counts(
-    api: ApiServerStandIn, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ahead = 200 * 86400
-
-    def date(*, usegmt: bool) -> str:
-        return formatdate(time.time() + ahead, usegmt=usegmt)
-
-    monkeypatch.setattr(http_server, "formatdate", date)
-    replica = start(api, processes, tmp_path)
-    await eventually_async(replica.ready, timeout=60, what="readiness")
-    assert serving(api).not_valid_before_utc > utc_now() + timedelta(days=199)
-    offset = await replica.metric("accelbind_certs_clock_offset_seconds")
-    assert offset == pytest.approx(ahead, abs=60)
-    [said] = [line for line in replica.process.stderr.splitlines() if "clock differs" in line]
-    assert "time synchronisation" in said

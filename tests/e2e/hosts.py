@@ -59,7 +59,9 @@ NEAR = ("/var/lib", "/opt", "/srv", "/root", "/run")
 """Where cards are laid out unless ROOT says so: the container runtime has to see it, which may have
 a /tmp of its own, and device nodes must be usable there, which they aren't in most nodes' /run."""
 SETTLE = "2s"
-"""How long CAs overlap; API servers hear of a bundle within milliseconds."""
+"""API servers hear of a bundle within milliseconds."""
+OVERLAP = "10s"
+"""Within which the webhook serves what is in its Secret."""
 
 FUNCTION = f"{DOMAIN}/{function_name(A10_INTERFACE, NLB0)}"
 REGION = f"{DOMAIN}/{region_name(A10_INTERFACE)}"
@@ -237,8 +239,8 @@ class Hosts:
                 {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
             )
         self.running["certs"] = self.processes.accelbind(
-            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", SETTLE),
-            *("--interval", "1s", "--host", "127.0.0.1", "--metrics-port", "0"),
+            *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", OVERLAP),
+            *("--interval", "1s", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         )
 
     def configure(self) -> None:
@@ -385,7 +387,7 @@ class Hosts:
         """Puts the bitstream of a function where the plugin looks for it."""
         file = self.folder / "new.gbs"
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
-        self.run("bitstream", "install", str(file), "--storage", str(self.folder / "bitstreams"))
+        self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
 
     # Anything
 

@@ -282,10 +282,7 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
             )
             annotate(api, mode)
             await eventually_async(partial(understood, short_dir), timeout=PATIENCE)
-        spare = (
-            set() if mode == "region" else {right for right in rights if right.resource == "pods"}
-        )
-        await eventually_async(lambda: idle(rights, asked(api)) <= spare, timeout=PATIENCE)
+        await eventually_async(lambda: not idle(rights, asked(api)), timeout=PATIENCE)
         assert beyond(rights, asked(api)) == set()
 
 

@@ -40,7 +40,7 @@ class Attackers:
             for kind, number in self._kinds.items()
             for _ in range(number)
         ]
-        await asyncio.sleep(SECONDS)
+        await asyncio.wait(tasks, timeout=SECONDS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

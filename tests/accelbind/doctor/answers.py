@@ -1,5 +1,6 @@
 """A cluster for the doctor's tests: the API server stand-in and what it doesn't serve itself."""
 
+import asyncio
 import base64
 import json
 import ssl
@@ -243,3 +244,12 @@ def labelled(name: str, amounts: Json, *taints: Json, **labels: str) -> Json:
     made["metadata"]["labels"] = own | labels
     made["spec"] = {"taints": list(taints)}
     return made
+
+
+async def looked_in_thread(api: ApiServerStandIn, **values: Any) -> dict[str, Result]:
+    """What the doctor finds, while the API server of this event loop answers it."""
+    return await asyncio.to_thread(lambda: looked(api.kubeconfig_path, **values))
+
+
+async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
+    return (await looked_in_thread(api, only=check, **values))[check]

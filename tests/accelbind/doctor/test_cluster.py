@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,31 +29,22 @@ from certs.folder import issue
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
-from tests.accelbind.doctor.answers import SYSTEM, Json, answering, furnish, told
+from tests.accelbind.doctor.answers import (
+    SYSTEM,
+    Json,
+    answering,
+    furnish,
+    looked_at,
+    told,
+)
+from tests.accelbind.doctor.answers import (
+    looked_in_thread as looked,
+)
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY, accelbind_command, clean_environment
-from webhook.admission import ENDPOINTS
+from webhook.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
-    async with ApiServerStandIn(tmp_path) as running:
-        yield running
-
-
-async def looked(api: ApiServerStandIn, **values: Any) -> dict[str, Result]:
-    return await asyncio.to_thread(lambda: cluster.looked(api.kubeconfig_path, **values))
-
-
-async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
-    return (await looked(api, only=check, **values))[check]
 
 
 async def test_a_cluster_that_is_well_has_no_red_line(
@@ -235,7 +226,7 @@ def entry(index: int = 0, **changes: Any) -> Hook:
         ({"matchPolicy": "Exact"}, State.WARNING, "matchPolicy"),
         ({"timeoutSeconds": 30}, State.WARNING, "timeoutSeconds is 30"),
         ({"admissionReviewVersions": ["v1beta1"]}, State.FAILED, "admission.k8s.io/v1"),
-        ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs inject"),
+        ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs run sets it"),
         (
             {"clientConfig": {"service": {"path": "/validate"}, "caBundle": "eA=="}},
             State.FAILED,
@@ -292,7 +283,7 @@ async def test_a_certificate_that_the_bundle_does_not_fit(
         result = await served(api, port, other)
         assert result.state is State.FAILED
         assert "it is for 127.0.0.1, by " in told(result)
-        assert "certs inject" in told(result)
+        assert "certs run sets the bundle" in told(result)
         empty = await served(api, port, b"no certificate")
         assert empty.state is State.FAILED
         assert (await looked_at(api, "cluster.bundles")).state is State.FAILED
@@ -559,114 +550,6 @@ async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
     assert [line.state for line in result.lines] == [State.FAILED] * 3
     assert "kubectl delete fpgadeviceplugin sample" in told(result)
     assert "its operator re-creates it" in told(result)
-
-
-def tainted(key: str, effect: str = "NoSchedule") -> Json:
-    return {"key": key, "effect": effect}
-
-
-def without_labels(name: str, capacity: str) -> Json:
-    return node_with(name, {PHYSICAL: capacity})
-
-
-class Scene(NamedTuple):
-    """A cluster's nodes, and the plugin's DaemonSets and pods."""
-
-    nodes: list[Json]
-    daemonsets: list[Json]
-    pods: list[Json]
-
-
-TWO = [cluster.daemonset(), cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
-RUNNING = [cluster.plugin_on("n1")]
-
-
-@pytest.mark.parametrize(
-    ("scene", "states", "words"),
-    [
-        (
-            Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO[:1], RUNNING),
-            [State.OK],
-            "plugins cover 1 node",
-        ),
-        (
-            Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO[:1], RUNNING),
-            [State.FAILED],
-            "kubectl label node n1 n2 accelbind.dev/plugin=true",
-        ),
-        (
-            Scene([without_labels("n1", "1")], TWO[1:], []),
-            [State.FAILED],
-            "labels that the node selector or affinity of accelbind-plugin-b asks for",
-        ),
-        (
-            Scene([without_labels("n1", "0")], TWO[:1], []),
-            [State.WARNING, State.OK],
-            "nothing, if the cards are gone; else kubectl label node n1",
-        ),
-        (
-            Scene(
-                [cluster.labelled("n1", {PHYSICAL: "1"}, pool="b")],
-                TWO,
-                [*RUNNING, cluster.plugin_on("n1", "accelbind-plugin-b")],
-            ),
-            [State.FAILED, State.OK],
-            "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1",
-        ),
-        (
-            Scene(
-                [
-                    cluster.labelled("n1", {PHYSICAL: "1"}, tainted("team")),
-                    cluster.labelled("n2", {}, tainted("team")),
-                ],
-                TWO[:1],
-                RUNNING,
-            ),
-            [State.FAILED],
-            "accelbind-plugin does not tolerate team:NoSchedule of 2 nodes (n1, n2)",
-        ),
-        (
-            Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], TWO[:1], RUNNING),
-            [State.OK],
-            "plugins cover 1 node",
-        ),
-        (
-            Scene(
-                [cluster.labelled("n1", {PHYSICAL: "1"})],
-                TWO[:1],
-                [cluster.plugin_on("n2"), cluster.plugin_on("n1", phase="Failed")],
-            ),
-            [State.FAILED],
-            "DaemonSet accelbind-plugin selects node n1, but has no pod there",
-        ),
-        (
-            Scene([node_with("n1", {"cpu": "4"})], TWO, []),
-            [State.OK],
-            "plugins cover 0 nodes",
-        ),
-        (
-            Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], TWO[:1], []),
-            [State.FAILED],
-            "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
-        ),
-    ],
-)
-async def test_nodes_are_covered_by_one_plugin_daemonset_each(
-    scene: Scene, states: list[State], words: str, api: ApiServerStandIn
-) -> None:
-    for node in scene.nodes:
-        api.put(node)
-    with answering(api, cluster.pools(scene.daemonsets, scene.pods)):
-        result = await looked_at(api, "cluster.pools")
-    assert [line.state for line in result.lines] == states
-    assert words in told(result)
-
-
-async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandIn) -> None:
-    api.put(without_labels("n1", "1"))
-    other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
-    with answering(api, cluster.pools([other], [])):
-        assert (await looked_at(api, "cluster.pools")).state is State.SKIPPED
 
 
 async def test_nodes_without_accelerators_or_in_no_mode(api: ApiServerStandIn) -> None:

@@ -1,0 +1,228 @@
+"""Read certificates and keys from PEM, and compare them. Pure.
+
+The PEM comes from files, and from Secrets that anybody with the right may have edited: what cannot
+be read is left out, and never raises.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certs.authority import CLOCK_SKEW, KeyPair, certificate_pem, name_text
+from services.process.errors import CertificateError
+from services.process.text import plain
+
+MOST_CERTIFICATES: Final = 32
+"""Certificates read from one PEM text; a longer bundle or chain is a mistake."""
+
+_BLOCK: Final = re.compile(
+    rb"-----BEGIN CERTIFICATE-----.{1,65536}?-----END CERTIFICATE-----", re.DOTALL
+)
+_LONGEST_CHAIN: Final = 6
+
+
+class UnusableKey(CertificateError):
+    """A private key that is whole but cannot be used: encrypted, or of the wrong kind."""
+
+
+def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
+    """The readable certificates in a PEM text, without duplicates."""
+    found: list[x509.Certificate] = []
+    for block in _BLOCK.findall(text)[:MOST_CERTIFICATES]:
+        try:
+            certificate = x509.load_pem_x509_certificate(block)
+            # These are parsed late, and used everywhere.
+            _ = (certificate.extensions, certificate.subject, certificate.issuer)
+            _ = certificate.public_key()
+        except (ValueError, UnsupportedAlgorithm):
+            continue
+        found.append(certificate)
+    return unique(found)
+
+
+def read_key(text: bytes) -> PrivateKeyTypes | None:
+    """The private key in a PEM text; None where there is none that can be read.
+
+    Raises:
+        UnusableKey: It is encrypted, or of an unknown kind.
+    """
+    try:
+        return serialization.load_pem_private_key(text, password=None)
+    except TypeError as error:
+        raise UnusableKey("the key is encrypted") from error
+    except UnsupportedAlgorithm as error:
+        raise UnusableKey(f"the key is of an unknown kind ({error})") from error
+    except ValueError:
+        return None
+
+
+def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
+    """As `read_key`, for a CA's key.
+
+    Raises:
+        UnusableKey: Also if it is not an elliptic curve key.
+    """
+    key = read_key(text)
+    if key is None or isinstance(key, ec.EllipticCurvePrivateKey):
+        return key
+    kind = type(key).__name__.removesuffix("PrivateKey")
+    raise UnusableKey(f"the key is {kind}, not an elliptic curve key")
+
+
+def bundle_pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Certificates as one PEM text."""
+    return b"".join(map(certificate_pem, certificates))
+
+
+def unique(certificates: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    """The same certificates in the same order, without duplicates."""
+    return tuple(dict.fromkeys(certificates))
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it says that it is a CA's."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return False
+    return found.value.ca
+
+
+def may_sign(certificate: x509.Certificate) -> bool:
+    """Whether strict clients accept it as a CA's."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage)
+    except x509.ExtensionNotFound:
+        return False
+    return is_authority(certificate) and usage.value.key_cert_sign
+
+
+def authority_error(authority: KeyPair, now: datetime) -> str:
+    """Why clients would not trust what a CA signs now; empty if they would."""
+    certificate = authority.certificate
+    if certificate.public_key() != authority.key.public_key():
+        return "the CA's key does not belong to its certificate"
+    if not may_sign(certificate):
+        return "the certificate is not a CA's (basicConstraints, keyUsage)"
+    if certificate.not_valid_before_utc > now:
+        return f"the CA is not valid before {certificate.not_valid_before_utc:%F %T}"
+    if certificate.not_valid_after_utc <= now:
+        return f"the CA expired on {certificate.not_valid_after_utc:%F %T}"
+    return ""
+
+
+def is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    """Whether its validity has begun and not ended."""
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether the key of `authority` signed `certificate`."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def find_signer(
+    chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
+) -> x509.Certificate | None:
+    """The first of `authorities` that a serving chain leads to; None if it leads to none.
+
+    Args:
+        chain: The serving certificate first, then intermediate certificates in any order.
+        authorities: The trusted CAs.
+    """
+    at = chain[0] if chain else None
+    for _ in range(_LONGEST_CHAIN):
+        if at is None:
+            return None
+        for authority in authorities:
+            if at == authority or is_signed_by(at, authority):
+                return authority
+        issuers = (
+            one for one in chain[1:] if one != at and is_authority(one) and is_signed_by(at, one)
+        )
+        at = next(issuers, None)
+    return None
+
+
+def names_of(certificate: x509.Certificate) -> tuple[x509.GeneralName, ...]:
+    """Its subject alternative names."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(found.value)
+
+
+def missing_names(
+    certificate: x509.Certificate, wanted: Iterable[x509.GeneralName]
+) -> tuple[str, ...]:
+    """The wanted names that it does not have."""
+    held = {name_text(name).lower() for name in names_of(certificate)}
+    return tuple(name_text(name) for name in wanted if name_text(name).lower() not in held)
+
+
+def may_serve(certificate: x509.Certificate) -> bool:
+    """Whether clients accept it as a server's."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except x509.ExtensionNotFound:
+        return True
+    return ExtendedKeyUsageOID.SERVER_AUTH in found.value
+
+
+def key_error(certificate: x509.Certificate, key_text: bytes) -> str:
+    """Why a serving certificate cannot be used with a key; empty if it can."""
+    if not key_text.strip():
+        return "the serving certificate has no key"
+    try:
+        key = read_key(key_text)
+    except UnusableKey as error:
+        return f"the serving certificate cannot be used: {error}"
+    if key is None:
+        return "the key of the serving certificate is garbled"
+    if key.public_key() != certificate.public_key():
+        return "the serving certificate and its key do not belong together"
+    return ""
+
+
+def issued_at(certificate: x509.Certificate) -> datetime:
+    """When we issued a certificate, which is dated back by `CLOCK_SKEW`."""
+    return min(certificate.not_valid_before_utc + CLOCK_SKEW, certificate.not_valid_after_utc)
+
+
+def renewal_time(certificate: x509.Certificate, share: float) -> datetime:
+    """When a share of a certificate's life has passed, such as two thirds."""
+    begin = issued_at(certificate)
+    return begin + (certificate.not_valid_after_utc - begin) * share
+
+
+def lifetime_of(
+    certificate: x509.Certificate, authorities: Iterable[x509.Certificate]
+) -> timedelta | None:
+    """How long a certificate was issued for; None where it ends early, with its CA."""
+    end = certificate.not_valid_after_utc
+    if any(end == authority.not_valid_after_utc for authority in authorities):
+        return None
+    return end - issued_at(certificate)
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Its SHA-256, as `openssl x509 -fingerprint -sha256` shows it."""
+    return ":".join(f"{byte:02X}" for byte in certificate.fingerprint(hashes.SHA256()))
+
+
+def subject_text(name: x509.Name) -> str:
+    """A subject or issuer in one line."""
+    return plain(name.rfc4514_string(), 200)

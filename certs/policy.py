@@ -1,0 +1,254 @@
+"""Decide which CA signs, which CAs are trusted, and when certificates are replaced. Pure.
+
+The Secret of the CA holds the pair that signs (`ca.crt`, `ca.key`) and the other trusted CAs
+(`old.crt`). The bundle of the webhook configurations is: the CA that signs, the CA before it, and
+whatever else was in the configurations and is still valid. A CA is replaced in steps:
+
+1. The Secret gets the new CA, and the bundle gets the new CA beside the old one.
+2. Once the bundle was read back from all configurations and `settle` has passed, so that all API
+   servers know it, the new CA signs the serving certificate (`certs.keeper`).
+3. Once that certificate is older than `overlap`, so that all replicas of the webhook have mounted
+   it, the other CAs leave the bundle.
+
+So the bundle always trusts what a replica serves. The key of an old CA is not kept.
+
+The same rules repair damage. A Secret that is empty, garbled or lost gets a new CA; a CA key
+without a certificate gets a new certificate; a CA that was put in by hand signs from then on; and
+the CA of certificates made by other means is trusted until they are replaced. A key that is whole
+but cannot sign, and a pair that is not a CA's, are refused: they belong to somebody.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+
+from certs.authority import KeyPair, create_authority, issue_serving
+from certs.certificates import (
+    UnusableKey,
+    authority_error,
+    bundle_pem,
+    find_signer,
+    is_authority,
+    is_valid,
+    issued_at,
+    key_error,
+    may_serve,
+    may_sign,
+    missing_names,
+    read_certificates,
+    read_signing_key,
+    renewal_time,
+    subject_text,
+    unique,
+)
+from services.process.errors import CertificateError
+
+CA_CERTIFICATE: Final = "ca.crt"
+CA_KEY: Final = "ca.key"
+OLD_CAS: Final = "old.crt"
+CA_KEYS: Final = frozenset({CA_CERTIFICATE, CA_KEY, OLD_CAS})
+"""Our keys in the Secret of the CA."""
+
+SERVING_CERTIFICATE: Final = "tls.crt"
+SERVING_KEY: Final = "tls.key"
+BUNDLE: Final = "ca.crt"
+SERVING_KEYS: Final = frozenset({SERVING_CERTIFICATE, SERVING_KEY, BUNDLE})
+"""Our keys in the serving Secret."""
+
+RENEWAL_SHARE: Final = 2 / 3
+"""Share of its life after which a certificate is renewed."""
+
+MOST_OLD: Final = 30
+"""Old CAs in a bundle: with the one that signs, fewer than are read of a PEM text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificatePolicy:
+    """What certificates contain, how long they last, and how fast a CA is replaced."""
+
+    names: tuple[x509.GeneralName, ...]
+    lifetime: timedelta
+    authority_lifetime: timedelta
+    overlap: timedelta
+    settle: timedelta
+    share: float = RENEWAL_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class CaState:
+    """The content of the CA's Secret: the pair that signs, and the other trusted CAs."""
+
+    authority: KeyPair
+    old: tuple[x509.Certificate, ...] = ()
+
+    @property
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """All trusted CAs; the one that signs comes first."""
+        return (self.authority.certificate, *self.old)
+
+    @property
+    def bundle(self) -> bytes:
+        """The bundle for the webhook configurations."""
+        return bundle_pem(self.authorities)
+
+    def data(self) -> dict[str, bytes]:
+        """The data of the Secret."""
+        data = {CA_CERTIFICATE: self.authority.certificate_pem, CA_KEY: self.authority.key_pem}
+        return data | {OLD_CAS: bundle_pem(self.old)} if self.old else data
+
+
+@dataclass(frozen=True, slots=True)
+class CaContext:
+    """What else decides about the CAs."""
+
+    chain: Sequence[x509.Certificate] = ()
+    """The serving certificate that can be in use, and its intermediate certificates."""
+    configured: Sequence[x509.Certificate] = ()
+    """The CAs in the webhook configurations."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaTransition:
+    """The next state of the CA's Secret."""
+
+    state: CaState
+    created: str = ""
+    """Why another certificate signs from now on; empty if none does."""
+    removed: int = 0
+    """How many CAs leave the bundle."""
+
+
+def next_ca(
+    data: Mapping[str, bytes],
+    context: CaContext,
+    policy: CertificatePolicy,
+    now: datetime,
+    *,
+    force: bool = False,
+) -> CaTransition:
+    """The next state of the CA's Secret; `force` replaces a CA that is not due.
+
+    Raises:
+        CertificateError: The Secret holds a key or a pair that we cannot use, nor may overwrite.
+    """
+    authority, created = _signing_pair(data, policy, now, force=force)
+    own = authority.certificate
+    known = unique((*stored_authorities(data), *context.configured))
+    old = [one for one in known if one != own and is_authority(one) and is_valid(one, now)]
+    signer = find_signer(context.chain, (own, *old))
+    if signer == own and now - issued_at(context.chain[0]) > policy.overlap:
+        return CaTransition(CaState(authority), created, removed=len(old))
+    if signer is not None and signer != own:
+        old.insert(0, signer)  # so that it is not among those that are too many
+    kept = unique(old)[:MOST_OLD]
+    return CaTransition(CaState(authority, kept), created)
+
+
+def stored_authorities(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+    """The trusted CAs in the CA's Secret; the one that signs comes first."""
+    texts = (data.get(CA_CERTIFICATE, b""), data.get(OLD_CAS, b""))
+    return unique(one for text in texts for one in read_certificates(text))
+
+
+def _signing_pair(
+    data: Mapping[str, bytes], policy: CertificatePolicy, now: datetime, *, force: bool
+) -> tuple[KeyPair, str]:
+    """The pair that signs, and why it is not the one in the Secret."""
+    certificates = read_certificates(data.get(CA_CERTIFICATE, b""))
+    try:
+        key = read_signing_key(data.get(CA_KEY, b""))
+    except UnusableKey as error:
+        raise CertificateError(
+            f"{error}, so it cannot sign: put in an unencrypted elliptic curve key and its"
+            " certificate, or remove ca.key and ca.crt to get a new CA"
+        ) from error
+    lifetime = policy.authority_lifetime
+    if key is None:
+        return create_authority(now, lifetime), "the CA's key is missing or garbled"
+    if not certificates:
+        return create_authority(now, lifetime, key), "the CA's certificate is missing or garbled"
+    pair = KeyPair(certificates[0], key)
+    if pair.certificate.public_key() == key.public_key() and not may_sign(pair.certificate):
+        raise CertificateError(
+            "the certificate in ca.crt belongs to ca.key but is not a CA's (basicConstraints,"
+            " keyUsage): put in a CA's, or remove ca.key and ca.crt to get a new CA"
+        )
+    reason = authority_error(pair, now) or ("requested" if force else "")
+    due = renewal_time(pair.certificate, policy.share)
+    if not reason and now >= due:
+        reason = f"the CA is due since {due:%F %T}"
+    return (create_authority(now, lifetime), reason) if reason else (pair, "")
+
+
+@dataclass(frozen=True, slots=True)
+class PairStatus:
+    """What is wrong with the serving pair in its Secret, if anything."""
+
+    error: str = ""
+    """Why no webhook can load it, or no API server accepts it: it is replaced at once."""
+    due: str = ""
+    """Why it is to be renewed; it serves until then."""
+    untrusted: bool = False
+    """Whether its only error is a CA that is neither ours nor in the configurations."""
+    waits: bool = False
+    """Whether a CA that has not signed the current one renews it, and so has to settle."""
+
+
+def serving_chain(data: Mapping[str, bytes]) -> tuple[x509.Certificate, ...]:
+    """The serving certificate and its intermediate certificates; empty if there is none."""
+    return read_certificates(data.get(SERVING_CERTIFICATE, b""))
+
+
+def usable_chain(data: Mapping[str, bytes], now: datetime) -> tuple[x509.Certificate, ...]:
+    """As `serving_chain`, but empty where no webhook can use the pair."""
+    chain = serving_chain(data)
+    return chain if chain and not _pair_error(chain[0], data.get(SERVING_KEY, b""), now) else ()
+
+
+def check_pair(
+    data: Mapping[str, bytes], state: CaState, policy: CertificatePolicy, now: datetime
+) -> PairStatus:
+    """Check the serving pair in its Secret."""
+    chain = serving_chain(data)
+    if not chain:
+        return PairStatus(error="there is no serving certificate")
+    if error := _pair_error(chain[0], data.get(SERVING_KEY, b""), now):
+        return PairStatus(error=error)
+    signer = find_signer(chain, state.authorities)
+    if signer is None:
+        issuer = subject_text(chain[0].issuer)
+        error = f"the serving certificate is from an unknown CA ({issuer})"
+        return PairStatus(error=error, untrusted=True)
+    if signer != state.authority.certificate:
+        return PairStatus(due="the CA has changed", waits=True)
+    if missing := missing_names(chain[0], policy.names):
+        return PairStatus(due=f"it lacks {', '.join(missing)}")
+    due = renewal_time(chain[0], policy.share)
+    return PairStatus(due=f"it is due since {due:%F %T}" if now >= due else "")
+
+
+def new_pair(
+    state: CaState, policy: CertificatePolicy, now: datetime
+) -> tuple[dict[str, bytes], datetime]:
+    """The data of the serving Secret with a new pair, and when it ends."""
+    pair = issue_serving(state.authority, policy.names, now, policy.lifetime)
+    data = {
+        SERVING_CERTIFICATE: pair.certificate_pem,
+        SERVING_KEY: pair.key_pem,
+        BUNDLE: state.bundle,
+    }
+    return data, pair.certificate.not_valid_after_utc
+
+
+def _pair_error(certificate: x509.Certificate, key_text: bytes, now: datetime) -> str:
+    if error := key_error(certificate, key_text):
+        return error
+    if not may_serve(certificate):
+        return "the serving certificate is not for servers (extendedKeyUsage)"
+    if not is_valid(certificate, now):
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return f"the serving certificate is valid only from {begin:%F %T} to {end:%F %T}"
+    return ""

@@ -1,0 +1,121 @@
+"""`accelbind doctor` on nodes and on the DaemonSets that select them."""
+
+from typing import NamedTuple
+
+import pytest
+
+from accelbind.doctor.model import State
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.doctor import answers as cluster
+from tests.accelbind.doctor.answers import Json, answering, looked_at, told
+from tests.simulator.apiserver.support import PHYSICAL, node_with
+
+pytestmark = pytest.mark.anyio
+
+
+def tainted(key: str, effect: str = "NoSchedule") -> Json:
+    return {"key": key, "effect": effect}
+
+
+def without_labels(name: str, capacity: str) -> Json:
+    return node_with(name, {PHYSICAL: capacity})
+
+
+class Scene(NamedTuple):
+    """A cluster's nodes, and the plugin's DaemonSets and pods."""
+
+    nodes: list[Json]
+    daemonsets: list[Json]
+    pods: list[Json]
+
+
+TWO = [cluster.daemonset(), cluster.daemonset("accelbind-plugin-b", nodeSelector={"pool": "b"})]
+RUNNING = [cluster.plugin_on("n1")]
+
+
+@pytest.mark.parametrize(
+    ("scene", "states", "words"),
+    [
+        (
+            Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO[:1], RUNNING),
+            [State.OK],
+            "plugins cover 1 node",
+        ),
+        (
+            Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO[:1], RUNNING),
+            [State.FAILED],
+            "kubectl label node n1 n2 accelbind.dev/plugin=true",
+        ),
+        (
+            Scene([without_labels("n1", "1")], TWO[1:], []),
+            [State.FAILED],
+            "labels that the node selector or affinity of accelbind-plugin-b asks for",
+        ),
+        (
+            Scene([without_labels("n1", "0")], TWO[:1], []),
+            [State.WARNING, State.OK],
+            "nothing, if the cards are gone; else kubectl label node n1",
+        ),
+        (
+            Scene(
+                [cluster.labelled("n1", {PHYSICAL: "1"}, pool="b")],
+                TWO,
+                [*RUNNING, cluster.plugin_on("n1", "accelbind-plugin-b")],
+            ),
+            [State.FAILED, State.OK],
+            "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1",
+        ),
+        (
+            Scene(
+                [
+                    cluster.labelled("n1", {PHYSICAL: "1"}, tainted("team")),
+                    cluster.labelled("n2", {}, tainted("team")),
+                ],
+                TWO[:1],
+                RUNNING,
+            ),
+            [State.FAILED],
+            "accelbind-plugin does not tolerate team:NoSchedule of 2 nodes (n1, n2)",
+        ),
+        (
+            Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], TWO[:1], RUNNING),
+            [State.OK],
+            "plugins cover 1 node",
+        ),
+        (
+            Scene(
+                [cluster.labelled("n1", {PHYSICAL: "1"})],
+                TWO[:1],
+                [cluster.plugin_on("n2"), cluster.plugin_on("n1", phase="Failed")],
+            ),
+            [State.FAILED],
+            "DaemonSet accelbind-plugin selects node n1, but has no pod there",
+        ),
+        (
+            Scene([node_with("n1", {"cpu": "4"})], TWO, []),
+            [State.OK],
+            "plugins cover 0 nodes",
+        ),
+        (
+            Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], TWO[:1], []),
+            [State.FAILED],
+            "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
+        ),
+    ],
+)
+async def test_nodes_are_covered_by_one_plugin_daemonset_each(
+    scene: Scene, states: list[State], words: str, api: ApiServerStandIn
+) -> None:
+    for node in scene.nodes:
+        api.put(node)
+    with answering(api, cluster.pools(scene.daemonsets, scene.pods)):
+        result = await looked_at(api, "cluster.pools")
+    assert [line.state for line in result.lines] == states
+    assert words in told(result)
+
+
+async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandIn) -> None:
+    api.put(without_labels("n1", "1"))
+    other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
+    with answering(api, cluster.pools([other], [])):
+        assert (await looked_at(api, "cluster.pools")).state is State.SKIPPED

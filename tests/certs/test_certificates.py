@@ -1,0 +1,165 @@
+"""What is read from PEM, and what certificates say of each other."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import NameOID
+
+from certs.authority import KeyPair, create_authority, issue_serving, parse_names
+from certs.certificates import (
+    MOST_CERTIFICATES,
+    UnusableKey,
+    authority_error,
+    find_signer,
+    is_authority,
+    issued_at,
+    key_error,
+    lifetime_of,
+    may_serve,
+    may_sign,
+    missing_names,
+    names_of,
+    read_certificates,
+    read_key,
+    read_signing_key,
+    renewal_time,
+)
+from tests.certs.memory import rebuilt
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+CA = create_authority(NOW, 10 * DAY)
+OTHER = create_authority(NOW, 10 * DAY)
+SERVING = issue_serving(CA, parse_names(["a.svc"]), NOW, DAY)
+GARBLED = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+def bare(
+    key: ec.EllipticCurvePrivateKey, issuer: KeyPair | None = None, ca: bool = False
+) -> x509.Certificate:
+    """A certificate with no extension but basicConstraints, and that only for a CA."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"bare {ca}")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(issuer.certificate.subject if issuer else name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + DAY)
+    )
+    if ca:
+        builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+    return builder.sign(issuer.key if issuer else key, hashes.SHA256())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b"", ()),
+        (b"no PEM", ()),
+        (GARBLED, ()),
+        (GARBLED + CA.certificate_pem, (CA.certificate,)),
+        (CA.certificate_pem[:-20], ()),
+        (
+            b"#\n" + CA.certificate_pem + b"x" + OTHER.certificate_pem,
+            (CA.certificate, OTHER.certificate),
+        ),
+        (CA.certificate_pem * 2, (CA.certificate,)),
+        (CA.certificate_pem * MOST_CERTIFICATES + OTHER.certificate_pem, (CA.certificate,)),
+        (CA.certificate_pem + CA.key_pem, (CA.certificate,)),
+    ],
+)
+def test_the_readable_certificates_are_read(
+    text: bytes, found: tuple[x509.Certificate, ...]
+) -> None:
+    assert read_certificates(text) == found
+
+
+def test_a_key_is_read_where_it_can_be_used() -> None:
+    other = ed25519.Ed25519PrivateKey.generate()
+    formats = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    plain = other.private_bytes(*formats, serialization.NoEncryption())
+    encrypted = other.private_bytes(*formats, serialization.BestAvailableEncryption(b"x"))
+    key = read_signing_key(CA.key_pem)
+    assert key is not None
+    assert key.public_key() == CA.key.public_key()
+    for text in (b"", b"x", CA.certificate_pem):
+        assert read_key(text) is None
+    assert read_key(plain) is not None
+    with pytest.raises(UnusableKey, match="the key is Ed25519, not an elliptic curve key"):
+        read_signing_key(plain)
+    with pytest.raises(UnusableKey, match="the key is encrypted"):
+        read_key(encrypted)
+    assert key_error(SERVING.certificate, SERVING.key_pem) == ""
+    for text, error in (
+        (b" ", "has no key"),
+        (b"x", "garbled"),
+        (CA.key_pem, "do not belong together"),
+        (encrypted, "encrypted"),
+    ):
+        assert error in key_error(SERVING.certificate, text)
+
+
+@pytest.mark.parametrize(
+    ("pair", "now", "error"),
+    [
+        (CA, NOW, ""),
+        (CA, NOW - DAY, "not valid before 2026-11-21"),
+        (CA, NOW + 10 * DAY, "expired on 2026-12-01"),
+        (KeyPair(CA.certificate, OTHER.key), NOW, "does not belong"),
+        (SERVING, NOW, "not a CA's"),
+        (rebuilt(CA, without=x509.BasicConstraints), NOW, "not a CA's"),
+        (rebuilt(CA, without=x509.KeyUsage), NOW, "not a CA's"),
+    ],
+)
+def test_a_ca_that_clients_would_not_trust_is_found(
+    pair: KeyPair, now: datetime, error: str
+) -> None:
+    found = authority_error(pair, now)
+    assert error in found
+    assert bool(found) is bool(error)
+
+
+def test_a_chain_leads_to_its_ca_by_intermediate_certificates() -> None:
+    middle = ec.generate_private_key(ec.SECP256R1())
+    above = KeyPair(bare(middle, CA, ca=True), middle)
+    leaf = bare(ec.generate_private_key(ec.SECP256R1()), above)
+    ca, other = CA.certificate, OTHER.certificate
+    for chain, trusted, signer in (
+        ((SERVING.certificate,), (other, ca), ca),
+        ((SERVING.certificate,), (other,), None),
+        ((leaf, above.certificate), (other, ca), ca),
+        ((leaf,), (ca,), None),
+        ((leaf, SERVING.certificate), (ca,), None),
+        ((leaf,), (above.certificate,), above.certificate),
+        ((ca,), (ca,), ca),
+        ((), (ca,), None),
+    ):
+        assert find_signer(chain, trusted) == signer
+
+
+def test_what_a_certificate_may_do() -> None:
+    plain = bare(CA.key)
+    rows = [(CA.certificate, True, True, True), (SERVING.certificate, False, False, True)]
+    rows += [(plain, False, False, True), (bare(CA.key, ca=True), True, False, True)]
+    for certificate, ca, sign, serve in rows:
+        assert (is_authority(certificate), may_sign(certificate), may_serve(certificate)) == (
+            ca,
+            sign,
+            serve,
+        )
+    assert names_of(plain) == ()
+    assert missing_names(SERVING.certificate, parse_names(["A.svc", "b"])) == ("b",)
+
+
+def test_ages_count_from_the_issue_and_not_from_the_date_put_back() -> None:
+    certificate = SERVING.certificate
+    assert issued_at(certificate) == NOW
+    assert renewal_time(certificate, 0.5) == NOW + DAY / 2
+    assert lifetime_of(certificate, [CA.certificate]) == DAY
+    cut = issue_serving(CA, parse_names(["a"]), NOW, 100 * DAY).certificate
+    assert lifetime_of(cut, [CA.certificate]) is None

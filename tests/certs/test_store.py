@@ -1,0 +1,96 @@
+"""A round against the API: what it asks for, and what it leaves alone."""
+
+import base64
+from datetime import timedelta
+
+import pytest
+
+from certs.authority import create_authority, utc_now
+from services.process.errors import ClusterError
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.certs.cluster import (
+    MUTATING,
+    VALIDATING,
+    bundles,
+    configuration,
+    entry,
+    reconcile,
+    secret,
+    the_bundle,
+)
+from tests.certs.memory import CA, HOST, NAMESPACE, TLS
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_only_get_and_update_of_named_objects_are_asked_for(api: ApiServerStandIn) -> None:
+    await reconcile(api)
+    group = "/apis/admissionregistration.k8s.io/v1"
+    asked = [(seen.method, seen.target.partition("?")[0]) for seen in api.seen]
+    assert {method for method, _ in asked} == {"GET", "PUT"}
+    assert {path for _, path in asked} == {
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA}",
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}",
+        f"{group}/mutatingwebhookconfigurations/accelbind",
+        f"{group}/validatingwebhookconfigurations/accelbind",
+    }
+
+
+async def test_of_a_configuration_only_the_bundle_changes(api: ApiServerStandIn) -> None:
+    await reconcile(api)
+    full = api.get(MUTATING, "accelbind")
+    assert full is not None
+    full["webhooks"][0]["clientConfig"].pop("caBundle")
+    full["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    before = api.put(full)
+    await reconcile(api)
+    after = api.get(MUTATING, "accelbind")
+    assert after is not None
+    assert after["webhooks"][0]["clientConfig"].pop("caBundle")
+    before["webhooks"][0]["clientConfig"].pop("caBundle", None)
+    for item in (before, after):
+        for name in ("resourceVersion", "generation", "managedFields"):
+            item["metadata"].pop(name, None)
+    assert after == before
+
+
+async def test_entries_of_other_services_and_urls_are_left_alone(api: ApiServerStandIn) -> None:
+    stranger = create_authority(utc_now(), timedelta(days=1))
+    theirs = base64.b64encode(stranger.certificate_pem).decode()
+    entries = (
+        entry("x.example.dev", service={"name": "other", "namespace": "elsewhere"}),
+        entry("z.example.dev", url="https://other.example:8443/mutate", caBundle=theirs),
+        entry("u.example.dev", url=f"https://{HOST}:8443/mutate"),
+        entry("n.accelbind.dev", url="https://other.example:8443/mutate"),
+    )
+    api.put(configuration(MUTATING, *entries))
+    await reconcile(api)
+    item = api.get(MUTATING, "accelbind")
+    assert item is not None
+    ours = base64.b64encode(secret(api, CA)["ca.crt"]).decode()
+    held = [each["clientConfig"].get("caBundle", "") for each in item["webhooks"]]
+    assert held == ["", theirs, ours, ours]
+
+
+async def test_a_wiped_bundle_is_restored(api: ApiServerStandIn) -> None:
+    await reconcile(api)
+    [ca] = the_bundle(api)
+    api.put(configuration(VALIDATING))
+    assert b"" in bundles(api)
+    await reconcile(api)
+    assert the_bundle(api) == (ca,)
+
+
+async def test_a_configuration_of_cert_manager_is_left_alone(api: ApiServerStandIn) -> None:
+    note = {"cert-manager.io/inject-ca-from": "a/b"}
+    api.put(configuration(VALIDATING, annotations=note))
+    report = await reconcile(api)
+    [problem] = report.problems
+    assert "cert-manager puts its bundle in" in problem
+    assert bundles(api)[-1] == b""
+
+
+async def test_a_secret_that_does_not_exist_is_named(api: ApiServerStandIn) -> None:
+    api.drop("Secret", TLS, NAMESPACE)
+    with pytest.raises(ClusterError, match="no Secret accelbind-system/accelbind-webhook-tls"):
+        await reconcile(api)
