@@ -7,12 +7,10 @@ takes an open descriptor of the right node and raises `OSError` as the kernel do
 (`services.programming.simulated`).
 """
 
-import ctypes
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -150,13 +148,13 @@ class SimulatedNode(int):
 
 
 def _ioctl(
-    descriptor: int, request: int, argument: bytearray | bytes, data: bytes | memoryview = b""
+    descriptor: int, request: int, argument: bytearray | bytes, data: "array[int] | None" = None
 ) -> None:
     """Makes a call whose argument is a structure; a bytearray holds afterwards what came back."""
     if not isinstance(descriptor, SimulatedNode):
         fcntl.ioctl(descriptor, request, argument)
         return
-    answer = simulated.call(descriptor.path, request, bytes(argument), data)
+    answer = simulated.call(descriptor.path, request, bytes(argument), memoryview(data or b""))
     if isinstance(argument, bytearray):
         argument[:] = answer
 
@@ -197,27 +195,29 @@ def region_info(descriptor: int, calls: Calls, index: int) -> RegionInfo:
     return RegionInfo(index, flags, size, offset)
 
 
-def program_port(descriptor: int, calls: Calls, port: int, data: bytes | memoryview) -> None:
+def program_port(descriptor: int, calls: Calls, port: int, data: "array[int]") -> None:
     """Reconfigures a port; returns when the hardware has, or has not.
 
     Args:
         descriptor: Of the engine's node.
         calls: Of its driver.
         port: The port's number within its card.
-        data: The raw bitstream.
+        data: The raw bitstream, an array of bytes.
 
     Raises:
         ProgrammingFailed: With EIO if the hardware refused.
     """
-    with _address_of(data) as (address, size):
-        argument = bytearray(calls.program_form.size)
-        struct.pack_into("<4IQ", argument, 0, len(argument), 0, port, size, address)
-        try:
-            _ioctl(descriptor, calls.program, argument, data)
-        except OSError as error:
-            told = len(argument) >= _STATUS_AT + _STATUS.size
-            status = _STATUS.unpack_from(argument, _STATUS_AT)[0] if told else 0
-            raise ProgrammingFailed(error, status) from error
+    # The kernel reads the bitstream from the address in the structure. An array knows the address of
+    # its bytes; they stay there while `data` is referred to and nobody changes its length.
+    address, size = data.buffer_info()
+    argument = bytearray(calls.program_form.size)
+    struct.pack_into("<4IQ", argument, 0, len(argument), 0, port, size, address)
+    try:
+        _ioctl(descriptor, calls.program, argument, data)
+    except OSError as error:
+        has_status = len(argument) >= _STATUS_AT + _STATUS.size
+        status = _STATUS.unpack_from(argument, _STATUS_AT)[0] if has_status else 0
+        raise ProgrammingFailed(error, status) from error
 
 
 def release_port(descriptor: int, calls: Calls, port: int) -> None:
@@ -233,35 +233,6 @@ def assign_port(descriptor: int, calls: Calls, port: int) -> None:
 def _moved(calls: Calls, port: int) -> bytes:
     form = calls.move_form
     return form.pack(port) if form.size == 4 else form.pack(form.size, 0, port)
-
-
-class _Buffer(ctypes.Structure):
-    """`Py_buffer` of the C API (https://docs.python.org/3/c-api/buffer.html)."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
-@contextmanager
-def _address_of(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Where the bytes are and how many; they stay there meanwhile, and aren't copied."""
-    buffer = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(buffer), 0)
-    try:
-        yield int(buffer.buf or 0), int(buffer.len)
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
 
 def open_node(path: str | os.PathLike[str], *, alone: bool = False) -> int:

@@ -21,6 +21,7 @@ has gone meanwhile, that is what is said.
 
 import errno
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -101,7 +102,7 @@ class Image:
 
     interface_id: str
     afu_id: str
-    data: Callable[[], bytes | memoryview]
+    data: "Callable[[], array[int]]"
     clock: UserClock | None = None
     record: str | None = None
 
@@ -287,7 +288,7 @@ class Programmer:
             yield f"{error}; programmed all the same"
 
     def _reconfigure(
-        self, session: PortSession, engine: EnginePlace, image: Image, data: bytes | memoryview
+        self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
     ) -> None:
         place = session.place
         files = DeviceFiles(self._root, engine)

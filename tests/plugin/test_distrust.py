@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from array import array
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -49,7 +50,7 @@ def storage(short_dir: Path) -> None:
 
 
 def image(afu_id: str) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: raw_bitstream(afu_id))
+    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)))
 
 
 def add_card(rack: Rack, shows: str) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def programmer(short_dir: Path, rack: Rack) -> Programmer:
 
 
 def image(afu_id: str = NLB3, record: str | None = None, clock: UserClock | None = None) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: raw_bitstream(afu_id), clock, record)
+    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)), clock, record)
 
 
 def whats(stand_in: DriverStandIn) -> list[str]:
@@ -70,7 +71,7 @@ def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
 def test_bytes_are_asked_for_only_when_they_are_needed(
     rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
 ) -> None:
-    def unwanted() -> bytes:
+    def unwanted() -> "array[int]":
         pytest.fail("nobody needs them")
 
     rack.add_card(CardSpec(driver))
