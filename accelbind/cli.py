@@ -30,6 +30,7 @@ from services.process.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
     from plugin.options import PluginOptions
+    from services.programming.ioctls import DriverCalls
 
     Serve: TypeAlias = Callable[[PluginOptions, bool], None]
 
@@ -163,6 +164,7 @@ class Options:
 
     debug: bool = False
     serve: "Serve | None" = None
+    calls: "DriverCalls | None" = None
 
 
 app = typer.Typer(
@@ -206,15 +208,21 @@ def accelbind(
     context.ensure_object(Options).debug = debug
 
 
-def main(arguments: Sequence[str] | None = None, *, serve: "Serve | None" = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    serve: "Serve | None" = None,
+    calls: "DriverCalls | None" = None,
+) -> int:
     """Runs a command line and gives its exit code.
 
     Args:
         arguments: what follows `accelbind` (the process's own arguments if None).
         serve: what `accelbind plugin` does once it has its settings, if not to serve in this
             process; it gets them, and whether a mistake shows a traceback.
+        calls: makes the ioctls of the cards' drivers, if not the kernel.
     """
-    options = Options(serve=serve)
+    options = Options(serve=serve, calls=calls)
     try:
         code = _run_and_report(arguments, options)
         sys.stdout.flush()

@@ -323,4 +323,4 @@ def plugin(
     else:
         from accelbind.plugin_process import serve  # noqa: PLC0415 - as above
 
-        serve(settings.options())
+        serve(settings.options(), context.obj.calls)

@@ -19,11 +19,14 @@ import pickle
 import signal
 import sys
 import types
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from accelbind import __version__
 from plugin.options import PluginOptions
 from services.process.errors import WorldError
+
+if TYPE_CHECKING:
+    from services.programming.ioctls import DriverCalls
 
 _INTERRUPTED: Final = 130
 _PR_SET_PDEATHSIG: Final = 1
@@ -106,11 +109,12 @@ def _report(error: Exception, *, debug: bool = False) -> int:
     return report(error, debug=debug)
 
 
-def serve(options: PluginOptions) -> None:
+def serve(options: PluginOptions, calls: "DriverCalls | None" = None) -> None:
     """Serves this node until it is asked to end.
 
     Args:
         options: What it has to know.
+        calls: Makes the ioctls of the cards' drivers, if not the kernel.
 
     Raises:
         AccelbindError: It can't start.
@@ -123,7 +127,7 @@ def serve(options: PluginOptions) -> None:
     gc.freeze()  # none of it will be garbage: a search for that would stop a call for all of it
     gc.enable()
     logging.configure(options.log_level, options.log_format)
-    asyncio.run(run(options, version=__version__))
+    asyncio.run(run(options, version=__version__, calls=calls))
 
 
 def _prepare() -> Exception | None:

@@ -45,6 +45,7 @@ from services.process.card_threads import CardThreads
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.process.ports_file import write_ports
 from services.process.worker import DaemonExecutor, Worker
+from services.programming.ioctls import KERNEL, DriverCalls
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -64,12 +65,15 @@ ENDS: Final = (STOPPED, REMOVED)
 log = structlog.get_logger(room="plugin")
 
 
-async def run(options: PluginOptions, *, version: str = "") -> None:
+async def run(
+    options: PluginOptions, *, version: str = "", calls: DriverCalls | None = None
+) -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
         options: What it has to know.
         version: Its version for `/metrics`, which is looked up unless it is given.
+        calls: Makes the ioctls of the cards' drivers, if not the kernel.
 
     Raises:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
@@ -82,7 +86,7 @@ async def run(options: PluginOptions, *, version: str = "") -> None:
         loop.add_signal_handler(number, stop.set)
     try:
         async with _connection(options) as connection:
-            plugin = Plugin(options, connection=connection, version=version)
+            plugin = Plugin(options, connection=connection, version=version, calls=calls or KERNEL)
             await plugin.run(stop)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -127,6 +131,7 @@ class Plugin:
         pods: Where pods and mappings come from, instead of the connection.
         connection: The API server, if it can be reached.
         version: Its version, if it is known.
+        calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -136,6 +141,7 @@ class Plugin:
         *,
         connection: "Connection | None" = None,
         version: str = "",
+        calls: DriverCalls = KERNEL,
     ) -> None:
         self._options = options
         self._registry = runtime_metrics.new_registry()
@@ -179,10 +185,12 @@ class Plugin:
                 bitstreams=self._own_worker("bitstreams"),
                 cards=self._cards,
                 tell=self._tell,
+                calls=calls,
             ),
             events=self._events,
             beside=self._insight.tasks,
             seen=self._seen,
+            calls=calls,
         )
         self._serving = ModeServing(self._mode.choice.mode, self._lasting)
 

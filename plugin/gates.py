@@ -24,6 +24,7 @@ from services.node.start_gate import ClaimGate, FunctionGate, MappingGate, Regio
 from services.process.card_threads import CardThreads
 from services.process.errors import HardwareError, InvalidSettings
 from services.process.worker import Worker
+from services.programming.ioctls import DriverCalls
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
@@ -65,6 +66,7 @@ class Gates:
         bitstreams: Where to read bitstreams.
         cards: Where cards are worked on.
         tell: Takes what is to be written as Events.
+        calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class Gates:
         bitstreams: Worker,
         cards: CardThreads,
         tell: Callable[[Happening], None],
+        calls: DriverCalls,
     ) -> None:
         self._options = options
+        self._calls = calls
         self._pods = pods
         self._scan = scan
         self._counts = counts
@@ -187,6 +191,7 @@ class Gates:
                 lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
                 look=self._scan,
                 clock=ClockPolicy.TRY,
+                calls=self._calls,
             ),
             storage=BitstreamStorage(options.bitstreams),
             cards=self._cards,

@@ -42,6 +42,7 @@ from services.node.error_clearing import ErrorClearing
 from services.node.offer_memory import Recall
 from services.process.backoff import Backoff
 from services.process.worker import Worker
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
@@ -85,6 +86,7 @@ class Lasting:
         events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
+        calls: Makes the ioctls of the cards' drivers.
     """
 
     options: PluginOptions
@@ -97,6 +99,7 @@ class Lasting:
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
     seen: Callable[[Inventory | None, Tree], None]
+    calls: DriverCalls = KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,7 @@ class ModeServing:
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,
             told=self._lasting.events.cleared,
+            calls=self._lasting.calls,
         )
 
     def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:

@@ -134,6 +134,7 @@ def info(
 
 @app.command()
 def program(
+    context: typer.Context,
     port: PortName,
     bitstream: Annotated[
         Path, typer.Argument(metavar="BITSTREAM", help="GBS or AOCX file.", readable=False)
@@ -173,7 +174,7 @@ def program(
     from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
-    programmer = _programmer(root, state_dir, timeout, user_clock)
+    programmer = _programmer(context, root, state_dir, timeout, user_clock)
     with fpga_run.exit_codes():
         port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -193,6 +194,7 @@ def program(
 
 @app.command()
 def reset(
+    context: typer.Context,
     port: PortName,
     *,
     root: Root = ROOT,
@@ -207,7 +209,7 @@ def reset(
     """
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(root, state_dir, timeout)
+    programmer = _programmer(context, root, state_dir, timeout)
     with fpga_run.exit_codes():
         port = _port_meant(root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
@@ -216,7 +218,12 @@ def reset(
 
 @app.command("clear-errors")
 def clear_errors(
-    device: Device, *, root: Root = ROOT, timeout: Seconds = TIMEOUT, output: Output = Format.TEXT
+    context: typer.Context,
+    device: Device,
+    *,
+    root: Root = ROOT,
+    timeout: Seconds = TIMEOUT,
+    output: Output = Format.TEXT,
 ) -> None:
     """Clear the errors that an FME or a port has noted.
 
@@ -232,7 +239,9 @@ def clear_errors(
 
     with fpga_run.exit_codes():
         device = seen_from(root, device)
-        name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+        name, cleared = fpga_run.in_time(
+            device, lambda: fpga_errors.clear(root, device, context.obj.calls), timeout
+        )
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
         return
@@ -273,7 +282,7 @@ def move(
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
     from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
 
-    programmer = _programmer(root, state_dir, timeout)
+    programmer = _programmer(context, root, state_dir, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
@@ -292,11 +301,12 @@ def _port_meant(root: Path, named: str) -> str:
 
 
 def _programmer(
-    root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
+    context: typer.Context, root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - the same
+    from services.programming.ioctls import KERNEL  # noqa: PLC0415 - the same
     from services.programming.programmer import Programmer  # noqa: PLC0415 - the same
 
     try:
@@ -304,7 +314,13 @@ def _programmer(
     except ValueError as error:
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
-    return Programmer(root, state_dir, clock=policy, lock_seconds=timeout / 2)
+    return Programmer(
+        root,
+        state_dir,
+        clock=policy,
+        calls=context.obj.calls or KERNEL,
+        lock_seconds=timeout / 2,
+    )
 
 
 def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:

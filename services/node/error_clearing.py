@@ -19,6 +19,7 @@ from services.devices.stale_errors import Clearing, Tried, choose
 from services.process.errors import AccelbindError, HardwareError
 from services.process.worker import Worker
 from services.programming.errors_clear import Cleared, Outcome, clear_errors
+from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
 
@@ -39,6 +40,7 @@ class ErrorClearing:
         counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
         look_now: Asks for a scan, to see whether errors stay away.
         told: Told each port whose errors were to be cleared, and why they couldn't be if so.
+        calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class ErrorClearing:
         counted: Callable[[str], None],
         look_now: Callable[[], None],
         told: Callable[[str, str], None] = lambda _port, _trouble: None,
+        calls: DriverCalls = KERNEL,
     ) -> None:
         self._root = root
+        self._calls = calls
         self._locks = locks
         self._holders = holders
         self._worker = worker
@@ -101,7 +105,7 @@ class ErrorClearing:
     async def _clear(self, clearing: Clearing) -> Outcome | None:
         try:
             done: Cleared = await self._worker.run(
-                partial(clear_errors, self._root, clearing, self._locks),
+                partial(clear_errors, self._root, clearing, self._locks, self._calls),
                 seconds=WRITE_SECONDS,
                 what=f"clearing the errors of {clearing.port}",
             )
