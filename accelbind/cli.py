@@ -13,7 +13,7 @@ is an object on stdout as well. Commands find out by themselves: options for fil
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
@@ -29,10 +29,7 @@ from accelbind.printing import coloured, print_json
 from services.process.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
-    from plugin.options import PluginOptions
     from services.programming.ioctls import DriverCalls
-
-    Serve: TypeAlias = Callable[[PluginOptions, bool], None]
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
@@ -160,11 +157,10 @@ class CodedError(AccelbindError):
 
 @dataclass(slots=True)
 class Options:
-    """What the options before the command say, and what `main` was told."""
+    """What the options before the command say, and what `main` was given."""
 
     debug: bool = False
-    serve: "Serve | None" = None
-    calls: "DriverCalls | None" = None
+    driver_calls: "DriverCalls | None" = None
 
 
 app = typer.Typer(
@@ -209,20 +205,15 @@ def accelbind(
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    serve: "Serve | None" = None,
-    calls: "DriverCalls | None" = None,
+    arguments: Sequence[str] | None = None, *, driver_calls: "DriverCalls | None" = None
 ) -> int:
     """Runs a command line and gives its exit code.
 
     Args:
         arguments: what follows `accelbind` (the process's own arguments if None).
-        serve: what `accelbind plugin` does once it has its settings, if not to serve in this
-            process; it gets them, and whether a mistake shows a traceback.
-        calls: makes the ioctls of the cards' drivers, if not the kernel.
+        driver_calls: makes the ioctls of the cards' drivers, if not the kernel.
     """
-    options = Options(serve=serve, calls=calls)
+    options = Options(driver_calls=driver_calls)
     try:
         code = _run_and_report(arguments, options)
         sys.stdout.flush()

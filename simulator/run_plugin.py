@@ -6,7 +6,6 @@ The flags are those of `accelbind plugin`. Cards below `--root` are programmed b
 their driver (`simulator.driver`), if one runs there.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -16,9 +15,8 @@ from simulator.driver import SimulatedCalls
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve a node with simulated cards; the exit code."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own log reports what gRPC would
     given = sys.argv[1:] if arguments is None else arguments
-    return accelbind(["plugin", *given], calls=SimulatedCalls())
+    return accelbind(["plugin", *given], driver_calls=SimulatedCalls())
 
 
 if __name__ == "__main__":

@@ -6,29 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelbind.options import default_note, timeout_option
 from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.run import Given, load_settings, with_settings
+from plugin.settings import PluginSettings
 
 if TYPE_CHECKING:
     from services.programming.programmer import Programmer
 
-Root = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_ROOT",
-        help="Folder below which sys/ and dev/ are.",
-        readable=False,
-    ),
-]
-State = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_STATE_DIR",
-        help="Locks and records of cards, shared by all who program on a host.",
-        readable=False,
-    ),
-]
 Device = Annotated[
     str,
     typer.Argument(
@@ -49,9 +34,8 @@ EngineName = Annotated[
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
 ]
-Seconds = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long it may take.")
-]
+Timeout = Annotated[float, timeout_option("1m")]
+ShortTimeout = Annotated[float, timeout_option("10s")]
 
 
 class Kind(StrEnum):
@@ -61,9 +45,9 @@ class Kind(StrEnum):
     PORT = "port"
 
 
-ROOT = Path("/")
-STATE_DIR = Path("/run/accelbind")
 TIMEOUT = 60.0
+WHERE = {"root": ""}
+WHERE_AND_STATE = {"root": "", "state_dir": ""}
 
 app = typer.Typer(
     name="fpga",
@@ -83,12 +67,13 @@ def fpga() -> None:
 
 
 @app.command("list")
+@with_settings(PluginSettings, WHERE, group="Options")
 def list_(
     *,
     kind: Annotated[
-        Kind | None, typer.Option(help="Only FMEs, or only ports.", show_default="all")
+        Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
-    root: Root = ROOT,
+    given: Given,
     output: Output = Format.TEXT,
 ) -> None:
     """List the FMEs and ports of this node, with what is wrong with any.
@@ -100,7 +85,7 @@ def list_(
     from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - only when it runs
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
 
-    inventory = scan(root)
+    inventory = scan(load_settings(PluginSettings, given).root)
     rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
@@ -111,8 +96,9 @@ def list_(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE, group="Options")
 def info(
-    device: Device, *, root: Root = ROOT, output: Output = Format.TEXT, timeout: Seconds = 10.0
+    device: Device, *, given: Given, output: Output = Format.TEXT, timeout: ShortTimeout = 10.0
 ) -> None:
     """Show all that is known of an FME or a port.
 
@@ -123,6 +109,7 @@ def info(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from services.programming.port import seen_from  # noqa: PLC0415 - the same
 
+    root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
         told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
@@ -133,6 +120,7 @@ def info(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def program(
     context: typer.Context,
     port: PortName,
@@ -154,9 +142,8 @@ def program(
             " same, and say so), require (refuse), or leave (don't look at clocks).",
         ),
     ] = "try",
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Put the function of a bitstream into a port.
@@ -174,9 +161,10 @@ def program(
     from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
-    programmer = _programmer(context, root, state_dir, timeout, user_clock)
+    settings = load_settings(PluginSettings, given)
+    programmer = _programmer(context, settings, timeout, user_clock)
     with fpga_run.exit_codes():
-        port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
+        port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
@@ -193,13 +181,13 @@ def program(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def reset(
     context: typer.Context,
     port: PortName,
     *,
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Reset a port and the function in it, unless somebody has it.
@@ -209,20 +197,22 @@ def reset(
     """
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(context, root, state_dir, timeout)
+    settings = load_settings(PluginSettings, given)
+    programmer = _programmer(context, settings, timeout)
     with fpga_run.exit_codes():
-        port = _port_meant(root, port)
+        port = _port_meant(settings.root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
     _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
 
 
 @app.command("clear-errors")
+@with_settings(PluginSettings, WHERE, group="Options")
 def clear_errors(
     context: typer.Context,
     device: Device,
     *,
-    root: Root = ROOT,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Clear the errors that an FME or a port has noted.
@@ -237,10 +227,11 @@ def clear_errors(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from services.programming.port import seen_from  # noqa: PLC0415 - the same
 
+    root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
         name, cleared = fpga_run.in_time(
-            device, lambda: fpga_errors.clear(root, device, context.obj.calls), timeout
+            device, lambda: fpga_errors.clear(root, device, context.obj.driver_calls), timeout
         )
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
@@ -267,14 +258,14 @@ ASSIGN = """Give a port back to the physical function.
 
 @app.command("assign", help=ASSIGN)
 @app.command("release", help=RELEASE)
+@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def move(
     context: typer.Context,
     fme: EngineName,
     *,
     port: PortNumber = 0,
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Moves a port between a card's physical function and its virtual ones."""
@@ -282,11 +273,12 @@ def move(
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
     from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
 
-    programmer = _programmer(context, root, state_dir, timeout)
+    settings = load_settings(PluginSettings, given)
+    programmer = _programmer(context, settings, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
-        name = find_engine(scan(root), seen_from(root, fme)).name
+        name = find_engine(scan(settings.root), seen_from(settings.root, fme)).name
         fpga_run.in_time(name, lambda: moved(name, port), timeout)
     word = "released" if away else "assigned"
     told = {"device": name, "port": port, "outcome": word}
@@ -301,7 +293,7 @@ def _port_meant(root: Path, named: str) -> str:
 
 
 def _programmer(
-    context: typer.Context, root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
+    context: typer.Context, settings: PluginSettings, timeout: float, user_clock: str = "try"
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
@@ -315,10 +307,10 @@ def _programmer(
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
     return Programmer(
-        root,
-        state_dir,
+        settings.root,
+        settings.state_dir,
         clock=policy,
-        calls=context.obj.calls or KERNEL,
+        calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,
     )
 

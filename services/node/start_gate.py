@@ -23,8 +23,8 @@ from services.containers.claims import Claims
 from services.containers.hook_starts import HookedStart, HookStarts
 from services.containers.identity import Candidate, Wish
 from services.devices.model import PluginMode
-from services.devices.resources import Tree
-from services.kube.event_queue import Happening, Involved
+from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord, ObjectReference
 from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
 from services.process.errors import AccelbindError, HookMissing, InvalidName, TooSlow
@@ -75,7 +75,7 @@ class RegionGate:
     """
 
     def __init__(
-        self, claims: Claims, work: "RegionWork", *, tell: Callable[[Happening], None]
+        self, claims: Claims, work: "RegionWork", *, tell: Callable[[EventRecord], None]
     ) -> None:
         self._claims = claims
         self._work = work
@@ -119,7 +119,11 @@ class FunctionGate:
     """
 
     def __init__(
-        self, claims: Claims, *, node: str, fresh_tree: Callable[[float], Awaitable[Tree]]
+        self,
+        claims: Claims,
+        *,
+        node: str,
+        fresh_tree: Callable[[float], Awaitable[AdvertisedResources]],
     ) -> None:
         self._claims = claims
         self._node = node
@@ -166,7 +170,7 @@ class ClaimGate:
         described: Callable[[Sequence[str]], Awaitable[None]],
         starts: HookStarts,
         missing: Callable[[], None],
-        tell: Callable[[Happening], None],
+        tell: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
         self._described = described
@@ -221,13 +225,13 @@ class MappingGate:
 
 
 def _tell_pod(
-    tell: Callable[[Happening], None], wish: Wish, reason: EventReason, message: str
+    tell: Callable[[EventRecord], None], wish: Wish, reason: EventReason, message: str
 ) -> None:
     """Report something about a container as an Event of its pod, if that is known."""
     if wish.pod is not None:
-        about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
+        about = ObjectReference("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
         text = f"{wish.who}: {message}"
-        tell(Happening(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
+        tell(EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
 
 
 async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:

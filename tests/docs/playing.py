@@ -64,7 +64,7 @@ case "$1" in
         export ACCELBIND_ROOT=@ROOT@ ACCELBIND_STATE_DIR=@STATE@
         exec @PYTHON@ -c "from accelbind.cli import main
 from simulator.driver import SimulatedCalls
-raise SystemExit(main(calls=SimulatedCalls()))" "$@" ;;
+raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
     bitstream) export ACCELBIND_BITSTREAMS=@BITSTREAMS@ ;;
 esac
 exec @PYTHON@ -m accelbind "$@"

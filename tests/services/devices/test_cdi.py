@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from services.devices.cdi import CdiFile, Hook, describe, qualified_name
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.process.errors import InvalidName
 from tests.services.cards import BAD, card, port
 
@@ -78,7 +78,7 @@ def test_the_same_devices_give_the_same_bytes() -> None:
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.BDF])
 def test_all_devices_of_a_tree_can_be_named(mode: PluginMode) -> None:
     found = Inventory((card(0, port(), port("dfl-port.1", number=1)), card(2)))
-    devices = list(build_tree(found, mode).devices())
+    devices = list(advertise(found, mode).devices())
     file = describe(devices)
     assert set(file.devices) == {device.id for device in devices} != set()
     assert file.problems == ()
@@ -89,7 +89,7 @@ def test_an_unhealthy_device_is_there_for_the_container_that_has_it() -> None:
 
 
 def test_units_have_no_nodes_and_need_no_file() -> None:
-    devices = build_tree(Inventory(), PluginMode.UNITS).devices()
+    devices = advertise(Inventory(), PluginMode.UNITS).devices()
     assert describe(devices) == CdiFile(b"", (), ())
 
 
