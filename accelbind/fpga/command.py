@@ -122,6 +122,7 @@ def info(
 @app.command()
 @with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def program(
+    context: typer.Context,
     port: PortName,
     bitstream: Annotated[
         Path, typer.Argument(metavar="BITSTREAM", help="GBS or AOCX file.", readable=False)
@@ -161,7 +162,7 @@ def program(
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(settings, timeout, user_clock)
+    programmer = _programmer(context, settings, timeout, user_clock)
     with fpga_run.exit_codes():
         port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -182,6 +183,7 @@ def program(
 @app.command()
 @with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def reset(
+    context: typer.Context,
     port: PortName,
     *,
     given: Given,
@@ -196,7 +198,7 @@ def reset(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(settings, timeout)
+    programmer = _programmer(context, settings, timeout)
     with fpga_run.exit_codes():
         port = _port_meant(settings.root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
@@ -206,7 +208,12 @@ def reset(
 @app.command("clear-errors")
 @with_settings(PluginSettings, WHERE, group="Options")
 def clear_errors(
-    device: Device, *, given: Given, timeout: Timeout = TIMEOUT, output: Output = Format.TEXT
+    context: typer.Context,
+    device: Device,
+    *,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
+    output: Output = Format.TEXT,
 ) -> None:
     """Clear the errors that an FME or a port has noted.
 
@@ -223,7 +230,9 @@ def clear_errors(
     root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
-        name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+        name, cleared = fpga_run.in_time(
+            device, lambda: fpga_errors.clear(root, device, context.obj.driver_calls), timeout
+        )
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
         return
@@ -265,7 +274,7 @@ def move(
     from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(settings, timeout)
+    programmer = _programmer(context, settings, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
@@ -283,10 +292,13 @@ def _port_meant(root: Path, named: str) -> str:
     return port_meant(scan(root), seen_from(root, named))
 
 
-def _programmer(settings: PluginSettings, timeout: float, user_clock: str = "try") -> "Programmer":
+def _programmer(
+    context: typer.Context, settings: PluginSettings, timeout: float, user_clock: str = "try"
+) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - the same
+    from services.programming.ioctls import KERNEL  # noqa: PLC0415 - the same
     from services.programming.programmer import Programmer  # noqa: PLC0415 - the same
 
     try:
@@ -294,7 +306,13 @@ def _programmer(settings: PluginSettings, timeout: float, user_clock: str = "try
     except ValueError as error:
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
-    return Programmer(settings.root, settings.state_dir, clock=policy, lock_seconds=timeout / 2)
+    return Programmer(
+        settings.root,
+        settings.state_dir,
+        clock=policy,
+        calls=context.obj.driver_calls or KERNEL,
+        lock_seconds=timeout / 2,
+    )
 
 
 def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:

@@ -210,8 +210,8 @@ class Cluster:
         linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
         if not is_selected(daemonset["spec"]["template"]["spec"], linux):
             return False
-        self.processes.accelbind(
-            *("plugin", "--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
+        self.processes.simulated_plugin(
+            *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),
             *("--pod-logs-dir", self.folder / "logs", "--state-dir", self.folder / "state"),
             *("--bitstreams", self.folder / "bitstreams", "--scan-interval", "1"),
