@@ -28,7 +28,7 @@ from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import Phase, PodState
 from tests.simulator.apiserver.support import client_of, register
-from tests.support import Process, Processes, eventually_async
+from tests.support import Process, Processes, clean_environment, eventually_async
 from tests.webhook.running import Webhook, start_webhook
 
 Json: TypeAlias = dict[str, Any]
@@ -167,7 +167,7 @@ def bitstream(folder: Path, afu_id: str, size: int = 4096) -> Path:
 
 
 def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> Process:
-    """Starts the plugin in mode region."""
+    """Starts the plugin in mode region, with the allocator's setting of the manifests."""
     return processes.simulated_plugin(
         *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
         *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
@@ -175,6 +175,7 @@ def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> P
         *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--ports-file", folder / "ports"),
         *("--log-format", "json"),
+        env=clean_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536"},
     )
 
 

@@ -189,7 +189,7 @@ async def test_an_init_container_hands_its_region_on_programmed_once(
 async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
     cluster: RegionCluster,
 ) -> None:
-    """Those of large cards have 70 MB, and the plugin has to do with 60."""
+    """Those of large cards have 70 MB, and the plugin has 96 MiB without one."""
     cluster.install(NLB3, 64 * MEBIBYTES)
     raw = raw_bitstream(OPENCL_AFU) + os.urandom(20 * MEBIBYTES)
     packed = gzip.compress(make_gbs(A10_INTERFACE, OPENCL_AFU, raw), 1)
@@ -210,4 +210,4 @@ async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
     def resident() -> float:
         return int(status.read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
-    await eventually_async(lambda: resident() <= 75, 90, what="the plugin without a bitstream")
+    await eventually_async(lambda: resident() <= 96, 90, what="the plugin without a bitstream")
