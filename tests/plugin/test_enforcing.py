@@ -25,6 +25,7 @@ from tests.plugin.support import (
     REGION,
     Pods,
     container,
+    functions,
     mapping_both_functions,
     pod,
     running,
@@ -162,6 +163,25 @@ async def test_what_was_allowed_in_another_mode_says_nothing_of_functions(
         await kubelet.until(lambda: "code = Unavailable" in said(kubelet))
         assert "was allowed to start here when this node had another mode" in said(kubelet)
         assert not admitted["c"].running
+
+
+async def test_what_was_allowed_for_functions_says_nothing_of_the_power_to_program(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods, region = Pods(), settings(short_dir, PluginMode.REGION, programming="none")
+    async with running(region, pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
+        admitted = await kubelet.settled(await kubelet.admit(spec))
+        assert admitted["c"].running
+    pods.error = ClusterError("the API server https://k can't be reached")
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        assert "code = Unavailable" in said(kubelet)
+        assert "was allowed to start here when this node had another mode" in said(kubelet)
 
 
 async def test_where_nothing_says_how_to_reach_an_api_server_auto_asks_nobody(
