@@ -234,7 +234,11 @@ class ModeServing:
         if is_hooked(options, self.mode):
             hook = Hook(str(options.hook_path), ("--socket", str(options.state_dir / HOOK_SOCKET)))
         return CdiPublisher(
-            options.cdi_dir, host_root=str(options.host_root), worker=worker, hook=hook
+            options.cdi_dir,
+            mode=self.mode,
+            host_root=str(options.host_root),
+            worker=worker,
+            hook=hook,
         )
 
     def _error_clearing(self) -> ErrorClearing | None:

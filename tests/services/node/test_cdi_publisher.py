@@ -30,7 +30,7 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> Tree:
 
 
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, host_root="/", worker=Worker("cdi"))
+    return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", worker=Worker("cdi"))
 
 
 @asynccontextmanager
