@@ -22,6 +22,7 @@ from services.containers.identity import Candidate, Place, Wish
 from services.containers.permission import check_functions, check_resource
 from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.values import Entry
 from services.mappings.model import NamespaceMappings
 from services.process.errors import ClusterError, NotAllowed
 from services.process.worker import Worker
@@ -143,8 +144,8 @@ class Claims:
         claim = _Claim(resource, tuple(ids), PluginMode.REGION)
         return startup.agree(await self._allowed(claim, ask, only))
 
-    async def containers(self, resource: str, ids: Sequence[str]) -> tuple[Candidate, ...]:
-        """The containers that may be starting with devices.
+    async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[Entry, ...]:
+        """What the containers that may be starting with devices were allocated.
 
         Args:
             resource: Full resource name.
@@ -155,7 +156,7 @@ class Claims:
             HardwareError: The kubelet's checkpoint can't be read.
         """
         return await self._worker.run(
-            lambda: startup.candidates(read_checkpoint(self._checkpoint), resource, ids),
+            lambda: startup.allocations(read_checkpoint(self._checkpoint), resource, ids),
             seconds=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )

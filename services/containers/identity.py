@@ -71,10 +71,8 @@ class Wish:
     pod: Place | None = field(default=None, compare=False)
 
 
-def candidates(
-    entries: Iterable[Entry], resource: str, ids: Iterable[str]
-) -> tuple[Candidate, ...]:
-    """The containers that hold exactly these devices of a resource.
+def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
+    """The checkpoint's entries of exactly these devices of a resource.
 
     Args:
         entries: All of the checkpoint's.
@@ -85,18 +83,24 @@ def candidates(
         NotAllowed: There is none.
     """
     wanted = frozenset(ids)
-    found = {
-        Candidate(entry.pod_uid, entry.container)
-        for entry in entries
-        if entry.resource == resource and entry.device_ids == wanted
-    }
+    found = tuple(
+        entry for entry in entries if entry.resource == resource and entry.device_ids == wanted
+    )
     if not found or not wanted:
         held = _list(sorted(wanted)) if wanted else "no device"
         raise NotAllowed(
             f"the kubelet's checkpoint has no container that holds {held} of {resource}, so nobody"
             " can tell what is starting; the kubelet will try again"
         )
-    return tuple(sorted(found))
+    return found
+
+
+def candidates(
+    entries: Iterable[Entry], resource: str, ids: Iterable[str]
+) -> tuple[Candidate, ...]:
+    """The containers that hold exactly these devices of a resource; raises as `allocations`."""
+    found = allocations(entries, resource, ids)
+    return tuple(sorted({Candidate(entry.pod_uid, entry.container) for entry in found}))
 
 
 def find_place(folders: Iterable[str], uid: str) -> Place:

@@ -20,11 +20,12 @@ import structlog
 
 from services.containers import identity as startup
 from services.containers.claims import Claims
-from services.containers.hook_starts import HookedStart, HookStarts
+from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import Candidate, Wish
 from services.devices.model import PluginMode
 from services.devices.resources import Tree
 from services.kube.event_queue import Happening, Involved
+from services.kubelet.values import Entry
 from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
 from services.process.errors import AccelbindError, HookMissing, InvalidName, TooSlow
@@ -147,9 +148,9 @@ class FunctionGate:
 class ClaimGate:
     """Lets a container start if it may have its functions and its hook will be called.
 
-    Whether the functions are ready is checked when the OCI hook is called, after this. So the CDI
-    file that brings the hook must be there, and the hook must have been called for the container's
-    last start.
+    Whether the functions are ready is checked when the OCI hook is called, after this. So the
+    container must get its device nodes from the CDI file that brings the hook, that file must be
+    there, and the hook must have been called for the container's last start.
 
     Args:
         claims: What containers may have.
@@ -180,19 +181,21 @@ class ClaimGate:
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         interface_id = _interface_of(resource)
-        containers = await self._claims.containers(resource, ids)
-        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        allocated = await self._claims.allocations(resource, ids)
+        containers = frozenset(Candidate(each.pod_uid, each.container) for each in allocated)
+        start = HookedStart(containers, resource, frozenset(ids))
         try:
             wish = await self._claims.wish(resource, ids, interface_id)
-            await self._check_hook(wish, start, ids)
+            await self._check_hook(wish, start, allocated)
         except AccelbindError:
             self._starts.withdraw(start)
             raise
         self._starts.allow(start)
 
-    async def _check_hook(self, wish: Wish, start: HookedStart, ids: Sequence[str]) -> None:
+    async def _check_hook(self, wish: Wish, start: HookedStart, allocated: Sequence[Entry]) -> None:
         try:
-            await self._described(ids)
+            check_nodes(allocated)
+            await self._described(sorted(start.devices))
             self._starts.check(start)
         except HookMissing as error:
             self._missing()

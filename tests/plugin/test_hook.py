@@ -248,6 +248,29 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         await kubelet.until(lambda: runs(unhooked))
 
 
+async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_until_it_is_deleted(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
+    happened: list[Happening] = []
+    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
+    address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        before = state_of(kubelet, await admitted(kubelet, pods, NLB0))
+        assert runs(before)
+    rack.set_afu(address, NLB3)
+    async with running(hooked(short_dir), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await kubelet.restart_container(before, "c")
+        assert not runs(before)
+        assert "the kubelet gives it /dev/dfl-port.0 without CDI" in said(kubelet)
+        assert "delete the pod" in said(kubelet)
+        assert {each.reason for each in happened if each.warning} == {"HookMissing"}
+        await kubelet.delete_pod(before)
+        assert runs(state_of(kubelet, await admitted(kubelet, pods, NLB0, name="after")))
+
+
 async def test_a_refusal_is_on_stderr(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn, runtime: Runtime
 ) -> None:
