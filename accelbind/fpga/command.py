@@ -1,5 +1,6 @@
 """`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,16 @@ State = Annotated[
         metavar="DIR",
         envvar="ACCELBIND_STATE_DIR",
         help="Locks and records of cards, shared by all who program on a host.",
+        readable=False,
+    ),
+]
+KubeletDir = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="ACCELBIND_KUBELET_DIR",
+        help="The kubelet's folder. Where it has device-plugins/, the plugin's list of ports of"
+        " unknown content is kept up to date there.",
         readable=False,
     ),
 ]
@@ -63,6 +74,7 @@ class Kind(StrEnum):
 
 ROOT = Path("/")
 STATE_DIR = Path("/run/accelbind")
+KUBELET_DIR = Path("/var/lib/kubelet")
 TIMEOUT = 60.0
 
 app = typer.Typer(
@@ -155,6 +167,7 @@ def program(
     ] = "try",
     root: Root = ROOT,
     state_dir: State = STATE_DIR,
+    kubelet_dir: KubeletDir = KUBELET_DIR,
     timeout: Seconds = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
@@ -173,7 +186,8 @@ def program(
     from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
-    programmer = _programmer(root, state_dir, timeout, user_clock)
+    lasting = _lasting_folder(kubelet_dir)
+    programmer = _programmer(root, state_dir, timeout, user_clock, lasting)
     with fpga_run.exit_codes():
         port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -291,8 +305,21 @@ def _port_meant(root: Path, named: str) -> str:
     return port_meant(scan(root), seen_from(root, named))
 
 
+def _lasting_folder(kubelet_dir: Path) -> Path | None:
+    """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
+    from plugin.distrust import lasting_folder  # noqa: PLC0415 - as above
+    from services.kubelet.sockets import plugins_folder  # noqa: PLC0415 - the same
+
+    plugins = plugins_folder(kubelet_dir)
+    return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
+
+
 def _programmer(
-    root: Path, state_dir: Path, timeout: float, user_clock: str = "try"
+    root: Path,
+    state_dir: Path,
+    timeout: float,
+    user_clock: str = "try",
+    lasting: Path | None = None,
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
@@ -304,7 +331,7 @@ def _programmer(
     except ValueError as error:
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
-    return Programmer(root, state_dir, clock=policy, lock_seconds=timeout / 2)
+    return Programmer(root, state_dir, lasting=lasting, clock=policy, lock_seconds=timeout / 2)
 
 
 def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:

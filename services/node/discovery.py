@@ -114,21 +114,6 @@ class Discovery:
         self.inventory, self.tree = inventory, tree
         self._apply(tree)
 
-    async def fresh_tree(self, *, seconds: float) -> Tree:
-        """The tree as the cards are at this moment, without memory of what they were.
-
-        Args:
-            seconds: How long to wait.
-
-        Raises:
-            HardwareError: The scan hangs.
-        """
-        return await self._worker.run(
-            lambda: build_tree(self._inventory(), self._mode, units=self._units),
-            seconds=seconds,
-            what=f"reading the cards below {self._root}",
-        )
-
     def _look(self) -> tuple[Inventory, Tree]:
         """In the worker's thread; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()
