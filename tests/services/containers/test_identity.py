@@ -335,7 +335,7 @@ UNKNOWN = "is unknown until it is programmed: accelbind fpga program"
         (
             [region("a", X)],
             ["a-port0"],
-            f"region a carries nothing that can be told (the content of a-port0 {UNKNOWN} a-port0 F",
+            f"region a carries nothing that can be told (the content of a-port0 {UNKNOWN}",
         ),
         (
             [region("a", X, X)],
