@@ -6,25 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.run import Given, load_settings, with_settings
+from plugin.settings import PluginSettings
 
 if TYPE_CHECKING:
     from services.bitstreams.model import Bitstream
     from services.bitstreams.storage import Stored
 
-STORAGE = "/srv/intel.com/fpga"
-
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="GBS or AOCX files.", readable=False)
 ]
-Storage = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_BITSTREAMS",
-        help="Where this node keeps its bitstreams.",
-        readable=False,
-    ),
-]
+kept = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
+"""Adds `--bitstreams` to a command."""
 InterfaceId = Annotated[str, typer.Argument(metavar="INTERFACE", help="Interface id.")]
 FunctionId = Annotated[
     str, typer.Argument(metavar="FUNCTION", help="AFU id, or id of an OpenCL program.")
@@ -70,10 +63,10 @@ def info(files: Files, *, output: Output = Format.TEXT) -> None:
 
 
 @app.command()
+@kept
 def install(
     files: Files,
     *,
-    storage: Storage = Path(STORAGE),
     force: Annotated[
         bool, typer.Option("--force", help="Replace another file that is there already.")
     ] = False,
@@ -81,6 +74,7 @@ def install(
         bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
     ] = False,
     output: Output = Format.TEXT,
+    given: Given,
 ) -> None:
     """Copy bitstream files to where the plugin looks for them.
 
@@ -98,9 +92,9 @@ def install(
 
     for path in files:
         read_bitstream(path)  # nothing is installed if one of them can't be
-    kept, done = BitstreamStorage(storage), []
+    storage, done = BitstreamStorage(load_settings(PluginSettings, given).bitstreams), []
     for path in files:
-        place, outcome = kept.install(path, force=force, dry_run=dry_run)
+        place, outcome = storage.install(path, force=force, dry_run=dry_run)
         word = f"would-be-{outcome}" if dry_run and outcome is not Outcome.UNCHANGED else outcome
         done.append({"file": str(path), "path": str(place), "outcome": str(word)})
         if output is Format.TEXT:
@@ -110,48 +104,53 @@ def install(
 
 
 @app.command("list")
-def list_(*, storage: Storage = Path(STORAGE), output: Output = Format.TEXT) -> None:
+@kept
+def list_(*, output: Output = Format.TEXT, given: Given) -> None:
     """Show the bitstreams that this node keeps, and what is wrong with any.
 
     [bold]Example[/bold]
       accelbind bitstream list -o json
     """
-    stored = _stored(storage)
+    folder = load_settings(PluginSettings, given).bitstreams
+    stored = _stored(folder)
     if output is Format.JSON:
         print_json(stored)
     elif not stored:
-        typer.echo(f"no bitstreams in {storage}")
+        typer.echo(f"no bitstreams in {folder}")
     else:
         headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
         print_table(headings, map(_row, stored))
 
 
 @app.command()
-def verify(*, storage: Storage = Path(STORAGE), output: Output = Format.TEXT) -> None:
+@kept
+def verify(*, output: Output = Format.TEXT, given: Given) -> None:
     """Read all bitstreams that this node keeps; exit code 1 if one can't be used.
 
     [bold]Example[/bold]
       accelbind bitstream verify && echo all good
     """
-    stored = _stored(storage)
+    folder = load_settings(PluginSettings, given).bitstreams
+    stored = _stored(folder)
     bad = [each for each in stored if not each["ok"]]
     if output is Format.JSON:
         print_json(stored)
     else:
         for each in bad:
             typer.echo(each["problem"])
-        typer.echo(f"{len(stored)} bitstreams in {storage}, {len(bad)} of them can't be used")
+        typer.echo(f"{len(stored)} bitstreams in {folder}, {len(bad)} of them can't be used")
     if bad:
         raise typer.Exit(1)
 
 
 @app.command()
+@kept
 def remove(
     interface: InterfaceId,
     function: FunctionId,
     *,
-    storage: Storage = Path(STORAGE),
     output: Output = Format.TEXT,
+    given: Given,
 ) -> None:
     r"""Remove a function's bitstream from this node.
 
@@ -162,7 +161,8 @@ def remove(
     from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - the same
     from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id  # noqa: PLC0415 - as above
 
-    gone = BitstreamStorage(storage).remove(
+    folder = load_settings(PluginSettings, given).bitstreams
+    gone = BitstreamStorage(folder).remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
         check_id(function, what="AFU id", lengths=AFU_LENGTHS),
     )
@@ -173,11 +173,11 @@ def remove(
         typer.echo(f"removed {path}")
 
 
-def _stored(storage: Path) -> list[dict[str, Any]]:
+def _stored(folder: Path) -> list[dict[str, Any]]:
     from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - as above
 
     # what each holds is let go before the next is read: one may be as large as a card's flash
-    return [_entry(each) for each in BitstreamStorage(storage).entries()]
+    return [_entry(each) for each in BitstreamStorage(folder).entries()]
 
 
 def _entry(stored: "Stored") -> dict[str, Any]:

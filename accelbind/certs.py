@@ -6,25 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelbind.certs_run import (
-    CaLifetime,
-    CaSecret,
-    Configurations,
-    Kubeconfig,
-    Names,
-    Namespace,
-    Service,
-    Settle,
-    TlsSecret,
-    run,
-)
+from accelbind.certs_run import run
+from accelbind.options import default_note, whole_days
 from accelbind.printing import Format, Output, print_json, print_table
-from accelbind.process_flags import given
+from accelbind.run import Given, load_settings, with_settings
+from certs.settings import CertsSettings
 
 if TYPE_CHECKING:
     from certs.folder import IssuedPaths
     from certs.keeper import RoundReport
-    from certs.settings import CertsSettings
     from certs.show import StoredCertificates
 
 app = typer.Typer(
@@ -45,12 +35,40 @@ Folder = Annotated[
 ]
 
 
+PLACES = {
+    "namespace": "",
+    "service": "",
+    "ca_secret": "",
+    "tls_secret": "",
+    "webhook_config": "",
+    "kubeconfig": "$KUBECONFIG, or the pod's service account",
+}
+RENEWAL = {
+    "name": "",
+    "lifetime": "90d, in a folder as the present one",
+    "ca_lifetime": "",
+    "settle": "",
+}
+CLUSTER = "Where and what"
+
+
+def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # noqa: ANN401 - Typer's
+    return typer.Option(
+        flag,
+        old,
+        metavar="TIME",
+        help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
+        parser=whole_days,
+        show_default=False,
+    )
+
+
 @app.callback()
 def certs() -> None:
     """Create, renew, show and manage the webhook's certificates."""
 
 
-app.command()(run)
+app.command("run")(run)
 
 
 @app.command()
@@ -66,8 +84,12 @@ def issue(
             help="DNS name or IP address of the webhook; repeat it for more.",
         ),
     ],
-    days: Annotated[int, typer.Option(help="How long the serving certificate is valid.")] = 365,
-    ca_days: Annotated[int, typer.Option(help="How long a new CA is valid.")] = 3650,
+    days: Annotated[
+        int, _lifetime_option("--lifetime", "--days", "the serving certificate", "365d")
+    ] = 365,
+    ca_days: Annotated[
+        int, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
+    ] = 3650,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
 
@@ -84,15 +106,11 @@ def issue(
 
 
 @app.command()
+@with_settings(CertsSettings, PLACES, group=CLUSTER)
 def show(
     *,
     directory: Folder = None,
-    namespace: Namespace = None,
-    service: Service = None,
-    ca_secret: CaSecret = None,
-    tls_secret: TlsSecret = None,
-    webhook_config: Configurations = None,
-    kubeconfig: Kubeconfig = None,
+    given: Given,
     output: Output = Format.TEXT,
 ) -> None:
     """Show the certificates: subjects, names, expiry, fingerprints.
@@ -109,14 +127,7 @@ def show(
     from certs.authority import utc_now  # noqa: PLC0415 - the same
     from certs.show import describe, from_folder  # noqa: PLC0415 - the same
 
-    settings = _settings(
-        namespace=namespace,
-        service=service,
-        ca_secret=ca_secret,
-        tls_secret=tls_secret,
-        webhook_config=webhook_config,
-        kubeconfig=kubeconfig,
-    )
+    settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
     found = describe(stored, utc_now())
     if output is Format.JSON:
@@ -126,27 +137,12 @@ def show(
 
 
 @app.command()
+@with_settings(CertsSettings, RENEWAL | PLACES, group=CLUSTER)
 def renew(
     *,
     directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
-    name: Names = None,
-    lifetime: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long the certificate is valid. (default: 90d; in a folder as long as the one"
-            " before)",
-        ),
-    ] = None,
-    ca_lifetime: CaLifetime = None,
-    settle: Settle = None,
-    namespace: Namespace = None,
-    service: Service = None,
-    ca_secret: CaSecret = None,
-    tls_secret: TlsSecret = None,
-    webhook_config: Configurations = None,
-    kubeconfig: Kubeconfig = None,
+    given: Given,
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 
@@ -164,20 +160,9 @@ def renew(
     """
     import asyncio  # noqa: PLC0415 - only when it runs
 
-    settings = _settings(
-        name=name,
-        lifetime=lifetime,
-        ca_lifetime=ca_lifetime,
-        settle=settle,
-        namespace=namespace,
-        service=service,
-        ca_secret=ca_secret,
-        tls_secret=tls_secret,
-        webhook_config=webhook_config,
-        kubeconfig=kubeconfig,
-    )
+    settings = _settings(given)
     if directory is not None:
-        _renew_in_folder(directory, settings, name or [], ca=ca)
+        _renew_in_folder(directory, settings, given["name"] or [], ca=ca)
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
@@ -186,18 +171,16 @@ def renew(
         typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
 
 
-def _settings(**flags: Any) -> "CertsSettings":  # noqa: ANN401 - flags of any kind
+def _settings(given: Given) -> CertsSettings:
     """The settings that `certs run` would have with these flags."""
-    from certs.settings import CertsSettings  # noqa: PLC0415 - only when a command runs
-    from services.process import logging  # noqa: PLC0415 - the same
-    from services.process.settings import load  # noqa: PLC0415 - the same
+    from services.process import logging  # noqa: PLC0415 - only when a command runs
 
     logging.configure("warning")  # results are printed; only what is unusual goes to stderr
     # The overlap is that of certs run alone, so it must fit any lifetime of a command.
-    return load(CertsSettings, given(flags | {"overlap": "0s"}))
+    return load_settings(CertsSettings, given | {"overlap": "0s"})
 
 
-async def _read_cluster(settings: "CertsSettings") -> "StoredCertificates":
+async def _read_cluster(settings: CertsSettings) -> "StoredCertificates":
     from certs.show import from_cluster  # noqa: PLC0415 - the same
     from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
     from services.kube.connection import connector  # noqa: PLC0415 - the same
@@ -206,14 +189,14 @@ async def _read_cluster(settings: "CertsSettings") -> "StoredCertificates":
         return await from_cluster(ClusterStore(client, settings.locations))
 
 
-async def _renew_in_cluster(settings: "CertsSettings", *, ca: bool) -> "RoundReport":
+async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundReport":
     from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only when it runs
 
     from certs.keeper import renew as renew_in  # noqa: PLC0415 - the same
     from certs.metrics import CertsMetrics  # noqa: PLC0415 - the same
-    from certs.settings import duration_text  # noqa: PLC0415 - the same
     from certs.store import ClusterStore  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
+    from services.process.settings import duration_text  # noqa: PLC0415 - the same
 
     def print_wait(settle: timedelta) -> None:
         typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
@@ -229,7 +212,7 @@ async def _renew_in_cluster(settings: "CertsSettings", *, ca: bool) -> "RoundRep
 
 
 def _renew_in_folder(
-    directory: Path, settings: "CertsSettings", names: list[str], *, ca: bool
+    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool
 ) -> None:
     from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same

@@ -1,19 +1,14 @@
 """`accelbind check`: what is wrong with what a cluster or a folder holds."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from accelbind.options import FOUND_KUBECONFIG, Domains, default_note, find_kubeconfig
+from accelbind.printing import Format
+
 EXIT_FOUND = 1
-
-
-class Format(StrEnum):
-    """How to print."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 app = typer.Typer(
@@ -44,7 +39,9 @@ def mappings(
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Look at this cluster instead of a folder.", readable=False
+            metavar="FILE",
+            help=f"Without DIR: the cluster to check. {default_note(FOUND_KUBECONFIG)}",
+            readable=False,
         ),
     ] = None,
     namespace: Annotated[
@@ -63,13 +60,7 @@ def mappings(
             metavar="FILE", help="With DIR: manifests of pods and workloads.", readable=False
         ),
     ] = None,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DOMAIN",
-            help="As the webhook's --domain; repeat it for more. (default: fpga.intel.com)",
-        ),
-    ] = None,
+    domain: Domains = None,
     output: Annotated[
         Format, typer.Option("--output", "-o", help="json: an object with all findings.")
     ] = Format.TEXT,
@@ -95,18 +86,21 @@ def mappings(
     """
     from accelbind import checking  # noqa: PLC0415 - only when it runs
     from services.admission.mutate import Policy  # noqa: PLC0415 - the same
+    from services.kube.config import may_reach  # noqa: PLC0415 - the same
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
-    if (folder is None) is (kubeconfig is None):
+    if folder is not None and kubeconfig is not None:
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
-    if kubeconfig is not None and (nodes is not None or pods is not None):
-        raise InvalidSettings("--nodes and --pods go with a folder; a cluster tells by itself")
     prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
     if folder is not None:
         report = checking.check_folder(folder, nodes, pods, prefixes, namespace=namespace)
     else:
-        assert kubeconfig is not None  # noqa: S101 - one of the two is named
-        report = checking.check_cluster(kubeconfig, prefixes, namespace=namespace)
+        if nodes is not None or pods is not None:
+            raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
+        config = find_kubeconfig(kubeconfig)
+        if not may_reach(config):
+            raise InvalidSettings("name a folder of mappings, or a cluster with --kubeconfig")
+        report = checking.check_cluster(config, prefixes, namespace=namespace)
     if output is Format.JSON:
         typer.echo(checking.as_json(report))
     else:

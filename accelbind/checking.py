@@ -10,9 +10,10 @@ from pathlib import Path
 from accelbind.survey import Survey, survey
 from services.admission.findings import Finding, add_advertised, check, wishes_of
 from services.admission.preview import read_pods
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.mappings.folder import load_folder
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
 from services.process.text import plain
 from services.process.yaml import BrokenDocument, read_documents
@@ -87,7 +88,9 @@ def check_folder(
     return Report(len(index), len(index.namespaces), found, unchecked)
 
 
-def check_cluster(kubeconfig: Path, prefixes: tuple[str, ...], *, namespace: str | None) -> Report:
+def check_cluster(
+    kubeconfig: Path | None, prefixes: tuple[str, ...], *, namespace: str | None
+) -> Report:
     """Look at a cluster; see `check_folder`.
 
     Raises:
@@ -100,10 +103,12 @@ def check_cluster(kubeconfig: Path, prefixes: tuple[str, ...], *, namespace: str
     )
 
 
-async def _survey(kubeconfig: Path, prefixes: tuple[str, ...], namespace: str | None) -> Survey:
+async def _survey(
+    kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
+) -> Survey:
     config = load_config(kubeconfig)
     if config is None:
-        raise ClusterError(f"{kubeconfig} says nothing of an API server")
+        raise ClusterError("no kubeconfig names an API server")
     async with ClusterClient(config) as client:
         return await survey(client, prefixes, namespace=namespace)
 

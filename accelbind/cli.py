@@ -13,11 +13,11 @@ is an object on stdout as well. Commands find out by themselves: options for fil
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,11 +27,6 @@ from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.printing import coloured, print_json
 from services.process.errors import AccelbindError, AskerError
-
-if TYPE_CHECKING:
-    from plugin.options import PluginOptions
-
-    Serve: TypeAlias = Callable[[PluginOptions, bool], None]
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
@@ -159,10 +154,9 @@ class CodedError(AccelbindError):
 
 @dataclass(slots=True)
 class Options:
-    """What the options before the command say, and what `main` was told."""
+    """What the options before the command say."""
 
     debug: bool = False
-    serve: "Serve | None" = None
 
 
 app = typer.Typer(
@@ -206,15 +200,13 @@ def accelbind(
     context.ensure_object(Options).debug = debug
 
 
-def main(arguments: Sequence[str] | None = None, *, serve: "Serve | None" = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and gives its exit code.
 
     Args:
         arguments: what follows `accelbind` (the process's own arguments if None).
-        serve: what `accelbind plugin` does once it has its settings, if not to serve in this
-            process; it gets them, and whether a mistake shows a traceback.
     """
-    options = Options(serve=serve)
+    options = Options()
     try:
         code = _run_and_report(arguments, options)
         sys.stdout.flush()

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from accelbind.options import default_note
+
 if TYPE_CHECKING:
     from simulator.demo.own import OwnPods
 
@@ -25,8 +27,8 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With -f: a folder of AcceleratorFunctions and FpgaRegions. "
-            "(default: the demo's own)",
+            help="With -f: a folder of AcceleratorFunctions and FpgaRegions."
+            f" {default_note('those of the demo')}",
             readable=False,
         ),
     ] = None,

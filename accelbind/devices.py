@@ -1,34 +1,48 @@
 """`accelbind devices`: a node's devices, how they are, and who has them."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """How to print."""
-
-    TABLE = "table"
-    JSON = "json"
-
+from accelbind.options import default_note, time_between
+from accelbind.printing import Format
+from accelbind.run import Given, load_settings, with_settings
+from plugin.settings import PluginSettings
 
 WHERE = "Where to look (by default at the running plugin)"
 
 
+@with_settings(
+    PluginSettings,
+    {
+        "metrics_host": "this machine",
+        "metrics_port": "",
+        "mode": "as the plugin runs, or af",
+        "root": "",
+        "kubelet_dir": "",
+        "pod_logs_dir": "",
+        "units": "",
+    },
+    group=WHERE,
+)
 def devices(
     *,
     output: Annotated[
         Format,
         typer.Option("--output", "-o", help="json: one document; with --watch, one a line."),
-    ] = Format.TABLE,
+    ] = Format.TEXT,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on, and show changes until interrupted.")
     ] = False,
     interval: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, help="Time between two looks of --watch."),
+        typer.Option(
+            metavar="TIME",
+            help=f"Time between two updates of --watch. {default_note('2s')}",
+            parser=time_between(0.1),
+            show_default=False,
+        ),
     ] = 2.0,
     mappings: Annotated[
         Path | None,
@@ -36,24 +50,6 @@ def devices(
             metavar="DIR",
             help="Folder of AcceleratorFunctions and FpgaRegions, for logical names.",
             readable=False,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="The plugin's --metrics-host.",
-            show_default="this machine",
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT",
-            help="The plugin's --metrics-port.",
-            show_default="9102",
-            rich_help_panel=WHERE,
         ),
     ] = None,
     files: Annotated[
@@ -64,51 +60,7 @@ def devices(
             rich_help_panel=WHERE,
         ),
     ] = False,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="As the plugin's: af, region, regiondevel, units or bdf.",
-            show_default="as the plugin runs, or af",
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="As the plugin's.",
-            show_default="/",
-            readable=False,
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    kubelet_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="As the plugin's.",
-            show_default="/var/lib/kubelet",
-            readable=False,
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    pod_logs_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="As the plugin's.",
-            show_default="/var/log/pods",
-            readable=False,
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    units: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="As the plugin's.", show_default="40", rich_help_panel=WHERE
-        ),
-    ] = None,
+    given: Given,
 ) -> None:
     """Show a node's devices, how they are, and who has them.
 
@@ -130,21 +82,10 @@ def devices(
     """
     from accelbind import devices_show  # noqa: PLC0415 - only when it runs
     from accelbind.devices_source import Devices  # noqa: PLC0415 - the same
-    from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
-    from services.process.settings import load  # noqa: PLC0415 - the same
 
-    given = {
-        "metrics_host": metrics_host,
-        "metrics_port": metrics_port,
-        "mode": mode,
-        "root": root,
-        "kubelet_dir": kubelet_dir,
-        "pod_logs_dir": pod_logs_dir,
-        "units": units,
-    }
-    options = load(PluginSettings, given).options()
     asked = frozenset(name for name, value in given.items() if value is not None)
-    with Devices(options, asked=asked, files=files, mappings=mappings) as source:
+    settings = load_settings(PluginSettings, given)
+    with Devices(settings, asked=asked, files=files, mappings=mappings) as source:
         show = devices_show.shower(as_json=output is Format.JSON, watch=watch)
         if watch:
             devices_show.follow(source, show, interval)

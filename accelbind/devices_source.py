@@ -16,13 +16,19 @@ from typing import Final, Self
 import msgspec
 
 from accelbind.plain_port import NoAnswer, ask, reachable
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.hardware.sensor_reader import SensorReader
-from services.devices.limits import Limits, judged, over_limits, parse_ignored
+from services.devices.limits import (
+    Limits,
+    apply_limits,
+    limit_problems,
+    parse_ignored,
+    sensors_over,
+)
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Memory, build_tree
+from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
 from services.mappings.model import Mapping
 from services.node.device_names import with_names
@@ -31,9 +37,9 @@ from services.node.offer_memory import FILE
 from services.node.permissions import Needs, missing
 from services.node.table import Table, rows
 from services.node.view import told
+from services.process.blocking import BlockingCalls
 from services.process.errors import WorldError
 from services.process.text import plain
-from services.process.worker import Worker
 
 ANSWER_SECONDS: Final = 4.0
 """For the plugin, which itself asks the kubelet for at most two."""
@@ -61,7 +67,7 @@ class Devices:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         asked: Collection[str] = (),
         files: bool = False,
@@ -73,15 +79,14 @@ class Devices:
         self._mappings = mappings
         self._scanner = Scanner(options.root)
         self._sensors = SensorReader(options.root)
-        self._memory: Memory | None = None
-        self._worker = Worker("files")
+        self._memory: OfferMemory | None = None
+        self._calls = BlockingCalls()
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._worker.close()
         self._runner.close()
 
     def look(self) -> Table:
@@ -130,10 +135,10 @@ class Devices:
         options = self._options
         inventory = self._inventory()
         previous = self._memory or self._recalled()
-        tree = build_tree(inventory, options.mode, units=options.units, previous=previous)
+        tree = advertise(inventory, options.mode, units=options.units, previous=previous)
         self._memory = tree.memory
         source = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=self._worker
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=self._calls
         )
         look = self._runner.run(source.look())
         needs = Needs(
@@ -156,7 +161,7 @@ class Devices:
             problems=told((*filter(None, [note]), *node, *denied), look.problems),
         )
 
-    def _recalled(self) -> Memory | None:
+    def _recalled(self) -> OfferMemory | None:
         """What the last plugin offered, so that what is broken is shown under what it was."""
         path = plugins_folder(self._options.kubelet_dir) / FILE
         with contextlib.suppress(OSError), path.open("rb") as file:
@@ -172,7 +177,8 @@ class Devices:
             options.max_temperature, options.max_power, parse_ignored(options.ignore_errors)
         )
         sensors = self._sensors.read(inventory.cards) if limits.measure else ()
-        return judged(inventory, over_limits(sensors, limits, {}), limits)
+        over = limit_problems(sensors_over(sensors, limits, {}), limits)
+        return apply_limits(inventory, over, limits)
 
     def _names(self) -> Iterator[Mapping]:
         from services.mappings.folder import load_folder  # noqa: PLC0415 - only where asked for

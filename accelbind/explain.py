@@ -1,17 +1,12 @@
 """`accelbind explain`: what the webhook would do to a pod, and why."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """How to print."""
-
-    TEXT = "text"
-    JSON = "json"
+from accelbind.options import FOUND_KUBECONFIG, Domains, default_note, find_kubeconfig
+from accelbind.printing import Format
 
 
 def explain(
@@ -27,20 +22,28 @@ def explain(
         ),
     ],
     mappings: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             metavar="DIR",
             help="Folder of AcceleratorFunctions and FpgaRegions as YAML.",
             readable=False,
         ),
-    ],
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"Without --mappings: the cluster that has them. {default_note(FOUND_KUBECONFIG)}",
+            readable=False,
+        ),
+    ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
             "--namespace",
             "-n",
             metavar="NAMESPACE",
-            help="Namespace of pods that name none. (default: default)",
+            help=f"Namespace of pods that name none. {default_note('default')}",
         ),
     ] = None,
     output: Annotated[
@@ -49,13 +52,7 @@ def explain(
     max_units: Annotated[
         int, typer.Option(metavar="N", min=1, help="As the webhook's --max-units.")
     ] = 64,
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DOMAIN",
-            help="As the webhook's --domain; repeat it for more. (default: fpga.intel.com)",
-        ),
-    ] = None,
+    domain: Domains = None,
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
@@ -67,31 +64,35 @@ def explain(
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
+      accelbind explain -f pod.yaml --kubeconfig ~/.kube/config
       kubectl create job x --image=i --dry-run=client -o yaml |
         accelbind explain -f - -n team --mappings maps -o json
     """
     from accelbind import explaining  # noqa: PLC0415 - only when it runs
     from services.admission import preview  # noqa: PLC0415 - the same
     from services.admission.mutate import Policy  # noqa: PLC0415 - the same
-    from services.mappings.folder import load_folder  # noqa: PLC0415 - the same
-    from services.process.errors import InvalidSettings, WorldError  # noqa: PLC0415 - the same
+    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
     policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
     found = preview.read_pods(filename)
-    try:
-        snapshot = load_folder(mappings)
-    except WorldError as error:
-        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
+    if mappings is not None and kubeconfig is not None:
+        raise InvalidSettings("--mappings and --kubeconfig exclude each other")
+    if mappings is not None:
+        loaded = explaining.from_folder(mappings)
+    else:
+        used = {one.namespace or namespace or "default" for one in found}
+        loaded = explaining.from_cluster(find_kubeconfig(kubeconfig), sorted(used))
     explained = [
-        preview.explain_pod(one, snapshot.index, policy, namespace=namespace) for one in found
+        preview.explain_pod(one, loaded.index, policy, namespace=namespace) for one in found
     ]
     if output is Format.JSON:
         typer.echo(explaining.as_json(explained))
     else:
         explaining.show(explained)
-    for hint in explaining.hints(explained, snapshot.index, policy, mappings):
-        typer.echo(f"hint: {hint}", err=True)
-    for problem in snapshot.problems:
+    if mappings is not None:
+        for hint in explaining.hints(explained, loaded.index, policy, mappings):
+            typer.echo(f"hint: {hint}", err=True)
+    for problem in loaded.problems:
         typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):
         raise typer.Exit(1)

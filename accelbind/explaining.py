@@ -1,10 +1,12 @@
 """What `accelbind explain` does: pods of a manifest, the webhook's verdict, how it is shown."""
 
+import asyncio
 import copy
 import difflib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from accelbind.survey import read_index
 from services.admission.mutate import (
     Patched,
     Policy,
@@ -22,11 +25,15 @@ from services.admission.mutate import (
     UnchangedReason,
 )
 from services.admission.preview import Explained
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.mappings.folder import load_folder
-from services.mappings.model import Mapping, MappingIndex, Mode
+from services.mappings.index import MappingIndex
+from services.mappings.model import Mapping, Mode
 from services.pods.manifests import FoundPod
 from services.pods.refusals import RefusalReason
 from services.pods.requests import asking_places
+from services.process.errors import ClusterError, InvalidSettings, WorldError
 from services.process.text import plain
 
 _DEFAULT = "default"
@@ -44,6 +51,54 @@ _MODES = {
     Mode.REGIONDEVEL: "the container programs the region itself",
 }
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMappings:
+    """The mappings that pods are explained by, and what is wrong with any."""
+
+    index: MappingIndex
+    problems: Sequence[object] = ()
+
+
+def from_folder(folder: Path) -> LoadedMappings:
+    """The mappings of a folder.
+
+    Raises:
+        InvalidSettings: It can't be read.
+    """
+    try:
+        snapshot = load_folder(folder)
+    except WorldError as error:
+        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
+    return LoadedMappings(snapshot.index, snapshot.problems)
+
+
+def from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> LoadedMappings:
+    """The mappings of some namespaces of a cluster.
+
+    Args:
+        kubeconfig: How to reach it; None: as `KUBECONFIG` says, or as a pod does.
+        namespaces: Those of the pods, since people may often list no others.
+
+    Raises:
+        InvalidSettings: There is no cluster, or its mappings can't be listed.
+    """
+    try:
+        return LoadedMappings(asyncio.run(_read_index(kubeconfig, namespaces)))
+    except ClusterError as error:
+        raise InvalidSettings(str(error)) from error  # as above
+
+
+async def _read_index(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
+    config = load_config(kubeconfig)
+    if config is None:
+        raise ClusterError(
+            "name a folder of mappings with --mappings, or the cluster that has them with"
+            " --kubeconfig"
+        )
+    async with ClusterClient(config) as client:
+        return await read_index(client, namespaces)
 
 
 def hints(

@@ -6,24 +6,23 @@ missing; what a cluster doesn't serve isn't missed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from services.admission.findings import Wish, add_advertised, wishes_of
-from services.kube.client import BadStatus, ClusterClient, TooLong
-from services.kube.remedies import FORBIDDEN, NOT_FOUND
+from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
     Mapping,
-    MappingIndex,
     Rejected,
-    build_index,
     parse,
     reject,
 )
@@ -112,7 +111,7 @@ async def survey(
     Raises:
         ClusterError: there is no answer, or the mappings can't be read.
     """
-    found = Survey(await _index(client, namespace))
+    found = Survey(await read_index(client, [namespace]))
     nodes = await _listed(
         client, _NODES, None, lambda node: add_advertised({}, node, prefixes), found.missing
     )
@@ -129,10 +128,15 @@ async def survey(
     return found
 
 
-async def _index(client: ClusterClient, namespace: str | None) -> MappingIndex:
+async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
+    """The mappings of some namespaces; None is all of them.
+
+    Raises:
+        ClusterError: There is no answer, or they can't be listed.
+    """
     mappings: list[Mapping] = []
     rejected: list[Rejected] = []
-    for kind in _MAPPINGS:
+    for kind, namespace in product(_MAPPINGS, namespaces):
         try:
             entries = await _items(client, kind, namespace, _entry)
         except BadStatus as error:

@@ -74,7 +74,7 @@ def issue(
         CertificateError: The folder cannot be used, or its CA cannot sign.
     """
     subject_names = parse_names(names)
-    lifetime, ca_lifetime = _lifetime(days, "--days"), _lifetime(ca_days, "--ca-days")
+    lifetime, ca_lifetime = _lifetime(days, "--lifetime"), _lifetime(ca_days, "--ca-lifetime")
     moment = now or utc_now()
     with _locked(directory):
         authority, is_new = _authority(directory, moment, ca_lifetime)

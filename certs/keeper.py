@@ -40,8 +40,7 @@ from certs.policy import (
     usable_chain,
 )
 from certs.store import CertificateStore, Configurations, read_configurations
-from services.kube.named_object import Conflict
-from services.kube.secrets import Secret
+from services.kube.objects import Conflict, Secret
 from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20

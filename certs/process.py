@@ -17,14 +17,13 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from certs.store import ClusterStore
-from services.kube.client import ClusterClient
+from services.kube.client import ClusterClient, asked_to_wait, may_be_ours
 from services.kube.connection import Connection, connector
-from services.kube.remedies import asked_to_wait, may_be_ours
 from services.process import logging
-from services.process.backoff import Backoff
 from services.process.errors import AccelbindError, ClusterError, WorldError
-from services.process.metrics import MetricsServer, build_info, new_registry
-from services.process.ports_file import write_ports
+from services.process.http import MetricsServer, build_info, new_registry
+from services.process.listening import write_ports
+from services.process.retry import Backoff
 from services.process.signals import stop_signals
 
 SILENCE_SECONDS: Final = 180.0
@@ -69,7 +68,7 @@ class Process:
         """Do rounds until `stop` is set."""
         settings, server = self._settings, self._server
         async with server:
-            await server.start(settings.host, settings.metrics_port)
+            await server.start(settings.metrics_host, settings.metrics_port)
             write_ports(settings.ports_file, {"metrics": server.port})
             log.info(
                 "reconciling certificates",

@@ -5,53 +5,33 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
 from certs.authority import name_text, parse_names
 from certs.policy import RENEWAL_SHARE, CertificatePolicy
 from certs.store import CertificateLocations
-from services.kube.reach import SERVICE_ACCOUNT
+from services.kube.config import SERVICE_ACCOUNT
 from services.process.errors import InvalidSettings
-from services.process.listening import ALL_ADDRESSES
-from services.process.settings import CommaSeparated, ProcessSettings
+from services.process.settings import (
+    PROCESS,
+    TIME,
+    CommaSeparated,
+    Days,
+    Duration,
+    Flag,
+    Port,
+    ProcessSettings,
+)
 
 NAMESPACE: Final = "accelbind-system"
 """The namespace in the manifests; the default outside of a pod."""
 
-_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|[smhd]?)")
+CLUSTER: Final = "Cluster"
+CERTIFICATES: Final = "Certificates"
+
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LONGEST: Final = timedelta(days=36500)
-
-
-def duration(value: object) -> object:
-    """A time such as `90d`, `12h`, `30m`, `45s` or `200ms`; a bare number is seconds."""
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return timedelta(seconds=min(int(match[1]) * _SECONDS[match[2] or "s"], 10**10))
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return timedelta(seconds=min(float(value), 10**10))
-    if isinstance(value, timedelta):
-        return value
-    raise ValueError("a time is a number with s, m, h or d behind it, such as 90d")
-
-
-def duration_text(value: timedelta) -> str:
-    """A time as `duration` reads it."""
-    milliseconds = round(value.total_seconds() * 1000)
-    if milliseconds % 1000:
-        return f"{milliseconds}ms"
-    seconds = milliseconds // 1000
-    for unit in ("d", "h", "m"):
-        if seconds and seconds % _SECONDS[unit] == 0:
-            return f"{seconds // int(_SECONDS[unit])}{unit}"
-    return f"{seconds}s"
 
 
 def _label(value: str) -> str:
@@ -81,34 +61,58 @@ def own_namespace(service_account: str = SERVICE_ACCOUNT) -> str:
     return text if _LABEL.fullmatch(text) else NAMESPACE
 
 
-Duration = Annotated[
-    timedelta, BeforeValidator(duration), PlainSerializer(duration_text, when_used="json")
-]
 Label = Annotated[str, AfterValidator(_label)]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 
 
 class CertsSettings(ProcessSettings):
-    """The settings of `accelbind certs run`, beside those of every process."""
+    """The settings of `accelbind certs run`."""
 
-    host: str = ALL_ADDRESSES
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9103
-    kubeconfig: Path | None = None
-    namespace: Label = Field(default_factory=own_namespace)
-    service: Label = "accelbind-webhook"
-    name: CommaSeparated = ()
-    ca_secret: ObjectName = "accelbind-ca"  # noqa: S105 - names, no passwords
-    tls_secret: ObjectName = "accelbind-webhook-tls"  # noqa: S105 - the same
-    webhook_config: Annotated[CommaSeparated, AfterValidator(_object_names)] = ("accelbind",)
-    lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(days=90)
-    ca_lifetime: Annotated[Duration, Field(ge=timedelta(seconds=2), le=_LONGEST)] = timedelta(
-        days=3650
+    kubeconfig: Annotated[
+        Path | None, Flag("FILE", CLUSTER, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server."""
+    namespace: Annotated[
+        Label, Flag("NAME", CLUSTER, "the pod's own, or accelbind-system", short="-n")
+    ] = Field(default_factory=own_namespace)
+    """Namespace of the Secrets and the Service."""
+    service: Annotated[Label, Flag("NAME", CLUSTER)] = "accelbind-webhook"
+    """The webhook's Service."""
+    ca_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-ca"  # noqa: S105 - a name
+    """Secret of the CA and its key."""
+    tls_secret: Annotated[ObjectName, Flag("NAME", CLUSTER)] = "accelbind-webhook-tls"  # noqa: S105 - a name
+    """Secret that the webhook mounts."""
+    webhook_config: Annotated[
+        CommaSeparated, AfterValidator(_object_names), Flag("NAME", CLUSTER)
+    ] = ("accelbind",)
+    """Webhook configurations, mutating and validating, that get the CA bundle."""
+    name: Annotated[CommaSeparated, Flag("NAME", CERTIFICATES)] = ()
+    """Further DNS name or IP address in the serving certificate."""
+    lifetime: Annotated[
+        Days, Field(ge=timedelta(seconds=2), le=_LONGEST), Flag(TIME, CERTIFICATES)
+    ] = timedelta(days=90)
+    """How long a serving certificate is valid; a bare number counts days."""
+    ca_lifetime: Annotated[
+        Days, Field(ge=timedelta(seconds=2), le=_LONGEST), Flag(TIME, CERTIFICATES)
+    ] = timedelta(days=3650)
+    """How long a CA is valid; a bare number counts days."""
+    settle: Annotated[
+        Duration, Field(ge=timedelta(0), le=timedelta(days=1)), Flag(TIME, CERTIFICATES)
+    ] = timedelta(minutes=1)
+    """How long a new CA is in the bundle before it signs."""
+    overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST), Flag(TIME, CERTIFICATES)] = (
+        timedelta(days=1)
     )
-    overlap: Annotated[Duration, Field(ge=timedelta(0), le=_LONGEST)] = timedelta(days=1)
-    settle: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(days=1))] = timedelta(minutes=1)
-    interval: Annotated[Duration, Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1))] = (
-        timedelta(seconds=10)
-    )
+    """Age of the serving certificate at which the CAs before its own leave the bundle; less than
+    two thirds of --lifetime."""
+    interval: Annotated[
+        Duration,
+        Field(ge=timedelta(milliseconds=100), le=timedelta(hours=1)),
+        Flag(TIME, CERTIFICATES),
+    ] = timedelta(seconds=10)
+    """Time between two rounds."""
+    metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9103
+    """Port for metrics and probes; 0 takes any free one."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

@@ -8,13 +8,15 @@ from cryptography import x509
 
 from certs.certificates import read_certificates, unique
 from services.kube.client import BadStatus, ClusterClient
-from services.kube.secrets import Secret, read_secret, write_secret
-from services.kube.webhook_configs import (
+from services.kube.objects import (
     PLURALS,
     Configuration,
     Owner,
+    Secret,
     put_bundle,
     read_configuration,
+    read_secret,
+    write_secret,
 )
 
 

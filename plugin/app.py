@@ -2,14 +2,13 @@
 
 One event loop. Tasks: the look at the kubelet's folder and at whoever else serves there, what the
 API server has to say of this node, and what serves in the node's mode (`plugin.mode_serving`),
-which is replaced as a whole when the mode changes; beside them the small HTTP server for probes and
+which is replaced as a whole when the mode changes; beside them the HTTP server for probes and
 metrics. Daemon threads read files that may hang. SIGTERM or SIGINT ends discovery, then every
 endpoint (streams first, then sockets), then the rest; a scan that hangs holds nobody up.
 """
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
@@ -27,24 +26,24 @@ from plugin.metrics import PluginMetrics
 from plugin.mode import KNOWN_SECONDS, NodeMode
 from plugin.mode_memory import last_mode
 from plugin.mode_metrics import ModeMetrics
-from plugin.mode_serving import Lasting, ModeServing, Workers
-from plugin.options import PluginOptions
+from plugin.mode_serving import Lasting, ModeServing
 from plugin.precedence import Precedence
+from plugin.settings import PluginSettings
 from plugin.sockets import SocketNames
 from services.containers.claims import PodSource
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Tree
-from services.kube.event_queue import Happening
-from services.kube.reach import may_reach
+from services.devices.resources import AdvertisedResources
+from services.kube.config import may_reach
+from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.node.discovery import Discovery
 from services.node.steady import SteadyScan
-from services.process import metrics as runtime_metrics
-from services.process.card_threads import CardThreads
+from services.process import http as process_http
+from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
-from services.process.ports_file import write_ports
-from services.process.worker import DaemonExecutor, Worker
+from services.process.listening import write_ports
+from services.process.signals import stop_signals
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -64,7 +63,7 @@ ENDS: Final = (STOPPED, REMOVED)
 log = structlog.get_logger(room="plugin")
 
 
-async def run(options: PluginOptions, *, version: str = "") -> None:
+async def run(options: PluginSettings, *, version: str = "") -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
@@ -75,22 +74,15 @@ async def run(options: PluginOptions, *, version: str = "") -> None:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
             kubeconfig that can't be used.
     """
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(DaemonExecutor())
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    with stop_signals() as stop:
         async with _connection(options) as connection:
             plugin = Plugin(options, connection=connection, version=version)
             await plugin.run(stop)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager
-async def _connection(options: PluginOptions) -> "AsyncIterator[Connection | None]":
+async def _connection(options: PluginSettings) -> "AsyncIterator[Connection | None]":
     """Access to the API server, where something says how to reach it."""
     if not may_reach(options.kubeconfig):
         _say_alone(options.mode)
@@ -131,36 +123,33 @@ class Plugin:
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         pods: PodSource | None = None,
         *,
         connection: "Connection | None" = None,
         version: str = "",
     ) -> None:
         self._options = options
-        self._registry = runtime_metrics.new_registry()
-        runtime_metrics.build_info(self._registry, "plugin", version)
+        self._registry = process_http.new_registry()
+        process_http.build_info(self._registry, "plugin", version)
         self._metrics = PluginMetrics(self._registry)
         folder = plugins_folder(options.kubelet_dir)
         self._names = SocketNames(folder)
         self._kubelet = KubeletWatch(folder)
-        self._workers: list[Worker] = []
-        workers = Workers(*(self._own_worker(name) for name in ("files", "cdi", "errors")))
-        self._last_mode_in = workers.files
+        self._calls = BlockingCalls()
         self._events = NodeEvents(options.node_name, self._tell)
-        self._precedence = Precedence(folder, workers.files, waiting=self._events.waits)
+        self._precedence = Precedence(folder, self._calls, waiting=self._events.waits)
         self._mode = NodeMode(options.mode, told=self._events.mode)
         mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
         self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
-        self._cards = CardThreads()
-        self._steady = SteadyScan(self._scanner.scan, self._cards)
+        self._steady = SteadyScan(self._scanner.scan, self._calls)
         self._insight = Insight(
             options,
             discovery=lambda: self._discovery,
             metrics=self._metrics,
             reads=lambda: len(self._scanner.hanging),
-            own_worker=self._own_worker,
+            calls=self._calls,
         )
         self._lasting = Lasting(
             options=options,
@@ -168,16 +157,13 @@ class Plugin:
             kubelet=self._kubelet,
             next_path=self._next_path,
             scan=self._scan,
-            workers=workers,
+            calls=self._calls,
             gates=Gates(
                 options,
                 pods=self._cluster.pods if self._cluster else pods,
                 scan=self._scanner.scan,
                 counts=self._metrics,
-                files=workers.files,
-                looks=self._own_worker("looks"),
-                bitstreams=self._own_worker("bitstreams"),
-                cards=self._cards,
+                calls=self._calls,
                 tell=self._tell,
             ),
             events=self._events,
@@ -214,8 +200,6 @@ class Plugin:
             if server is not None:
                 await server.close()
             self._precedence.close()
-            for worker in self._workers:
-                worker.close()
         if why == REMOVED:
             raise KubeletError(
                 f"{self._kubelet.folder} was removed on the host, and what is mounted here is still"
@@ -223,7 +207,7 @@ class Plugin:
             )
         log.info("plugin ended")
 
-    async def _listen(self, stop: asyncio.Event) -> runtime_metrics.MetricsServer | None:
+    async def _listen(self, stop: asyncio.Event) -> process_http.MetricsServer | None:
         """The server for probes and metrics, whose port a second plugin may have to wait for.
 
         Returns:
@@ -240,7 +224,7 @@ class Plugin:
             if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await runtime_metrics.serve(
+                return await process_http.serve(
                     self._registry,
                     options.metrics_host,
                     options.metrics_port,
@@ -301,8 +285,11 @@ class Plugin:
             return
         folder = self._kubelet.folder
         with contextlib.suppress(HardwareError):
-            last = await self._last_mode_in.run(
-                lambda: last_mode(folder), seconds=KNOWN_SECONDS, what=f"reading in {folder}"
+            last = await self._calls.run(
+                "kubelet files",
+                lambda: last_mode(folder),
+                timeout=KNOWN_SECONDS,
+                what=f"reading in {folder}",
             )
             self._mode.resume(last)
 
@@ -318,12 +305,12 @@ class Plugin:
         """In discovery's thread."""
         return self._insight.judged(self._steady())
 
-    def _seen(self, inventory: Inventory | None, _tree: Tree) -> None:
+    def _seen(self, inventory: Inventory | None, _tree: AdvertisedResources) -> None:
         self._insight.take(inventory)
 
-    def _tell(self, happening: Happening) -> None:
+    def _tell(self, event: EventRecord) -> None:
         if self._cluster is not None:
-            self._cluster.tell(happening)
+            self._cluster.record(event)
 
     def _next_path(self) -> Path:
         self._precedence.claim()
@@ -340,19 +327,13 @@ class Plugin:
             watch_failed=metrics.watch_failed,
         )
 
-    def _own_worker(self, name: str) -> Worker:
-        """A thread for what may hang and must not hold up the reading of files."""
-        worker = Worker(name)
-        self._workers.append(worker)
-        return worker
-
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _announced(options: PluginOptions, port: int) -> dict[str, str | int]:
+def _announced(options: PluginSettings, port: int) -> dict[str, str | int]:
     return {
         "mode": options.mode.value,
         "node": options.node_name,

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from services.containers.holders import Holders
 from services.devices.model import Card, Device
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
 
@@ -33,7 +33,7 @@ class Known:
         sensors: What they measure.
     """
 
-    tree: Callable[[], Tree]
+    tree: Callable[[], AdvertisedResources]
     holders: Callable[[], Holders] = dict
     cards: Callable[[], Iterable[Card]] = tuple
     sensors: Callable[[], Iterable[CardSensors]] = tuple
@@ -52,7 +52,7 @@ class DeviceCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
         tree = self._known.tree()
-        found = [*tree.unplaced, *tree.devices()]
+        found = [*tree.not_offered, *tree.devices()]
         yield _counts(found)
         # Of two devices of one name without resource, there is one series.
         each = {(device.resource, device.id): device for device in found}.values()

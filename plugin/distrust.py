@@ -25,9 +25,9 @@ import structlog
 from plugin.mode_memory import last_mode
 from services.devices.model import PluginMode
 from services.node.offer_memory import FILE
-from services.process.backoff import Backoff
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
+from services.process.retry import Backoff
 from services.programming.distrust import Mark, closed, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
@@ -72,17 +72,17 @@ class NodeMark:
     Args:
         plugins: The kubelet's folder of device plugins.
         state_dir: The folder of locks and records.
-        worker: Where to read and write.
+        calls: Makes the calls that may hang.
         backoff: How long to wait between tries.
     """
 
     def __init__(
-        self, plugins: Path, state_dir: Path, worker: Worker, backoff: Backoff | None = None
+        self, plugins: Path, state_dir: Path, calls: BlockingCalls, backoff: Backoff | None = None
     ) -> None:
         self._plugins = plugins
         self._folder = lasting_folder(plugins)
         self._state_dir = state_dir
-        self._worker = worker
+        self._calls = calls
         self._backoff = backoff or Backoff(FIRST_SECONDS, MOST_SECONDS)
         self._trouble = ""
 
@@ -104,9 +104,10 @@ class NodeMark:
     async def _try(self, mode: PluginMode) -> float | None:
         """One try; the seconds to wait before the next one, None if there need be no other."""
         try:
-            await self._worker.run(
+            await self._calls.run(
+                "state files",
                 partial(self._update, mode),
-                seconds=WRITE_SECONDS,
+                timeout=WRITE_SECONDS,
                 what=f"marking ports as untrusted in {self._folder}",
             )
         except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch says
@@ -117,7 +118,7 @@ class NodeMark:
         return None
 
     def _update(self, mode: PluginMode) -> None:
-        """In the worker's thread.
+        """In a thread of its own.
 
         Raises:
             OSError: The mark has to be changed, and neither folder takes it.

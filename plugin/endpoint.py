@@ -36,8 +36,8 @@ from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import API_VERSION, dial
-from services.process.backoff import Backoff
 from services.process.errors import KubeletError
+from services.process.retry import Backoff
 from services.process.text import plain
 
 REGISTER_FIRST_SECONDS: Final = 0.1

@@ -11,8 +11,8 @@ from typing import Final
 from plugin.mode import Choice
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
-from services.devices.resources import Tree
-from services.kube.event_queue import Happening, node
+from services.devices.resources import AdvertisedResources
+from services.kube.events import EventRecord, node_reference
 from services.node.event_reasons import EventReason, event_reason
 from services.process.text import plain
 
@@ -34,14 +34,14 @@ class NodeEvents:
         tell: Takes what is to be written.
     """
 
-    def __init__(self, name: str, tell: Callable[[Happening], None] = lambda _: None) -> None:
-        self._about = node(name)
+    def __init__(self, name: str, tell: Callable[[EventRecord], None] = lambda _: None) -> None:
+        self._about = node_reference(name)
         self._tell = tell
         self._inventory = Inventory()
-        self._tree: Tree | None = None
+        self._tree: AdvertisedResources | None = None
         self._failures: dict[str, int] = {}
 
-    def seen(self, inventory: Inventory | None, tree: Tree) -> None:
+    def seen(self, inventory: Inventory | None, tree: AdvertisedResources) -> None:
         """Takes what a look at the cards came to.
 
         Args:
@@ -107,7 +107,7 @@ class NodeEvents:
     def _say(self, subject: str, reason: "_Reason", message: str) -> None:
         """Tells of something; a reason that is spelled from a code is a warning."""
         warning = reason.warning if isinstance(reason, EventReason) else True
-        self._tell(Happening(self._about, subject, str(reason), plain(message, _MAX), warning))
+        self._tell(EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning))
 
     def _say_all(self, said: "Iterator[_Said]") -> None:
         for subject, reason, message in said:
@@ -139,7 +139,9 @@ def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
             yield subject, EventReason.CARD_READABLE, f"card {card.name} can be read again"
 
 
-def _of_devices(before: Tree | None, now: Tree, inventory: Inventory) -> Iterator[_Said]:
+def _of_devices(
+    before: AdvertisedResources | None, now: AdvertisedResources, inventory: Inventory
+) -> Iterator[_Said]:
     old, new = _by_id(before), _by_id(now)
     silent = {card.name for card in inventory.cards if card.failure}
     for key in sorted(old.keys() - new.keys()):
@@ -166,5 +168,5 @@ def _reasons(device: Device | None) -> frozenset[str]:
     return frozenset(problem.reason for problem in device.reasons) if device else frozenset()
 
 
-def _by_id(tree: Tree | None) -> Mapping[str, Device]:
-    return {each.id: each for each in (*tree.unplaced, *tree.devices())} if tree else {}
+def _by_id(tree: AdvertisedResources | None) -> Mapping[str, Device]:
+    return {each.id: each for each in (*tree.not_offered, *tree.devices())} if tree else {}

@@ -13,7 +13,7 @@ import structlog
 
 from plugin.endpoint import Endpoint
 from services.devices.model import Device
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 
 LINGER_SECONDS: Final = 60.0
 """How long an endpoint without devices stays."""
@@ -55,7 +55,7 @@ class Fleet:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
-    def apply(self, tree: Tree) -> None:
+    def apply(self, tree: AdvertisedResources) -> None:
         """Brings every endpoint in step with a tree.
 
         Args:

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.distrust import lasting_folder
-from plugin.options import PluginOptions, Programming
+from plugin.settings import PluginSettings, Programming
 from services.containers.approval_file import ApprovalFile
 from services.containers.claims import Claims, PodSource
 from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
 from services.devices.model import Inventory, PluginMode
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
@@ -29,9 +29,8 @@ from services.node.start_gate import (
     StartGate,
     regions_now,
 )
-from services.process.card_threads import CardThreads
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, InvalidSettings
-from services.process.worker import Worker
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
@@ -56,7 +55,7 @@ class Counts(Protocol):
         """A call of the OCI hook was answered, or was found missing."""
 
 
-def is_hooked(options: PluginOptions, mode: PluginMode) -> bool:
+def is_hooked(options: PluginSettings, mode: PluginMode) -> bool:
     """Tell whether an OCI hook has the functions programmed in a mode."""
     return mode is PluginMode.REGION and options.programming is Programming.OCI_HOOK
 
@@ -69,37 +68,28 @@ class Gates:
         pods: The API server; None where nothing says how to reach it.
         scan: Reads the cards as they are, those that are worked on too.
         counts: What to count programming with.
-        files: Where to read the kubelet's files.
-        looks: Where to read cards for who programs them.
-        bitstreams: Where to read bitstreams.
-        cards: Where cards are worked on.
+        calls: Makes the calls that may hang.
         tell: Takes what is to be written as Events.
     """
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         pods: PodSource | None,
         scan: Callable[[], Inventory],
         counts: Counts,
-        files: Worker,
-        looks: Worker,
-        bitstreams: Worker,
-        cards: CardThreads,
-        tell: Callable[[Happening], None],
+        calls: BlockingCalls,
+        tell: Callable[[EventRecord], None],
     ) -> None:
         self._options = options
         self._pods = pods
         self._scan = scan
         self._counts = counts
-        self._files = files
-        self._looks = looks
-        self._bitstreams = bitstreams
-        self._cards = cards
+        self._calls = calls
         self._tell = tell
         self._starts = HookStarts(time.monotonic)
-        self._approvals = ApprovalFile(options.state_dir / "approvals.json", files)
+        self._approvals = ApprovalFile(options.state_dir / "approvals.json", calls)
 
     def of(
         self, mode: PluginMode, discovery: Discovery, cdi: CdiPublisher | None = None
@@ -156,7 +146,7 @@ class Gates:
             checkpoint=checkpoint_file(options.kubelet_dir),
             regions=regions,
             gate=RegionGate(claims, self._work(discovery), tell=self._tell),
-            worker=self._files,
+            calls=self._calls,
             counted=self._counts.hooked,
             called=self._starts.confirm,
         )
@@ -176,7 +166,7 @@ class Gates:
             pods=self._pods,
             enforced=enforced,
             approvals=self._approvals,
-            worker=self._files,
+            calls=self._calls,
         )
 
     def _regions_reader(self) -> Callable[[float], Awaitable[RegionsNow]]:
@@ -187,7 +177,7 @@ class Gates:
             return regions_now(inventory, programmer.recorded(inventory))
 
         what = f"reading the cards below {self._options.root}"
-        return lambda seconds: self._looks.run(read, seconds=seconds, what=what)
+        return lambda seconds: self._calls.run("scan", read, timeout=seconds, what=what)
 
     def _programmer(self) -> "Programmer":
         # Only mode region pays for it: a fifth of the time that a plugin takes to start.
@@ -212,10 +202,8 @@ class Gates:
         return RegionWork(
             programs=self._programmer(),
             storage=BitstreamStorage(options.bitstreams),
-            cards=self._cards,
+            calls=self._calls,
             scan=self._scan,
-            worker=self._looks,
-            loads=self._bitstreams,
             node=options.node_name,
             counts=self._counts,
             done=discovery.look_now,

@@ -20,9 +20,9 @@ import structlog
 from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
 from services.containers.identity import Candidate
 from services.kubelet.checkpoint import read_checkpoint
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
-from services.process.worker import Worker
 from services.programming.regions import Region
 
 READ_SECONDS: Final = 5.0
@@ -55,7 +55,7 @@ class HookServer:
         checkpoint: The kubelet's checkpoint.
         regions: Gives the node's regions as they were seen last.
         gate: Asked for each resource.
-        worker: Where to read the kubelet's files.
+        calls: Makes the calls that may hang.
         counted: Told the outcome of each: allowed, refused, failed.
         called: Told each container that a hook was called for.
     """
@@ -67,7 +67,7 @@ class HookServer:
         checkpoint: Path,
         regions: Callable[[], Mapping[str, Region]],
         gate: HookGate,
-        worker: Worker,
+        calls: BlockingCalls,
         counted: Callable[[str], None],
         called: Callable[[Candidate], None],
     ) -> None:
@@ -75,7 +75,7 @@ class HookServer:
         self._checkpoint = checkpoint
         self._regions = regions
         self._gate = gate
-        self._worker = worker
+        self._calls = calls
         self._counted = counted
         self._called = called
 
@@ -144,9 +144,10 @@ class HookServer:
         """
         if call.who is not None:
             self._called(call.who)
-        entries = await self._worker.run(
+        entries = await self._calls.run(
+            "kubelet files",
             lambda: read_checkpoint(self._checkpoint),
-            seconds=FILES_SECONDS,
+            timeout=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
         held = held_regions(call, entries, self._regions())

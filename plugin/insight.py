@@ -9,7 +9,7 @@ from typing import Any
 
 from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
-from plugin.options import PluginOptions, Programming
+from plugin.settings import PluginSettings, Programming
 from plugin.strays import StrayHolders
 from services.containers.holder_source import HolderSource
 from services.containers.holding import Holding
@@ -21,8 +21,8 @@ from services.node.permissions import Needs
 from services.node.permissions_watch import AccessWatch
 from services.node.sensing import Sensing
 from services.node.view import DeviceView
-from services.process.metrics import Route
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
+from services.process.http import Route
 from services.programming.lock import LOCKS
 
 
@@ -34,17 +34,17 @@ class Insight:
         discovery: Gives what looks at the cards as of now.
         metrics: Where to show it.
         reads: Gives the number of scans' reads that hang now.
-        own_worker: Makes a thread of its own for what may hang.
+        calls: Makes the calls that may hang.
     """
 
     def __init__(
         self,
-        options: PluginOptions,
+        options: PluginSettings,
         *,
         discovery: Callable[[], Discovery],
         metrics: PluginMetrics,
         reads: Callable[[], int],
-        own_worker: Callable[[str], Worker],
+        calls: BlockingCalls,
     ) -> None:
         self._options = options
         self._discovery = discovery
@@ -54,19 +54,18 @@ class Insight:
                 options.max_temperature, options.max_power, parse_ignored(options.ignore_errors)
             ),
             interval=options.sensor_interval,
-            worker=own_worker("sensors"),
+            calls=calls,
             look_now=lambda: discovery().look_now(),
         )
-        looks = own_worker("looks")
         source = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=looks
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=calls
         )
         self._holding = Holding(source, options.kubelet_dir)
         self._strays = StrayHolders(
             options.root,
             locks=options.state_dir / LOCKS,
             holders=source.read,
-            worker=own_worker("strays"),
+            calls=calls,
             look_now=lambda: discovery().look_now(),
         )
         self._view = DeviceView(
@@ -96,7 +95,7 @@ class Insight:
                 state_dir=options.state_dir if programs else None,
                 bitstreams=options.bitstreams,
             ),
-            worker=looks,
+            calls=calls,
             inventory=lambda: discovery().inventory,
         )
         metrics.show(self._access)

@@ -4,21 +4,17 @@ The kubelet doesn't tell its plugins that it restarts. It leaves its socket behi
 deletes every other socket in the folder when it starts, and makes its own anew. So a look at the
 folder tells all there is to tell: one listing gives the names and inodes of its sockets and ours.
 
-The kernel tells when to look (inotify), and a timer looks now and then all the same. Where the
-kernel can't be asked, has no folder to watch, or has kept a change to itself (something else was
-mounted there), the timer looks a few times a second, until the kernel tells of a change again. What
-has changed is always judged by looking: a socket that was made anew quickly is known by its
-identity, and a folder that was removed and made again is watched anew.
+The folder is looked at four times a second. A socket that was made anew in between is known by its
+identity.
 
-Unless it was mounted: what is mounted in a container stays the folder that was removed, for as long
-as the container lives. Only another container gets the new one, so then the plugin has to end.
+A folder that is mounted into a container and then removed on the host stays the removed one for as
+long as the container lives. Only another container gets the new one, so then the plugin has to end.
 """
 
 import asyncio
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,17 +23,9 @@ from typing import Final
 import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET
-from services.process.folder_watch import FolderWatch
 
 LOOK_SECONDS: Final = 0.25
-"""Between two looks where nobody tells of changes: a restarted kubelet is seen within this."""
-
-CALM: Final = 8
-"""How many times longer the timer waits where the kernel tells of changes."""
-
-SETTLE_SECONDS: Final = 0.02
-"""Before what was told is looked at: a burst is one look, and a socket that is made is listened on
-by then."""
+"""Between two looks: a restarted kubelet is seen within this."""
 
 AT_ONCE: Final = 8
 """Registrations under way at once: the kubelet takes some while servers of others start, and the
@@ -115,11 +103,9 @@ class KubeletWatch:
         self._look()
         if self.current is None:
             log.warning("kubelet is away: waiting for its socket", **self._where())
-        timing = _Timing(self.folder, self._look, self._look_seconds)
-        try:
-            await timing.over
-        finally:
-            timing.close()
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            self._look()
 
     async def present(self) -> Identity:
         """Waits until there is a kubelet's socket; it is as it is now, not as at the last look.
@@ -159,10 +145,10 @@ class KubeletWatch:
         finally:
             self._guards.pop(path.name, None)
 
-    def _look(self) -> bool:
-        """Looks once; whether something has changed for anybody."""
+    def _look(self) -> None:
+        """Looks once."""
         if not self._is_new():
-            return False
+            return
         inodes: dict[str, int] = {}
         try:
             with os.scandir(self.folder) as entries:
@@ -181,14 +167,13 @@ class KubeletWatch:
             guard.news.set()
         now = identify(self.socket) if KUBELET_SOCKET in inodes else None
         if now == self.current:
-            return bool(lost)
+            return
         before, self.current = self.current, now
         self._say(before, now)
         self._changed.set()
         self._changed = asyncio.Event()
         for guard in self._guards.values():
             guard.news.set()
-        return True
 
     def _is_new(self) -> bool:
         """Whether something has come or gone since the last look, or may have.
@@ -221,76 +206,3 @@ class KubeletWatch:
     def _where(self) -> dict[str, str]:
         where = {"socket": str(self.socket)}
         return where | {"reason": self._trouble} if self._trouble else where
-
-
-class _Timing:
-    """When to look: soon after the kernel has told of a change, and now and then anyway.
-
-    It works from timers itself: half of what a task that sleeps would take.
-
-    Args:
-        folder: What is looked at.
-        look: Looks, and gives whether something has changed.
-        seconds: Time between two looks where nobody tells of changes.
-    """
-
-    def __init__(self, folder: Path, look: Callable[[], bool], seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        """Never done, unless a look fails by a mistake of ours."""
-        self._folder = folder
-        self._look = look
-        self._seconds = seconds
-        self._told = False
-        self._deaf = False
-        self._watch = self._begin()
-        if self._watch is not None:
-            self._loop.add_reader(self._watch.descriptor, self._watch.readable)
-        self._timer = self._loop.call_later(0, self._due)
-
-    def close(self) -> None:
-        """Looks no more."""
-        self._timer.cancel()
-        if self._watch is not None:
-            self._loop.remove_reader(self._watch.descriptor)
-            self._watch.close()
-
-    def _begin(self) -> FolderWatch | None:
-        names = {self._folder.name: re.compile(".*", re.DOTALL)}
-        try:
-            return FolderWatch(self._folder.parent, self._notice, names)
-        except OSError as error:
-            log.info(
-                "the kubelet's folder can't be watched, it is looked at more often",
-                folder=str(self._folder),
-                reason=error.strerror or str(error),
-            )
-            return None
-
-    def _notice(self) -> None:
-        """Something has come or gone, perhaps the folder itself."""
-        if not self._told:
-            self._told = True
-            self._timer.cancel()
-            self._timer = self._loop.call_later(SETTLE_SECONDS, self._due)
-
-    def _due(self) -> None:
-        told, self._told = self._told, False
-        try:
-            changed = self._look()
-            if told:
-                self._deaf = False
-            elif changed:
-                self._missed()
-        except Exception as error:  # noqa: BLE001 - whoever waits for the end is to know of any
-            self.over.set_exception(error)
-            return
-        heard = not self._deaf and self._watch is not None and self._watch.watches(self._folder)
-        seconds = self._seconds * (CALM if heard else 1)
-        self._timer = self._loop.call_later(seconds, self._due)
-
-    def _missed(self) -> None:
-        """The timer has seen what the kernel didn't tell, or hasn't yet."""
-        self._deaf = True
-        if self._watch is not None:
-            self._watch.renew()

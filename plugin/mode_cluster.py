@@ -6,14 +6,11 @@ Imported only where there is an API server to reach: a Kubernetes client costs m
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from services.kube.client import ClusterClient
+from services.kube.client import ClusterClient, may_be_ours
 from services.kube.connection import Connection
-from services.kube.event_queue import Happening
-from services.kube.events import EventWriter, Reporter
-from services.kube.node_watcher import NodeFollower
-from services.kube.pace import Pace
-from services.kube.remedies import may_be_ours
-from services.mappings.model import NamespaceMappings
+from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.node_watcher import NodeWatcher
+from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.process.errors import ClusterError
 
@@ -21,8 +18,6 @@ T = TypeVar("T")
 
 COMPONENT: Final = "accelbind-plugin"
 """Who tells, in Events."""
-
-PACE: Final = Pace()
 
 
 class ConnectedPods:
@@ -67,7 +62,7 @@ class ClusterSide:
     Args:
         connection: How to reach it.
         node: This node's name.
-        annotations: Told the node's, as `NodeFollower` tells them.
+        annotations: Told the node's, as `NodeWatcher` tells them.
         counted: Told the outcome of each Event.
         watch_failed: Called for each read or watch of the node that fails.
     """
@@ -82,15 +77,15 @@ class ClusterSide:
         watch_failed: Callable[[], None],
     ) -> None:
         self.pods = ConnectedPods(connection)
-        self._follower = NodeFollower(node, connection, annotations, pace=PACE, failed=watch_failed)
-        reporter = Reporter(COMPONENT, host=node)
-        self._writer = EventWriter(connection, reporter, counted=counted, pace=PACE)
+        self._watcher = NodeWatcher(node, connection, annotations, on_failure=watch_failed)
+        source = EventSource(COMPONENT, host=node)
+        self._recorder = EventRecorder(connection, source, on_result=counted)
 
-    def tell(self, happening: Happening) -> None:
-        """Has something written as an Event."""
-        self._writer.tell(happening)
+    def record(self, event: EventRecord) -> None:
+        """Have something written as an Event."""
+        self._recorder.record(event)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What has to run, by name."""
-        yield "node", self._follower.run()
-        yield "events", self._writer.run()
+        yield "node", self._watcher.watch_forever()
+        yield "events", self._recorder.write_forever()

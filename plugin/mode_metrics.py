@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from plugin.mode import Choice
 
-OUTCOMES: Final = ("created", "counted", "repeated", "superseded", "dropped", "refused")
+OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
 
 
 class ModeMetrics:
@@ -25,8 +25,8 @@ class ModeMetrics:
         self._events = Counter(
             "accelbind_events",
             "Kubernetes Events to be written, by outcome: created; counted in the Event that was"
-            " there; repeated, and not to be counted for want of the right to patch; superseded by"
-            " something newer, dropped for want of space, refused by the API server.",
+            " there; superseded by something newer, dropped for want of space, refused by the API"
+            " server.",
             ("outcome",),
             registry=registry,
         )

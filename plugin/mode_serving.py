@@ -2,7 +2,7 @@
 
 What depends on the mode: discovery and its memory, the endpoints, the gate before a container's
 start, the CDI file, the clearing of errors, and what calls for a look at the cards. Nothing of that
-is changed in place. What lasts (the kubelet's folder, threads, metrics) is handed in as `Lasting`.
+is changed in place. What lasts (the kubelet's folder, metrics) is handed in as `Lasting`.
 
 When a mode ends because another one begins, the kubelet is first told that every resource has no
 devices left, which makes its capacity 0, and then the streams end: a stream that ends without that
@@ -27,21 +27,21 @@ from plugin.fleet import Fleet
 from plugin.gates import HOOK_SOCKET, Gates, is_hooked
 from plugin.kubelet import KubeletWatch
 from plugin.metrics import PluginMetrics
-from plugin.options import PluginOptions
 from plugin.server import ResourceServer
+from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
 from services.devices.cdi import Hook
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
 from services.node.offer_memory import Recall
-from services.process.backoff import Backoff
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
+from services.process.retry import Backoff
 from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
@@ -56,21 +56,6 @@ log = structlog.get_logger(room="plugin")
 
 
 @dataclass(frozen=True, slots=True)
-class Workers:
-    """Threads for what may hang, so that none holds up another.
-
-    Args:
-        files: Reads the cards and the kubelet's files.
-        cdi: Writes CDI files.
-        errors: Writes to the cards' error registers.
-    """
-
-    files: Worker
-    cdi: Worker
-    errors: Worker
-
-
-@dataclass(frozen=True, slots=True)
 class Lasting:
     """What a plugin process has whatever its node's mode.
 
@@ -79,24 +64,24 @@ class Lasting:
         metrics: What it counts with.
         kubelet: Whether the kubelet is there.
         next_path: Gives a socket path never used before.
-        scan: Reads the cards; called in the thread for files.
-        workers: Its threads.
+        scan: Reads the cards; called in a thread.
+        calls: Makes the calls that may hang.
         gates: Gives what is asked before a container starts.
         events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
     """
 
-    options: PluginOptions
+    options: PluginSettings
     metrics: PluginMetrics
     kubelet: KubeletWatch
     next_path: Callable[[], Path]
     scan: Callable[[], Inventory]
-    workers: Workers
+    calls: BlockingCalls
     gates: Gates
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
-    seen: Callable[[Inventory | None, Tree], None]
+    seen: Callable[[Inventory | None, AdvertisedResources], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +93,7 @@ class Left:
         counted: The resources that the kubelet counts on, since it couldn't be told otherwise.
     """
 
-    memory: Memory
+    memory: OfferMemory
     counted: frozenset[str]
 
 
@@ -137,13 +122,13 @@ class ModeServing:
             interval=options.scan_interval,
             damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
             scan=lasting.scan,
-            worker=lasting.workers.files,
+            calls=lasting.calls,
             apply=self._apply,
             scanned=lasting.metrics.scanned,
         )
-        folder, cdi_worker = plugins_folder(options.kubelet_dir), lasting.workers.cdi
-        self._recall = Recall(folder, mode, cdi_worker)
-        self._mark = NodeMark(folder, options.state_dir, cdi_worker)
+        folder = plugins_folder(options.kubelet_dir)
+        self._recall = Recall(folder, mode, lasting.calls)
+        self._mark = NodeMark(folder, options.state_dir, lasting.calls)
         self.cdi = self._cdi_publisher()
         self._clearing = self._error_clearing()
         self._gate = lasting.gates.of(mode, self.discovery, self.cdi)
@@ -197,8 +182,7 @@ class ModeServing:
         if self._clearing is not None:
             yield "clearing", self._clearing.run()
         if self.mode is not PluginMode.UNITS:
-            root = self._lasting.options.root
-            yield "card events", follow_card_events(root, self.discovery.look_now)
+            yield "card events", follow_card_events(self.discovery.look_now)
 
     async def _discover(self) -> None:
         before = self._before
@@ -206,7 +190,7 @@ class ModeServing:
         self.discovery.recall(await self._recall.load() if before is None else before.memory)
         await self.discovery.run()
 
-    def _apply(self, tree: Tree) -> None:
+    def _apply(self, tree: AdvertisedResources) -> None:
         inventory = self.discovery.inventory
         self._lasting.seen(inventory, tree)
         self._lasting.events.seen(inventory, tree)
@@ -217,7 +201,7 @@ class ModeServing:
         if self.fleet is not None:
             self._serve(tree, self.fleet)
 
-    def _serve(self, tree: Tree, fleet: Fleet) -> None:
+    def _serve(self, tree: AdvertisedResources, fleet: Fleet) -> None:
         fleet.apply(tree)
         if not self._served:
             self._served = True
@@ -229,7 +213,6 @@ class ModeServing:
         options = self._lasting.options
         if options.cdi_dir is None:
             return None
-        worker = self._lasting.workers.cdi
         hook = None
         if is_hooked(options, self.mode):
             hook = Hook(str(options.hook_path), ("--socket", str(options.state_dir / HOOK_SOCKET)))
@@ -237,22 +220,22 @@ class ModeServing:
             options.cdi_dir,
             mode=self.mode,
             host_root=str(options.host_root),
-            worker=worker,
+            calls=self._lasting.calls,
             hook=hook,
         )
 
     def _error_clearing(self) -> ErrorClearing | None:
-        options, workers = self._lasting.options, self._lasting.workers
+        options, calls = self._lasting.options, self._lasting.calls
         if not options.clear_errors or self.mode is PluginMode.UNITS:
             return None
         holders = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, worker=workers.files
+            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=calls
         )
         return ErrorClearing(
             options.root,
             locks=options.state_dir / LOCKS,
             holders=holders.read,
-            worker=workers.errors,
+            calls=calls,
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,
             told=self._lasting.events.cleared,

@@ -26,8 +26,8 @@ from typing import Final, NoReturn
 import structlog
 
 from plugin.sockets import Swept, sweep
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
-from services.process.worker import Worker
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks."""
@@ -52,7 +52,7 @@ class Precedence:
 
     Args:
         folder: The kubelet's folder of device plugins.
-        worker: Where to look through it.
+        calls: Makes the calls that may hang.
         waiting: Told once, with a sentence, each time that this one has to wait.
         look_seconds: Time between two looks.
     """
@@ -60,7 +60,7 @@ class Precedence:
     def __init__(
         self,
         folder: Path,
-        worker: Worker,
+        calls: BlockingCalls,
         *,
         waiting: Callable[[str], None] = lambda _: None,
         look_seconds: float = LOOK_SECONDS,
@@ -68,7 +68,7 @@ class Precedence:
         self.waits_for = ""
         """What is waited for; empty if nothing is."""
         self._folder = folder
-        self._worker = worker
+        self._calls = calls
         self._waiting = waiting
         self._look_seconds = look_seconds
         self._lock = _FolderLock(folder)
@@ -163,8 +163,11 @@ class Precedence:
     async def _sweep(self) -> Swept:
         folder = self._folder
         try:
-            swept = await self._worker.run(
-                lambda: sweep(folder), seconds=SWEEP_SECONDS, what=f"looking through {folder}"
+            swept = await self._calls.run(
+                "kubelet files",
+                lambda: sweep(folder),
+                timeout=SWEEP_SECONDS,
+                what=f"looking through {folder}",
             )
         except HardwareError as error:
             log.warning("sockets of a predecessor were not removed", reason=str(error))

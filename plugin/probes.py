@@ -62,7 +62,7 @@ async def readyz(discovery: Discovery, endpoints: Mapping[str, Endpoint]) -> Ans
         why = [problem.message for problem in discovery.inventory.problems]
         why += [
             f"{device.id}: {problem.message}"
-            for device in discovery.tree.unplaced
+            for device in discovery.tree.not_offered
             for problem in device.reasons
         ]
         return HTTPStatus.OK, _lines("ok: nothing to register", *why)

@@ -1,23 +1,44 @@
-"""Everything that can be set about a plugin process."""
+"""The settings of `accelbind plugin`."""
 
 import os
 import socket
-from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from plugin.options import PluginOptions, Programming
 from services.containers.enforce import Enforce
 from services.devices.limits import parse_ignored
 from services.devices.model import PluginMode
 from services.devices.resources import DEFAULT_UNITS
 from services.process.errors import InvalidSettings
-from services.process.listening import ALL_ADDRESSES
-from services.process.settings import CommaSeparated, ProcessSettings
+from services.process.settings import (
+    PROCESS,
+    TIME,
+    CommaSeparated,
+    Flag,
+    Port,
+    ProcessSettings,
+    Seconds,
+)
+
+CARDS: Final = "Cards"
+KUBELET: Final = "Kubelet and cluster"
+PROGRAMMING: Final = "Programming"
 
 AbsolutePath = Annotated[Path, AfterValidator(Path.absolute)]
+
+
+class Programming(StrEnum):
+    """How functions get into regions, in mode region."""
+
+    PRESTART = "prestart"
+    """Before a container starts, when the kubelet asks."""
+    OCI_HOOK = "oci-hook"
+    """When the container runtime has started its OCI hook, which asks."""
+    NONE = "none"
+    """Not at all: a container starts only on what is there."""
 
 
 def default_node_name() -> str:
@@ -34,59 +55,75 @@ def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class PluginSettings(ProcessSettings):
-    """Settings of `accelbind plugin`; flags, `ACCELBIND_*` and a file fill them, in that order."""
+    """The settings of `accelbind plugin`."""
 
-    mode: PluginMode = PluginMode.AF
-    """What a device is on this node."""
-    root: AbsolutePath = Path("/")
-    """Folder below which `sys/` and `dev/` are read."""
-    host_root: AbsolutePath | None = None
-    """What stands before `/dev/…` in the host paths given to the kubelet; as `root` if None."""
-    kubelet_dir: AbsolutePath = Path("/var/lib/kubelet")
-    """Holds `device-plugins/` and `pod-resources/`."""
-    node_name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        default_factory=default_node_name
+    mode: Annotated[PluginMode, Flag("MODE", CARDS)] = PluginMode.AF
+    """What a device is: af (a port with its function), region (programmed before a container
+    starts), regiondevel (with the management engine's node too), units, bdf. The node's annotation
+    fpga.intel.com/device-plugin-mode overrides it."""
+    root: Annotated[AbsolutePath, Flag("DIR", CARDS)] = Path("/")
+    """Folder that contains sys/ and dev/."""
+    host_root: Annotated[AbsolutePath, Flag("DIR", CARDS, "as --root")] = Field(
+        default_factory=lambda data: data["root"]
     )
+    """What precedes /dev/… in the host paths that the kubelet gets."""
+    units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
+    """Number of units in mode units."""
+    scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
+    """Time between two scans of the cards."""
+    healthy_after: Annotated[int, Field(ge=1, le=1000), Flag("N", CARDS)] = 3
+    """Number of good scans in a row after which an unhealthy device is healthy again."""
+    max_temperature: Annotated[
+        Annotated[float, Field(gt=-100, le=400)] | None, Flag("CELSIUS", CARDS, "none")
+    ] = None
+    """Hotter cards are unhealthy, whatever their own limits are."""
+    max_power: Annotated[
+        Annotated[float, Field(gt=0, le=5000)] | None, Flag("WATTS", CARDS, "none")
+    ] = None
+    """Cards that draw more power are unhealthy."""
+    ignore_errors: Annotated[
+        CommaSeparated, AfterValidator(_checked), Flag("ERROR", CARDS, "none")
+    ] = ()
+    """Errors that leave a device healthy, by reason: port-errors, fme-errors, fme-catfatal-errors,
+    fme-nonfatal-errors (or some bits: port-errors=0x8), ap1-event, ap2-event, overheated."""
+    sensor_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 30.0
+    """Time between two reads of temperatures, power and error counters."""
+    clear_errors: Annotated[bool, Flag(group=CARDS)] = True
+    """Clear the errors that a container left in a port, once nobody uses it."""
+    cdi_dir: Annotated[AbsolutePath | None, Flag("DIR", CARDS, "none")] = None
+    """Folder of CDI files, such as /var/run/cdi, to describe the devices in."""
+    cdi: Annotated[bool, Flag(group=CARDS)] = False
+    """Give containers the CDI names of their devices too."""
+    kubelet_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/lib/kubelet")
+    """The kubelet's folder, with device-plugins/ and pod-resources/."""
+    node_name: Annotated[
+        str,
+        Field(min_length=1, max_length=253),
+        Flag("NAME", KUBELET, "$NODE_NAME, or the host's name"),
+    ] = Field(default_factory=default_node_name)
     """This node's name in the cluster."""
-    units: Annotated[int, Field(ge=1, le=10_000)] = DEFAULT_UNITS
-    """How many units there are in mode `units`."""
-    scan_interval: Annotated[float, Field(ge=0.05, le=3600)] = 5.0
-    """Seconds between two looks at the cards."""
-    healthy_after: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Good scans in a row after which a device that was unhealthy is healthy again."""
-    sensor_interval: Annotated[float, Field(ge=0.05, le=3600)] = 30.0
-    """Seconds between two reads of temperatures, power and error counters."""
-    max_temperature: Annotated[float, Field(gt=-100, le=400)] | None = None
-    """°C beyond which a card is unhealthy; None: what the card says itself counts."""
-    max_power: Annotated[float, Field(gt=0, le=5000)] | None = None
-    """W beyond which a card is unhealthy; None: none are too many."""
-    ignore_errors: Annotated[CommaSeparated, AfterValidator(_checked)] = ()
-    """Errors that make nothing unhealthy: `fme-errors`, or some bits, `port-errors=0x8`."""
-    metrics_host: str = ALL_ADDRESSES
-    """Address for metrics and probes; `::` means all, IPv6 and IPv4."""
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9102
-    """Port for metrics and probes; 0 means any free one."""
-    kubeconfig: AbsolutePath | None = None
-    """How to reach the API server; None: `KUBECONFIG`, or the pod's service account."""
-    pod_logs_dir: AbsolutePath = Path("/var/log/pods")
-    """Where the host's `/var/log/pods` is, whose folders' names tell which pod a UID belongs to."""
-    programming: Programming = Programming.PRESTART
-    """How functions get into regions, in mode region."""
-    enforce_mappings: Enforce = Enforce.AUTO
-    """When a namespace's mappings are asked on the node, before a container starts."""
-    hook_path: AbsolutePath = Path("/opt/accelbind/hook/accelbind-hook")
-    """Where the host has the OCI hook; a container runtime starts it from there."""
-    bitstreams: AbsolutePath = Path("/srv/intel.com/fpga")
-    """Where this node keeps its bitstreams."""
-    state_dir: AbsolutePath = Path("/run/accelbind")
-    """Where locks, records of programs and approvals are; shared by all who program here."""
-
-    clear_errors: bool = True
-    """Whether errors that a container left in a port are cleared once nobody has it."""
-    cdi_dir: AbsolutePath | None = None
-    """Folder of CDI files to keep one about this node's devices in; None: none is written."""
-    cdi: bool = False
-    """Whether `Allocate` names devices by CDI, beside their nodes."""
+    kubeconfig: Annotated[
+        AbsolutePath | None, Flag("FILE", KUBELET, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server, for mode region, the node's annotation and Events."""
+    pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
+    """Where the host's /var/log/pods is; the names of its folders say which pod has a UID."""
+    programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
+    """How functions get into regions: prestart (before a container starts), oci-hook (from the
+    runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""
+    enforce_mappings: Annotated[Enforce, Flag("WHEN", PROGRAMMING)] = Enforce.AUTO
+    """When to check before a container starts that its namespace maps what it was given: auto (in
+    modes region and regiondevel), always (in mode af too), never."""
+    hook_path: Annotated[AbsolutePath, Flag("FILE", PROGRAMMING)] = Path(
+        "/opt/accelbind/hook/accelbind-hook"
+    )
+    """Where the host has the OCI hook; the container runtime starts it from there."""
+    bitstreams: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/srv/intel.com/fpga")
+    """Folder of this node's bitstreams."""
+    state_dir: Annotated[AbsolutePath, Flag("DIR", PROGRAMMING)] = Path("/run/accelbind")
+    """Folder of locks, records and approvals, shared by all who program on this host."""
+    metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9102
+    """Port for metrics and probes; 0 takes any free one."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -97,8 +134,3 @@ class PluginSettings(ProcessSettings):
                 "--programming=oci-hook announces the hook in a file in --cdi-dir: set that too"
             )
         return self
-
-    def options(self) -> PluginOptions:
-        """What the process has to know of all this, without pydantic."""
-        values = {each.name: getattr(self, each.name) for each in fields(PluginOptions)}
-        return PluginOptions(**values | {"host_root": self.host_root or self.root})

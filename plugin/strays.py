@@ -24,8 +24,8 @@ import structlog
 from services.containers.holders import Holders
 from services.devices.model import Card, Inventory, Port
 from services.devices.port_owners import free_ports, lock_of, with_held
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, DeviceBusy, HardwareError
-from services.process.worker import Worker
 from services.programming.lock import card_lock
 from services.programming.port import PortPlace
 from services.programming.port_session import held_by
@@ -52,7 +52,7 @@ class StrayHolders:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
         holders: Reads whose the devices are, with nobody left out.
-        worker: Where to open ports; not one that others wait for.
+        calls: Makes the calls that may hang.
         look_now: Asks for a scan.
     """
 
@@ -62,13 +62,13 @@ class StrayHolders:
         *,
         locks: Path,
         holders: Callable[[], Awaitable[Holders]],
-        worker: Worker,
+        calls: BlockingCalls,
         look_now: Callable[[], None],
     ) -> None:
         self._root = root
         self._locks = locks
         self._holders = holders
-        self._worker = worker
+        self._calls = calls
         self._look_now = look_now
         self._inventory = Inventory()
         self._busy: dict[str, str] = {}
@@ -104,8 +104,11 @@ class StrayHolders:
             with ExitStack() as locks:
                 free = await self._free(inventory, locks)
                 if free:
-                    busy = await self._worker.run(
-                        partial(self._open, free), seconds=OPEN_SECONDS, what="opening free ports"
+                    busy = await self._calls.run(
+                        "open ports",
+                        partial(self._open, free),
+                        timeout=OPEN_SECONDS,
+                        what="opening free ports",
                     )
         except TimeoutError:
             trouble = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
@@ -134,7 +137,7 @@ class StrayHolders:
         return [(card, port) for card, port in free if lock_of(card) in locked]
 
     def _open(self, free: list[tuple[Card, Port]]) -> dict[str, str]:
-        """In the worker's thread.
+        """In a thread of its own.
 
         Raises:
             HardwareError: None of the ports can be opened.

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.mappings.model import build_index, parse
+from services.mappings.index import build_index
+from services.mappings.model import parse
 from services.process.yaml import Document, read_documents
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 

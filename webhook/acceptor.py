@@ -64,9 +64,10 @@ class Acceptor:
         return int(self.listener.getsockname()[1])
 
     def close(self) -> None:
-        """Accepts nobody any more."""
+        """Accepts who has connected, and nobody any more."""
         if self.listener.fileno() < 0:
             return
+        self._accept()
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self.listener)
@@ -111,9 +112,8 @@ class Acceptor:
                 ssl_handshake_timeout=limits.handshake_seconds,
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
-        except ssl.SSLCertVerificationError as error:
-            if self._limiter.clients is not None:
-                self._limiter.clients.handshake_failed(error.verify_message)
+        except ssl.SSLError as error:
+            self._limiter.count_refused(error, self._loop.time())
         except OSError:
             late = self._loop.time() - begun >= limits.handshake_seconds
             if late and connection in self._limiter.ledger:

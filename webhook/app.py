@@ -1,8 +1,8 @@
-"""The webhook's HTTP face: documented routes, and the short way round them for reviews.
+"""The webhook's HTTP application: admission endpoints, probes and their documentation.
 
-A FastAPI route costs twenty times what the review itself does, so `AdmissionApp` answers POSTs to
-the admission endpoints before FastAPI's routing. The routes stand beside it all the same, over the
-same function: they document the endpoints (`/openapi.json`) and answer other methods with a 405.
+An endpoint is an ASGI application with a route of its own. `AdmissionApp` passes it POST requests
+without FastAPI's middleware and routing, which cost as much as the review itself; other methods get
+a 405 from the route.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,11 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
-from webhook.admission import (
-    ENDPOINTS,
-    MUTATE,
-    VALIDATE,
-    Gate,
-    Gone,
-    Receive,
-    Scope,
-    Send,
-    status_body,
-)
-from webhook.mappings import DESCRIPTIONS
+from webhook.endpoints import ENDPOINTS, Endpoint
+from webhook.handler import AdmissionHandler, ClientGone, status_body
 from webhook.selfcheck import check_ourselves
 
 _JSON: Final = "application/json"
@@ -39,14 +31,6 @@ _REVIEW: Final = {
         "response": {"type": "object", "required": ["uid", "allowed"]},
     },
 }
-_DESCRIPTIONS: Final = {
-    MUTATE: ("Rewrite a pod", "Answers with a JSON Patch, or a refusal that says what to do."),
-    VALIDATE: (
-        "Check a pod after all mutation",
-        "Refuses a pod that `/mutate` would still have to change.",
-    ),
-    **DESCRIPTIONS,
-}
 _STATUS: Final = {
     "type": "object",
     "description": "Status, v1",
@@ -56,7 +40,7 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Tells why reviews can't be answered well now; see `because`."""
+    """Why reviews can't be answered well now; see `because`."""
 
     reasons: Callable[[], list[str]]
 
@@ -66,43 +50,70 @@ class Readiness:
         return ", ".join(self.reasons())
 
 
-class AdmissionApp(FastAPI):
-    """The application; reviews take the short way.
+class AdmissionEndpoint:
+    """The ASGI application of one endpoint."""
 
-    Args:
-        gate: Answers reviews.
-        shortcut: Whether they take it; tests and benchmarks compare.
-    """
-
-    def __init__(self, gate: Gate, *, shortcut: bool = True, **options: Any) -> None:  # noqa: ANN401 - FastAPI's
-        super().__init__(**options)
-        self._gate = gate
-        self._paths = ENDPOINTS if shortcut else {}
+    def __init__(self, handler: AdmissionHandler, endpoint: Endpoint) -> None:
+        self._handler = handler
+        self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Answer one request."""
+        try:
+            status, body = await self._handler.respond(self._endpoint, scope["headers"], receive)
+        except ClientGone:
+            return
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if self._handler.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class AdmissionApp(FastAPI):
+    """The application, which documents the admission endpoints too.
+
+    Args:
+        handler: Answers reviews.
+    """
+
+    def __init__(self, handler: AdmissionHandler, **options: Any) -> None:  # noqa: ANN401 - FastAPI's
+        self._endpoints = {
+            path: AdmissionEndpoint(handler, endpoint) for path, endpoint in ENDPOINTS.items()
+        }
+        routes: list[BaseRoute] = [
+            Route(path, each, methods=["POST"]) for path, each in self._endpoints.items()
+        ]
+        super().__init__(routes=routes, **options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
         if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self._paths.get(scope["path"])
+            endpoint = self._endpoints.get(scope["path"])
             if endpoint is not None:
-                await self._gate.serve(endpoint, scope, receive, send)
+                await endpoint(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 
+    def openapi(self) -> dict[str, Any]:
+        """Return the document that `/openapi.json` shows."""
+        document = super().openapi()
+        paths = {path: {"post": _operation(path, each)} for path, each in ENDPOINTS.items()}
+        return document | {"paths": paths | document["paths"]}
+
 
 def build_app(
-    gate: Gate, readiness: Readiness, *, version: str = "", shortcut: bool = True
+    handler: AdmissionHandler, readiness: Readiness, *, version: str = ""
 ) -> AdmissionApp:
-    """The whole application.
+    """Build the whole application.
 
     Args:
-        gate: Answers reviews.
+        handler: Answers reviews.
         readiness: What `/readyz` says.
         version: Shown in `/openapi.json`.
-        shortcut: As for `AdmissionApp`.
     """
     app = AdmissionApp(
-        gate,
-        shortcut=shortcut,
+        handler,
         title="accelbind webhook",
         description="Rewrites logical accelerator names in pods to what they stand for.",
         version=version or "0",
@@ -110,70 +121,48 @@ def build_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.add_exception_handler(HTTPException, _status_of)
-    for path, endpoint in ENDPOINTS.items():
-        _add_admission(app, gate, path, endpoint)
-    _add_probes(app, gate, readiness)
+    app.add_exception_handler(HTTPException, _answer_routing_error)
+    _add_probes(app, handler, readiness)
     return app
 
 
-def _add_admission(app: FastAPI, gate: Gate, path: str, endpoint: str) -> None:
-    async def review(request: Request) -> Response:
-        try:
-            status, body = await gate.respond(endpoint, request.headers.raw, request.receive)
-        except Gone:
-            return Response(status_code=400)
-        return Response(body, status, media_type=_JSON, headers=_headers(gate))
-
-    summary, description = _DESCRIPTIONS[endpoint]
-    app.add_api_route(
-        path,
-        review,
-        methods=["POST"],
-        name=path.strip("/"),
-        summary=summary,
-        description=description,
-        openapi_extra={
-            "requestBody": {"required": True, "content": {_JSON: {"schema": _REVIEW}}},
+def _operation(path: str, endpoint: Endpoint) -> dict[str, Any]:
+    """Return what OpenAPI says of an endpoint."""
+    responses = {
+        "200": ("The answer", _REVIEW),
+        "400": ("No AdmissionReview of v1", _STATUS),
+        "413": ("Larger than --max-body", _STATUS),
+        "415": ("Not application/json", _STATUS),
+    }
+    return {
+        "summary": endpoint.summary,
+        "description": endpoint.description,
+        "operationId": path.strip("/"),
+        "requestBody": {"required": True, "content": {_JSON: {"schema": _REVIEW}}},
+        "responses": {
+            code: {"description": text, "content": {_JSON: {"schema": schema}}}
+            for code, (text, schema) in responses.items()
         },
-        responses={
-            200: {"description": "The answer", "content": {_JSON: {"schema": _REVIEW}}},
-            **{
-                code: {"description": text, "content": {_JSON: {"schema": _STATUS}}}
-                for code, text in (
-                    (400, "No AdmissionReview of v1"),
-                    (413, "Larger than --max-body"),
-                    (415, "Not application/json"),
-                )
-            },
-        },
-        response_class=Response,
-    )
+    }
 
 
-def _add_probes(app: FastAPI, gate: Gate, readiness: Readiness) -> None:
+def _add_probes(app: FastAPI, handler: AdmissionHandler, readiness: Readiness) -> None:
+    def answer(problem: str) -> Response:
+        headers = {"connection": "close"} if handler.draining else {}
+        return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, headers)
+
     @app.get("/healthz", response_class=PlainTextResponse, summary="Whether reviews are answered")
     async def healthz() -> Response:
-        problem = check_ourselves()
-        return PlainTextResponse(
-            f"{problem or 'ok'}\n", 503 if problem else 200, headers=_headers(gate)
-        )
+        return answer(check_ourselves())
 
     @app.get("/readyz", response_class=PlainTextResponse, summary="Whether to send reviews here")
     async def readyz() -> Response:
-        missing = readiness.because
-        return PlainTextResponse(
-            f"{missing or 'ok'}\n", 503 if missing else 200, headers=_headers(gate)
-        )
+        return answer(readiness.because)
 
 
-def _headers(gate: Gate) -> dict[str, str]:
-    return {"connection": "close"} if gate.draining else {}
-
-
-async def _status_of(_request: Request, error: Exception) -> Response:
-    """Errors of the routing, as an API server's clients know them."""
+async def _answer_routing_error(_request: Request, error: Exception) -> Response:
+    """Answer with a Status, as an API server's clients know it."""
     if not isinstance(error, HTTPException):
         raise error
     body = status_body(error.status_code, str(error.detail))
-    return Response(body, error.status_code, media_type=_JSON, headers=error.headers)
+    return Response(body, error.status_code, error.headers, _JSON)

@@ -1,24 +1,50 @@
 """One connection within the limits of all: what uvicorn has no bounds for.
 
-`webhook.ledger` decides which connections are closed to make room for others; here is what tells it
-of each connection, and closes those that it names. `webhook.acceptor` brings the connections.
+`LimitedProtocol` is the one place where uvicorn is subclassed; `webhook.server` passes it with
+uvicorn's `http` option. It counts what a client makes the process hold, and reports that to
+`webhook.ledger`, which decides which connections are closed to make room for others.
+`webhook.acceptor` brings the connections.
+
+A request's head is bounded here too: uvicorn's parser keeps request line, headers and trailers, and
+copies a long one with each piece that arrives. Bytes are counted from one event of the parser that
+ends a head, or is a body's content, to the next.
 """
 
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Any, Final
 
 import structlog
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from webhook.clients import Clients
-from webhook.direct import DirectProtocol
+from services.process.text import plain
+from webhook.handler import status_body
 from webhook.ledger import ConnectionLedger, Evicted, EvictionLog, EvictionReason, Limits
 
+MAX_HEAD: Final = 64 * 1024
+"""Bytes that a request may have before its body, in it beside its content, and after it; the API
+server sends about 300."""
 PAUSED_BYTES: Final = 512 * 1024
 """What TLS may take in, with room to grow, of a client that isn't listened to for a moment."""
 PIECE_BYTES: Final = 64
 """What Python needs for each piece of a body, however short."""
+LAST_WORD_SECONDS: Final = 1.0
+"""How long a client that was refused has for reading why. TLS waits for its goodbye much longer,
+and takes in, and drops, whatever comes until then."""
+REFUSAL_LOG_SECONDS: Final = 60.0
+"""How often refused clients are logged, at the most."""
+_PARSED_BYTES: Final = 16 * 1024
+"""The parser is fed that much at a time: by so much a head may be longer than `MAX_HEAD`."""
+_NO_CERTIFICATE: Final = "no-certificate"
+_BAD_CERTIFICATE: Final = "bad-certificate"
+
+CLIENT_REFUSALS: Final = {
+    _BAD_CERTIFICATE: "The handshake failed: the certificate shown is not of these CAs.",
+    _NO_CERTIFICATE: "The handshake failed: the client showed no certificate.",
+}
+"""Why clients are refused where `--client-ca` is set; the keys are metric labels."""
 
 log = structlog.get_logger(room="server")
 
@@ -27,14 +53,17 @@ class ConnectionLimiter:
     """Counts the connections of a server and closes those that must go.
 
     Args:
-        clients: Tells who may ask; None if everybody may.
         limits: Bounds for all connections together.
+
+    Attributes:
+        refused: How many clients failed the check of their certificate, by reason.
     """
 
-    def __init__(self, clients: Clients | None = None, limits: Limits | None = None) -> None:
-        self.clients = clients
+    def __init__(self, limits: Limits | None = None) -> None:
         self.ledger: ConnectionLedger[LimitedProtocol] = ConnectionLedger(limits or Limits())
         self.evictions = EvictionLog()
+        self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
+        self._refusal_logged = -REFUSAL_LOG_SECONDS
 
     @property
     def limits(self) -> Limits:
@@ -59,31 +88,57 @@ class ConnectionLimiter:
                 client=str(connection.client),
             )
 
+    def count_refused(self, error: ssl.SSLError, now: float) -> None:
+        """Counts a client without a good certificate; logs one now and then."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason, problem = _BAD_CERTIFICATE, error.verify_message
+        elif getattr(error, "reason", "") == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            reason, problem = _NO_CERTIFICATE, "the client showed no certificate"
+        else:
+            return
+        self.refused[reason] += 1
+        if now - self._refusal_logged >= REFUSAL_LOG_SECONDS:
+            self._refusal_logged = now
+            log.warning(
+                "client refused: its certificate must be of a CA in --client-ca",
+                reason=reason,
+                problem=plain(problem),
+                refused=dict(self.refused),
+            )
+
     def log_end(self, now: float) -> None:
         """Logs that a series of evictions is over."""
         if closed := self.evictions.ended(now):
             log.warning("connections are within limits again", closed=closed)
 
 
-class LimitedProtocol(DirectProtocol):
+class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
     Attributes:
         limiter: Of all connections of the server.
         secured: Whether the TLS handshake is done.
+        overhead: Bytes since anything came that ends a head or is a body's content.
         waiting_since: The loop's time when the client last owed something: a request, the rest of
             one, or reading an answer. None while it owes nothing.
     """
 
     limiter: ConnectionLimiter
     secured: bool = False
+    overhead: int = 0
     waiting_since: float | None = None
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
         self._accepted: socket.socket | None = None
         self._arriving = False
-        self._may_ask = True
+        self._paused = False
+
+    @property
+    def answering(self) -> bool:
+        """Whether a request is being read or answered."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
 
     def accept(self, connected: socket.socket) -> None:
         """A client has connected; its TLS handshake comes next."""
@@ -95,24 +150,30 @@ class LimitedProtocol(DirectProtocol):
         super().connection_made(transport)
         self.secured = True
         self.waiting_since = self.loop.time()
-        clients = self.limiter.clients
-        refusal = clients.refusal(transport) if clients else None
-        if clients and refusal:
-            self._may_ask = False
-            self.gate, self.app = None, clients.guarded(self.app, refusal)
-        self.limiter.ledger.secure(self, known=bool(clients and not refusal))
+        verified = bool(transport.get_extra_info("peercert"))
+        if verified and transport.get_extra_info("ssl_object").session_reused:
+            # What was verified when the session began may be of a CA that has been removed since.
+            transport.abort()
+        self.limiter.ledger.secure(self, known=verified)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is no more, and neither is what it held."""
         self.limiter.ledger.close(self)
         super().connection_lost(exc)
-        self.forget_body()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes came; a connection that is being closed takes no more."""
         self.limiter.evict(self.limiter.ledger.buffer(self, len(data)))
-        super().data_received(data)
-        if self.flow.read_paused:
+        for at in range(0, len(data), _PARSED_BYTES):
+            if self.transport.is_closing():
+                return
+            piece = data[at : at + _PARSED_BYTES]
+            self.overhead += len(piece)
+            super().data_received(piece)  # what it finds sets the count back
+            if self.overhead > MAX_HEAD:
+                self._refuse_head()
+        if self.flow.read_paused and not self._paused:
+            self._paused = True
             self._hold(PAUSED_BYTES)
 
     def abort(self) -> None:
@@ -132,6 +193,7 @@ class LimitedProtocol(DirectProtocol):
 
     def on_headers_complete(self) -> None:
         """The head has its end; a client that doesn't wait for answers is cut off."""
+        self.overhead = 0
         if len(self.pipeline) >= self.limiter.limits.pipelined and not self.transport.is_closing():
             self.limiter.ledger.close(self)
             self.limiter.count(EvictionReason.PIPELINED, self)
@@ -142,8 +204,9 @@ class LimitedProtocol(DirectProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Content, which is kept unless its request was answered already."""
+        self.overhead = 0
         super().on_body(body)
-        if self.endpoint or not self.cycle.response_complete:
+        if self.answering:
             self._hold(len(body) + PIECE_BYTES)
 
     def on_message_complete(self) -> None:
@@ -152,12 +215,10 @@ class LimitedProtocol(DirectProtocol):
         One that was answered before (too large) has used up uvicorn's keep-alive timer, so the
         next one is waited for as after a handshake.
         """
-        direct = bool(self.endpoint)
+        self.overhead = 0
         super().on_message_complete()
         self._arriving = False
-        self.waiting_since = None if direct or self.answering else self.loop.time()
-        if direct:
-            self._finish()
+        self.waiting_since = None if self.answering else self.loop.time()
 
     def on_response_complete(self) -> None:
         """An answer is complete, be it before the end of its request."""
@@ -184,4 +245,21 @@ class LimitedProtocol(DirectProtocol):
 
     def _finish(self) -> None:
         if not self.flow.write_paused:
-            self.limiter.evict(self.limiter.ledger.finish(self, known=self._may_ask))
+            self._paused = False
+            self.limiter.evict(self.limiter.ledger.finish(self))
+
+    def _refuse_head(self) -> None:
+        """Answers what has no end, unless another answer is due first, and closes."""
+        log.info("request line or headers too long", client=str(self.client))
+        if self.answering and (self.cycle.response_started or not self.cycle.more_body):
+            self.transport.abort()  # the client would take this for the answer that is due
+            return
+        message = f"request line, headers and trailers may have at most {MAX_HEAD} bytes"
+        body = status_body(431, message)
+        head = (
+            "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+        self.loop.call_later(LAST_WORD_SECONDS, self.transport.abort)

@@ -14,7 +14,8 @@ import gc
 import importlib.metadata
 import resource
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -23,22 +24,24 @@ from prometheus_client import CollectorRegistry
 from services.admission.mutate import Policy
 from services.process import logging
 from services.process.errors import InvalidSettings, WorldError
-from services.process.listening import listen
-from services.process.metrics import MetricsServer, build_info, new_registry
-from services.process.ports_file import write_ports
+from services.process.http import MetricsServer, build_info, new_registry
+from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.admission import Gate
 from webhook.app import Readiness, build_app
-from webhook.clients import Clients
-from webhook.figures import Figures, State, WebhookCollector
+from webhook.handler import AdmissionHandler
 from webhook.ledger import limits_for
+from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
+from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 from webhook.sources import choose_source, staleness
-from webhook.watching import hanging_told, tell_readiness
 
 PROBE_SECONDS: Final = 3.0
+REMIND_SECONDS: Final = 60.0
+"""How often it is logged again that the process is not ready."""
+START_SECONDS: Final = 5.0
+"""How long it may take to become ready at the start before that is logged."""
 DESCRIPTORS: Final = 2048
 """Open files that are enough for all connections that are allowed."""
 
@@ -79,8 +82,8 @@ class Webhook:
         self.certificates.load()
         self.mappings = choose_source(settings)
         self.mappings.load()
-        figures = Figures()
-        self.gate = Gate(
+        figures = AdmissionMetrics()
+        self.handler = AdmissionHandler(
             self.mappings,
             Policy(settings.domain, settings.max_units),
             figures,
@@ -88,13 +91,10 @@ class Webhook:
             verbose=settings.log_level == "debug",
         )
         self.readiness = Readiness(lambda: list(self._missing()))
-        app = build_app(self.gate, self.readiness, version=_version())
-        self.clients = Clients(settings.client_name) if settings.client_ca else None
+        app = build_app(self.handler, self.readiness, version=_version())
         self.server = AdmissionServer(
             app,
             self.certificates.context,
-            gate=self.gate,
-            clients=self.clients,
             limits=limits_for(settings.max_body, allow_descriptors()),
         )
         registry: CollectorRegistry = new_registry()
@@ -110,16 +110,15 @@ class Webhook:
     async def running(self) -> AsyncIterator[None]:
         """The parts beside the server: metrics, and followers of files."""
         async with self.metrics:
-            await self.metrics.start(self._settings.host, self._settings.metrics_port)
+            await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
-                asyncio.create_task(tell_readiness(lambda: self.readiness.because)),
+                asyncio.create_task(log_readiness(lambda: self.readiness.because)),
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
             ]
             try:
-                with hanging_told():
-                    yield
+                yield
             finally:
                 for follower in self._followers:
                     follower.cancel()
@@ -136,7 +135,7 @@ class Webhook:
             self._announce()
             await _first(parts, stop.wait())
             self._followers[0].cancel()  # that it is not ready any more is no news now
-            self.gate.draining = True
+            self.handler.draining = True
             await asyncio.wait([serving], timeout=self._settings.drain_seconds)
         finally:
             self.server.should_exit = True
@@ -155,12 +154,12 @@ class Webhook:
             yield stale
         if not self.certificates.loaded:
             yield "certificate not loaded"
-        if self.gate.draining:
+        if self.handler.draining:
             yield "stopping"
 
-    def _state(self) -> State:
+    def _state(self) -> AdmissionSnapshot:
         validity = self.certificates.validity
-        return State(
+        return AdmissionSnapshot(
             mappings=self.mappings.counts,
             rejected=self.mappings.rejected,
             age=self.mappings.age,
@@ -169,7 +168,7 @@ class Webhook:
             certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.problem),
             certificate_failures=self.certificates.failures,
-            clients_refused=self.clients.refused if self.clients else {},
+            clients_refused=self.server.limiter.refused,
             ready=not self.readiness.because,
             connections=self.server.limiter.ledger.connections,
             handshakes=self.server.limiter.ledger.handshakes,
@@ -182,30 +181,57 @@ class Webhook:
         return (503, f"{missing}\n") if missing else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
-        """Asks `/healthz` over our own socket and TLS, as a client would."""
+        """Answers a review of our own, and connects to our own port as a client would."""
+        if problem := check_ourselves():
+            return 503, f"{problem}\n"
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                status, text = await ask_healthz(*self.address)
+                # A port that demands client certificates is only connected to: we have none.
+                await connect_to_port(*self.address, tls=self._settings.client_ca is None)
         except (OSError, TimeoutError) as error:
             return 503, f"our own port does not answer: {error!r:.200}\n"
-        return (200 if status == b"200" else 503), text or "our own port gives no answer\n"
+        return 200, "ok\n"
 
 
-async def ask_healthz(address: str, port: int) -> tuple[bytes, str]:
-    """Status and text of `/healthz` on an address of this process."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls.check_hostname = False  # we know whom we are asking
-    tls.verify_mode = ssl.CERT_NONE
+async def log_readiness(
+    because: Callable[[], str],
+    *,
+    interval: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoReturn:
+    """Logs when the process becomes ready or ceases to be, and now and then why it is not.
+
+    Args:
+        because: What is missing; empty when ready.
+        interval: Seconds between two checks.
+        clock: Seconds, from any beginning.
+    """
+    since = clock()
+    logged = since + START_SECONDS - REMIND_SECONDS
+    was_ready = False
+    while True:
+        missing, now = because(), clock()
+        if missing and was_ready:
+            since = now
+        if missing and (was_ready or now - logged >= REMIND_SECONDS):
+            log.warning("not ready", because=missing, seconds=round(now - since))
+            logged = now
+        elif not missing and not was_ready:
+            log.info("ready", after=round(now - since, 1))
+        was_ready = not missing
+        await asyncio.sleep(interval)
+
+
+async def connect_to_port(address: str, port: int, *, tls: bool) -> None:
+    """Connects to an address of this process and closes the connection again."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # we know whom we are asking
+    context.verify_mode = ssl.CERT_NONE
     # Listening on `::` takes IPv4 too (`services.process.listening`), and IPv6 may be switched off
     # in a pod whose `::` can be had all the same.
     host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
-    try:
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    finally:
-        writer.transport.abort()
-    return head[9:12], body.decode("utf-8", "replace")
+    _, writer = await asyncio.open_connection(host, port, ssl=context if tls else None)
+    writer.transport.abort()
 
 
 async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any, object]) -> None:

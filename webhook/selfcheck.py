@@ -11,7 +11,8 @@ import msgspec
 
 from services.admission.mutate import Policy
 from services.admission.review import answer
-from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, build_index, parse
+from services.mappings.index import build_index
+from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, parse
 from services.names import DOMAIN, function_name
 from services.process.errors import InvalidReview
 

@@ -1,10 +1,10 @@
-"""uvicorn as this process needs it: TLS that follows its certificate, limits, a good end.
+"""uvicorn as this process needs it: TLS that follows its certificate, limits, a drained end.
 
-uvicorn has no time limit of its own for a request that doesn't come to its end; `AdmissionServer`
-looks once a second. And it closes connections at once when told to stop, those included on which a
-request is just arriving; here whoever got a connection gets an answer, in these steps:
+uvicorn has no time limit for a request that doesn't come to its end; `AdmissionServer.sweep` looks
+once a second. And uvicorn closes connections at once when it is stopped, those included on which a
+request is just arriving. Here whoever has a connection gets an answer, in these steps:
 
-1. Nobody new connects, and who waits to be accepted is accepted (`webhook.closing`).
+1. Who has connected is accepted, and the listening sockets close.
 2. Requests are answered, each as the last one of its connection. A connection that hasn't brought
    its first request yet, its handshake included, has a while for it; one that has brought some, a
    shorter one.
@@ -22,9 +22,6 @@ import structlog
 import uvicorn
 
 from webhook.acceptor import Acceptor
-from webhook.admission import Gate
-from webhook.clients import Clients
-from webhook.closing import SETTLE_SECONDS, refuse_new, waiting
 from webhook.ledger import EvictionReason, Limits
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
@@ -50,8 +47,6 @@ class AdmissionServer(uvicorn.Server):
     Args:
         app: The ASGI application.
         context: TLS.
-        gate: Answers reviews before they get to the application; see `webhook.direct`.
-        clients: Tells who may ask; None if everybody may.
         limits: Bounds for what all clients together may hold.
     """
 
@@ -60,16 +55,21 @@ class AdmissionServer(uvicorn.Server):
         app: Callable[..., Any],
         context: ssl.SSLContext,
         *,
-        gate: Gate | None = None,
-        clients: Clients | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.limiter = ConnectionLimiter(clients, limits)
+        connections = ConnectionLimiter(limits)
+
+        class Protocol(LimitedProtocol):
+            """A connection of this server."""
+
+            limiter = connections
+
+        self.limiter = connections
         self.acceptors: list[Acceptor] = []
         self._context = context
         config = uvicorn.Config(
             app,
-            http=type("GatedProtocol", (LimitedProtocol,), {"gate": gate, "limiter": self.limiter}),
+            http=Protocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -102,7 +102,8 @@ class AdmissionServer(uvicorn.Server):
         sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them
     ) -> None:
         """Takes no more connections, answers what has come, ends."""
-        await self._accept_last()
+        for acceptor in self.acceptors:
+            acceptor.close()
         clock = asyncio.get_running_loop().time
         begun = clock()
         await self._until(lambda: self._finished(clock() - begun), END_SECONDS)
@@ -121,12 +122,10 @@ class AdmissionServer(uvicorn.Server):
             await asyncio.sleep(interval)
             now = loop.time()
             for connection in self._connections:
-                since, kept_since = connection.waiting_since, connection.kept_since
+                since = connection.waiting_since
                 if since is not None and now - since > self.limiter.limits.request_seconds:
                     self.limiter.count(EvictionReason.SLOW, connection)
                     connection.abort()
-                elif kept_since is not None and now - kept_since > KEEP_ALIVE:
-                    connection.transport.close()
             self.limiter.log_end(now)
 
     @property
@@ -140,20 +139,6 @@ class AdmissionServer(uvicorn.Server):
             app_state={},
         )
         return cast("LimitedProtocol", made)
-
-    async def _accept_last(self) -> None:
-        """Closes the listening sockets, once those who have connected are accepted."""
-        settled = asyncio.get_running_loop().time() + SETTLE_SECONDS
-        listeners = [acceptor.listener for acceptor in self.acceptors]
-
-        def accepted() -> bool:
-            late = asyncio.get_running_loop().time() >= settled
-            return late and not any(waiting(listener) for listener in listeners)
-
-        if all(refuse_new(listener) for listener in listeners):
-            await self._until(accepted, FIRST_SECONDS)
-        for acceptor in self.acceptors:
-            acceptor.close()
 
     def _finished(self, elapsed: float) -> bool:
         """Closes what may be closed after so many seconds; whether nothing is owed any more."""

@@ -8,10 +8,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from services.names import DOMAIN
 from services.process.listening import ALL_ADDRESSES
-from services.process.settings import CommaSeparated, ProcessSettings
+from services.process.settings import TIME, CommaSeparated, Flag, Port, ProcessSettings, Seconds
 
 MAX_BODY: Final = 3 * 1024 * 1024
 """An API server takes no object of more than 3 MiB (k8s.io/apiserver, `MaxRequestBodyBytes`)."""
+
+TLS: Final = "TLS"
+MAPPINGS: Final = "Mappings"
+REVIEWS: Final = "Reviews"
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RESERVED = ("kubernetes.io", "k8s.io")
@@ -37,31 +41,43 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _client_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        if not name.isprintable() or len(name) > 253:
-            raise ValueError(f"{name!r:.80} is no name that a certificate could have")
-    return tuple(dict.fromkeys(value))
-
-
 class WebhookSettings(ProcessSettings):
-    """What `accelbind webhook` can be told; `ProcessSettings` has the rest."""
+    """The settings of `accelbind webhook`."""
 
-    host: str = ALL_ADDRESSES
-    port: Annotated[int, Field(ge=0, le=65535)] = 8443
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    client_ca: Path | None = None
-    client_name: Annotated[CommaSeparated, AfterValidator(_client_names)] = ()
-    mappings: Path | None = None
-    kubeconfig: Path | None = None
-    max_staleness: Annotated[float, Field(ge=5, le=1_000_000)] | None = None
-    max_units: Annotated[int, Field(ge=1, le=1024)] = 64
-    domain: Annotated[CommaSeparated, AfterValidator(_domains)] = (DOMAIN,)
-    max_body: Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=64 * 1024 * 1024)] = (
-        MAX_BODY
-    )
-    drain_seconds: Annotated[float, Field(ge=0, le=300)] = 1.0
+    tls_cert: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Certificate and chain, PEM; read again when it changes. Required."""
+    tls_key: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Its private key, PEM, unencrypted. Required."""
+    client_ca: Annotated[Path | None, Flag("FILE", TLS)] = None
+    """Accept only clients with a certificate of these CAs, PEM; read again when it changes. Use a
+    CA of its own, and the metrics port for probes."""
+    host: Annotated[str, Flag("ADDRESS", TLS)] = ALL_ADDRESSES
+    """Address for reviews, over TLS; `::` is all addresses, IPv6 and IPv4."""
+    port: Annotated[Port, Flag("PORT", TLS)] = 8443
+    """Port for reviews, over TLS; 0 takes any free one."""
+    mappings: Annotated[Path | None, Flag("DIR", MAPPINGS)] = None
+    """Folder of AcceleratorFunctions and FpgaRegions as YAML; read again when it changes."""
+    kubeconfig: Annotated[
+        Path | None, Flag("FILE", MAPPINGS, "$KUBECONFIG, or the pod's service account")
+    ] = None
+    """How to reach the API server, which has the mappings unless --mappings is given."""
+    max_staleness: Annotated[
+        Annotated[Seconds, Field(ge=5, le=1_000_000)] | None, Flag(TIME, MAPPINGS, "none")
+    ] = None
+    """Not ready while the mappings are older than this; without it the last ones serve on."""
+    max_units: Annotated[int, Field(ge=1, le=1024), Flag("N", REVIEWS)] = 64
+    """Number of devices of a resource that a container may request."""
+    domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
+    """Domain whose resources are ours."""
+    max_body: Annotated[
+        int,
+        BeforeValidator(_bytes),
+        Field(ge=1024, le=64 * 1024 * 1024),
+        Flag("BYTES", REVIEWS, "3Mi"),
+    ] = MAX_BODY
+    """Size of the largest review, such as 3145728 or 3Mi."""
+    drain_seconds: Annotated[Seconds, Field(ge=0, le=300), Flag(TIME, REVIEWS)] = 1.0
+    """How long new connections are accepted after SIGTERM."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -70,11 +86,6 @@ class WebhookSettings(ProcessSettings):
             raise ValueError(
                 f"{missing} is required: the API server speaks TLS only; `accelbind certs issue"
                 " --dir DIR --name NAME` makes tls.crt and tls.key"
-            )
-        if self.client_name and self.client_ca is None:
-            raise ValueError(
-                "--client-name needs --client-ca: a name counts only in a certificate of a CA that"
-                " is trusted to give it"
             )
         if self.mappings is not None and self.kubeconfig is not None:
             raise ValueError(

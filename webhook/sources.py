@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
 
 from services.mappings.folder import FolderSource
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
 
@@ -15,6 +15,8 @@ WATCH_SHARE: Final = 0.5
 """How much of the staleness that is allowed a watch may last, at the most."""
 GRACE_SHARE: Final = 0.25
 """How much of it a connection may be silent beyond that, and a pause may last, at the most."""
+SHORTEST_PAUSE: Final = 15.0
+"""To which pauses grow at least: four lists a minute, however fresh the mappings should be."""
 
 
 class MappingSource(Protocol):
@@ -65,9 +67,9 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     if settings.mappings is not None:
         return FolderSource(settings.mappings)
     # The client costs memory that a webhook over a folder needn't spend.
-    from services.kube.client import load_config  # noqa: PLC0415 - the same
+    from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
-    from services.kube.pace import Pace  # noqa: PLC0415 - the above
+    from services.kube.list_watch import WatchTimeouts  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     if load_config(settings.kubeconfig) is None:
@@ -76,11 +78,11 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
             " FpgaRegions as YAML, or how to reach the API server that has them (a pod with a"
             " service account needs neither)"
         )
-    pace = Pace(watch=WATCH_SECONDS)
+    pace = WatchTimeouts(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
         # A quiet server is to be heard of more often than it may be silent.
-        pace = Pace(
-            longest=min(pace.longest, longest * GRACE_SHARE),
+        pace = WatchTimeouts(
+            longest=min(pace.longest, max(SHORTEST_PAUSE, longest * GRACE_SHARE)),
             watch=min(pace.watch, longest * WATCH_SHARE),
             grace=min(pace.grace, longest * GRACE_SHARE),
         )

@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from accelbind.doctor.model import Check, Line, Once, Unseen, failed, ok, skipped, warning
 from services.admission.findings import add_advertised
 from services.devices.model import PluginMode
-from services.kube.client import Answer, BadStatus, ClusterClient, load_config
+from services.kube.client import Answer, BadStatus, ClusterClient
+from services.kube.config import load_config
 from services.names import UNIT_RESOURCE
 from services.process.errors import ClusterError
 from services.process.text import plain

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelbind.options import (
+    FOUND_KUBECONFIG,
+    Domains,
+    default_note,
+    find_kubeconfig,
+    time_between,
+)
 from accelbind.printing import Format, Output, coloured, print_json
+from accelbind.run import Given, load_settings, with_settings
+from plugin.settings import PluginSettings
 
 if TYPE_CHECKING:
     from accelbind.doctor.model import Check
@@ -19,6 +28,22 @@ NODE = "On a node: as the plugin's"
 CLUSTER = "In a cluster"
 
 
+@with_settings(
+    PluginSettings,
+    {
+        "mode": "as the plugin runs, or af",
+        "root": "",
+        "kubelet_dir": "",
+        "pod_logs_dir": "",
+        "bitstreams": "",
+        "state_dir": "",
+        "cdi_dir": "/etc/cdi and /var/run/cdi",
+        "programming": "",
+        "metrics_host": "this machine",
+        "metrics_port": "",
+    },
+    group=NODE,
+)
 def doctor(
     *,
     node: Annotated[
@@ -37,15 +62,19 @@ def doctor(
     ] = None,
     time_limit: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, max=600, help="What one check may take."),
+        typer.Option(
+            metavar="TIME",
+            help=f"How long one check may take. {default_note('15s')}",
+            parser=time_between(0.1, 600),
+            show_default=False,
+        ),
     ] = 15.0,
     output: Output = Format.TEXT,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="How to reach the API server.",
-            show_default="KUBECONFIG, or ~/.kube/config",
+            help=f"How to reach the API server. {default_note(FOUND_KUBECONFIG)}",
             readable=False,
             rich_help_panel=CLUSTER,
         ),
@@ -60,119 +89,17 @@ def doctor(
             rich_help_panel=CLUSTER,
         ),
     ] = "accelbind-system",
-    domain: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DOMAIN",
-            help="As the webhook's --domain; repeat it for more. (default: fpga.intel.com)",
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
+    domain: Domains = None,
     webhook_address: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the webhook can be reached from here.",
-            show_default="as the configurations say",
+            help="Where the webhook can be reached from here."
+            f" {default_note('as the configurations say')}",
             rich_help_panel=CLUSTER,
         ),
     ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="af, region, regiondevel, units or bdf.",
-            show_default="as the plugin runs, or af",
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where sys/ and dev/ are.",
-            show_default="/",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    kubelet_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The kubelet's folder.",
-            show_default="/var/lib/kubelet",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    pod_logs_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folders of pods' logs.",
-            show_default="/var/log/pods",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    bitstreams: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="This node's bitstreams.",
-            show_default="/srv/intel.com/fpga",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    state_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Locks, records, approvals.",
-            show_default="/run/accelbind",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    cdi_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="CDI files.",
-            show_default="/etc/cdi and /var/run/cdi",
-            readable=False,
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    programming: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="prestart, oci-hook or none.",
-            show_default="prestart",
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Where the plugin's plain port is.",
-            show_default="this machine",
-            rich_help_panel=NODE,
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT",
-            help="Its --metrics-port.",
-            show_default="9102",
-            rich_help_panel=NODE,
-        ),
-    ] = None,
+    given: Given,
 ) -> None:
     """Find what is wrong with a node or a cluster, and what to do about it.
 
@@ -197,20 +124,8 @@ def doctor(
     from accelbind.doctor.model import State, run  # noqa: PLC0415 - the same
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
 
-    given = {
-        "mode": mode,
-        "root": root,
-        "kubelet_dir": kubelet_dir,
-        "pod_logs_dir": pod_logs_dir,
-        "bitstreams": bitstreams,
-        "state_dir": state_dir,
-        "cdi_dir": cdi_dir,
-        "programming": programming,
-        "metrics_host": metrics_host,
-        "metrics_port": metrics_port,
-    }
     checks: list[Check] = []
-    config = kubeconfig or _found_kubeconfig()
+    config = find_kubeconfig(kubeconfig)
     if node or (not cluster and _is_node(given)):
         checks += node_checks(given, time_limit)
     if cluster or kubeconfig is not None or (not node and _is_cluster(config, here=bool(checks))):
@@ -241,12 +156,10 @@ def node_checks(given: dict[str, Any], seconds: float) -> "list[Check]":
     from accelbind.doctor.model import Once  # noqa: PLC0415 - the same
     from accelbind.doctor.node import Node  # noqa: PLC0415 - the same
     from accelbind.doctor.plugin import RunningPlugin  # noqa: PLC0415 - the same
-    from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
-    from services.process.settings import load  # noqa: PLC0415 - the same
 
-    options = load(PluginSettings, given).options()
+    options = load_settings(PluginSettings, given)
     plugin = RunningPlugin(options)
-    asked = options.mode if given["mode"] is not None else None
+    asked = options.mode if given.get("mode") is not None else None
     node = Node(options, Once(lambda: plugin.mode(asked)))
     return [*node.checks(), *NodeFiles(node, seconds).checks(), *plugin.checks()]
 
@@ -303,7 +216,7 @@ def _chosen(
 
 def _is_node(given: dict[str, Any]) -> bool:
     """Whether this looks like a node: it was described, or has a kubelet or a driver."""
-    if any(given[name] is not None for name in ("root", "kubelet_dir", "metrics_port")):
+    if any(given.get(name) is not None for name in ("root", "kubelet_dir", "metrics_port")):
         return True
     signs = ("/var/lib/kubelet/device-plugins", "/sys/class/fpga", "/sys/class/fpga_region")
     return any(name.startswith("ACCELBIND_") for name in os.environ) or any(
@@ -311,15 +224,9 @@ def _is_node(given: dict[str, Any]) -> bool:
     )
 
 
-def _found_kubeconfig() -> Path | None:
-    """The one that kubectl would take, if it is there; `KUBECONFIG` is looked up elsewhere."""
-    usual = Path.home() / ".kube" / "config"
-    return usual if "KUBECONFIG" not in os.environ and usual.is_file() else None
-
-
 def _is_cluster(kubeconfig: Path | None, *, here: bool) -> bool:
     """Whether an API server is known; an account of a pod on a node is for the plugin's work."""
-    from services.kube.reach import may_reach  # noqa: PLC0415 - only when it runs
+    from services.kube.config import may_reach  # noqa: PLC0415 - only when it runs
 
     if kubeconfig is not None or "KUBECONFIG" in os.environ:
         return True

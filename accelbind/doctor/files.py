@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from accelbind.doctor.model import Check, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
-from plugin.options import Programming
+from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import FILE_NAME, KIND
 from services.devices.model import PluginMode

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError
 
 T = TypeVar("T")
@@ -172,11 +173,8 @@ def run(checks: Sequence[Check], seconds: float) -> list[Result]:
             the process.
     """
     runs = [_Run(check) for check in checks]
-    threads = [threading.Thread(target=each, name=each.check.id, daemon=True) for each in runs]
-    for thread in threads:
-        thread.start()
-    for each, thread in zip(runs, threads, strict=True):
-        thread.join(max(0.0, each.began + seconds - time.monotonic()))
+    calls = {each.check.id: each for each in runs}
+    BlockingCalls().run_each(calls, timeout=seconds, what="a check")
     return [_result(each, seconds) for each in runs]
 
 

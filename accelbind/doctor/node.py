@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from accelbind.doctor.model import Check, Line, Once, failed, ok, skipped, unseen, warning
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.reasons import remedy
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import holdings
 from services.kubelet.sockets import (
@@ -59,7 +59,7 @@ class Node:
         mode: Gives its mode, as far as that can be told.
     """
 
-    options: PluginOptions
+    options: PluginSettings
     mode: Once[PluginMode]
     inventory: Once[Inventory] = field(init=False)
 
@@ -112,8 +112,8 @@ class Node:
         inventory = self.inventory()
         told = {problem for card in inventory.cards for _, problem in _problems(card)}
         found: dict[str, list[Line]] = {}
-        tree = build_tree(inventory, self.mode(), units=self.options.units)
-        for device in (*tree.devices(), *tree.unplaced):
+        tree = advertise(inventory, self.mode(), units=self.options.units)
+        for device in (*tree.devices(), *tree.not_offered):
             for problem in device.reasons:
                 if problem not in told:
                     told.add(problem)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from accelbind.doctor.model import Check, Line, Once, failed, ok, unseen, warning
 from accelbind.doctor.node import OURS, listens
 from accelbind.plain_port import NoAnswer, ask, reachable
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
 from services.node.table import HEALTHY, Table
@@ -32,7 +32,7 @@ class RunningPlugin:
         options: As it has them, as far as is known.
     """
 
-    options: PluginOptions
+    options: PluginSettings
     table: Once[Table] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from accelbind.doctor.cluster import Cluster, Json
 from accelbind.doctor.model import Check, Line, Unseen, failed, ok, skipped, warning
-from services.kube.webhook_configs import GROUP, PLURALS
+from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain
 
 ACCOUNT: Final = "accelbind-certs"

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, Line, Once, failed, ok, warning
-from services.kube.webhook_configs import GROUP, PLURALS
+from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain
 
 Json: TypeAlias = dict[str, Any]

@@ -7,39 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelbind.options import default_note, timeout_option
 from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.run import Given, load_settings, with_settings
+from plugin.settings import PluginSettings
 
 if TYPE_CHECKING:
     from services.programming.programmer import Programmer
 
-Root = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_ROOT",
-        help="Folder below which sys/ and dev/ are.",
-        readable=False,
-    ),
-]
-State = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_STATE_DIR",
-        help="Locks and records of cards, shared by all who program on a host.",
-        readable=False,
-    ),
-]
-KubeletDir = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        envvar="ACCELBIND_KUBELET_DIR",
-        help="The kubelet's folder. Where it has device-plugins/, the plugin's list of ports of"
-        " unknown content is kept up to date there.",
-        readable=False,
-    ),
-]
 Device = Annotated[
     str,
     typer.Argument(
@@ -60,9 +35,8 @@ EngineName = Annotated[
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
 ]
-Seconds = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long it may take.")
-]
+Timeout = Annotated[float, timeout_option("1m")]
+ShortTimeout = Annotated[float, timeout_option("10s")]
 
 
 class Kind(StrEnum):
@@ -72,10 +46,10 @@ class Kind(StrEnum):
     PORT = "port"
 
 
-ROOT = Path("/")
-STATE_DIR = Path("/run/accelbind")
-KUBELET_DIR = Path("/var/lib/kubelet")
 TIMEOUT = 60.0
+WHERE = {"root": ""}
+WHERE_AND_STATE = {"root": "", "state_dir": ""}
+WHERE_AND_RECORDS = {**WHERE_AND_STATE, "kubelet_dir": ""}
 
 app = typer.Typer(
     name="fpga",
@@ -95,12 +69,13 @@ def fpga() -> None:
 
 
 @app.command("list")
+@with_settings(PluginSettings, WHERE, group="Options")
 def list_(
     *,
     kind: Annotated[
-        Kind | None, typer.Option(help="Only FMEs, or only ports.", show_default="all")
+        Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
-    root: Root = ROOT,
+    given: Given,
     output: Output = Format.TEXT,
 ) -> None:
     """List the FMEs and ports of this node, with what is wrong with any.
@@ -112,7 +87,7 @@ def list_(
     from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - only when it runs
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
 
-    inventory = scan(root)
+    inventory = scan(load_settings(PluginSettings, given).root)
     rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
@@ -123,8 +98,9 @@ def list_(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE, group="Options")
 def info(
-    device: Device, *, root: Root = ROOT, output: Output = Format.TEXT, timeout: Seconds = 10.0
+    device: Device, *, given: Given, output: Output = Format.TEXT, timeout: ShortTimeout = 10.0
 ) -> None:
     """Show all that is known of an FME or a port.
 
@@ -135,6 +111,7 @@ def info(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from services.programming.port import seen_from  # noqa: PLC0415 - the same
 
+    root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
         told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
@@ -145,6 +122,7 @@ def info(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE_AND_RECORDS, group="Options")
 def program(
     port: PortName,
     bitstream: Annotated[
@@ -165,10 +143,8 @@ def program(
             " same, and say so), require (refuse), or leave (don't look at clocks).",
         ),
     ] = "try",
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    kubelet_dir: KubeletDir = KUBELET_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Put the function of a bitstream into a port.
@@ -186,10 +162,11 @@ def program(
     from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
-    lasting = _lasting_folder(kubelet_dir)
-    programmer = _programmer(root, state_dir, timeout, user_clock, lasting)
+    settings = load_settings(PluginSettings, given)
+    lasting = _lasting_folder(settings.kubelet_dir)
+    programmer = _programmer(settings, timeout, user_clock, lasting)
     with fpga_run.exit_codes():
-        port, image = _port_meant(root, port), Image.of(read_bitstream(bitstream))
+        port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
@@ -206,12 +183,12 @@ def program(
 
 
 @app.command()
+@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def reset(
     port: PortName,
     *,
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Reset a port and the function in it, unless somebody has it.
@@ -221,16 +198,18 @@ def reset(
     """
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
 
-    programmer = _programmer(root, state_dir, timeout)
+    settings = load_settings(PluginSettings, given)
+    programmer = _programmer(settings, timeout)
     with fpga_run.exit_codes():
-        port = _port_meant(root, port)
+        port = _port_meant(settings.root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
     _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
 
 
 @app.command("clear-errors")
+@with_settings(PluginSettings, WHERE, group="Options")
 def clear_errors(
-    device: Device, *, root: Root = ROOT, timeout: Seconds = TIMEOUT, output: Output = Format.TEXT
+    device: Device, *, given: Given, timeout: Timeout = TIMEOUT, output: Output = Format.TEXT
 ) -> None:
     """Clear the errors that an FME or a port has noted.
 
@@ -244,6 +223,7 @@ def clear_errors(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from services.programming.port import seen_from  # noqa: PLC0415 - the same
 
+    root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
         name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
@@ -272,14 +252,14 @@ ASSIGN = """Give a port back to the physical function.
 
 @app.command("assign", help=ASSIGN)
 @app.command("release", help=RELEASE)
+@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def move(
     context: typer.Context,
     fme: EngineName,
     *,
     port: PortNumber = 0,
-    root: Root = ROOT,
-    state_dir: State = STATE_DIR,
-    timeout: Seconds = TIMEOUT,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
     """Moves a port between a card's physical function and its virtual ones."""
@@ -287,11 +267,12 @@ def move(
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
     from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
 
-    programmer = _programmer(root, state_dir, timeout)
+    settings = load_settings(PluginSettings, given)
+    programmer = _programmer(settings, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
-        name = find_engine(scan(root), seen_from(root, fme)).name
+        name = find_engine(scan(settings.root), seen_from(settings.root, fme)).name
         fpga_run.in_time(name, lambda: moved(name, port), timeout)
     word = "released" if away else "assigned"
     told = {"device": name, "port": port, "outcome": word}
@@ -315,11 +296,7 @@ def _lasting_folder(kubelet_dir: Path) -> Path | None:
 
 
 def _programmer(
-    root: Path,
-    state_dir: Path,
-    timeout: float,
-    user_clock: str = "try",
-    lasting: Path | None = None,
+    settings: PluginSettings, timeout: float, user_clock: str = "try", lasting: Path | None = None
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
@@ -331,7 +308,13 @@ def _programmer(
     except ValueError as error:
         known = ", ".join(ClockPolicy)
         raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
-    return Programmer(root, state_dir, lasting=lasting, clock=policy, lock_seconds=timeout / 2)
+    return Programmer(
+        settings.root,
+        settings.state_dir,
+        lasting=lasting,
+        clock=policy,
+        lock_seconds=timeout / 2,
+    )
 
 
 def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:

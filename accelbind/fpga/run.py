@@ -1,14 +1,13 @@
 """How `accelbind fpga` does what may hang: in time, shown on a terminal, with exit codes."""
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from accelbind.cli import CodedError
 from accelbind.exits import Exit
-from services.process.card_threads import CardThreads
+from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, HardwareError
 
 T = TypeVar("T")
@@ -39,8 +38,7 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
     Raises:
         DeviceHung: It took too long.
     """
-    longest = min(seconds, threading.TIMEOUT_MAX)  # what the system can wait, centuries
-    return CardThreads().run(device, call, seconds=longest, what=f"working on {device}")
+    return BlockingCalls().run_sync(device, call, timeout=seconds, what=f"working on {device}")
 
 
 @contextmanager

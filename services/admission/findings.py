@@ -12,15 +12,8 @@ from typing import TypeAlias
 
 from services import names
 from services.mappings import suggestions as hints
-from services.mappings.model import (
-    KINDS,
-    Mapping,
-    MappingIndex,
-    NamespaceMappings,
-    clash,
-    label,
-    repeated,
-)
+from services.mappings.index import MappingIndex, NamespaceMappings, clash, repeated
+from services.mappings.model import KINDS, Mapping, label
 from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
 from services.pods.requests import asking_places

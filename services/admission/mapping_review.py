@@ -7,7 +7,7 @@ annotation, which people see in ``kubectl get``.
 
 Nobody is locked out: an update that leaves the spec as it is passes whatever the spec says, and so
 do deletion and what leads to it. Two objects of one name that are created in the same instant both
-pass; then neither of them serves, which `services.mappings.model` sees to.
+pass; then neither of them serves, which `services.mappings.index` sees to.
 """
 
 from collections.abc import Iterator
@@ -18,20 +18,16 @@ import msgspec
 from services.admission import review as reviews
 from services.admission.mutate import MAX_WARNING
 from services.admission.patch import Operation, escaped
-from services.admission.review import INTERNAL_ERROR, Answer, Outcome, Review, UnreadableReview
-from services.mappings.model import (
-    ACCELERATOR_FUNCTION,
-    FPGA_REGION,
-    KINDS,
-    Mapping,
-    MappingIndex,
-    NamespaceMappings,
-    clash,
-    label,
-    parse,
+from services.admission.review import (
+    INTERNAL_ERROR,
+    Review,
+    ReviewOutcome,
+    ReviewResponse,
+    UnreadableReview,
 )
+from services.mappings.index import MappingIndex, NamespaceMappings, clash
+from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, KINDS, Mapping, label, parse
 from services.names import DOMAIN
-from services.process import nesting
 from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
 
@@ -85,7 +81,7 @@ class _Envelope(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Envelope)
 
 
-def validate(body: bytes, index: MappingIndex) -> Answer:
+def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
     """Answer the review of a validating webhook.
 
     Args:
@@ -98,12 +94,12 @@ def validate(body: bytes, index: MappingIndex) -> Answer:
     review = reviews.decode(body)
     try:
         found = _written(review, body)
-        return found if isinstance(found, Answer) else _judge(review, found, index)
+        return found if isinstance(found, ReviewResponse) else _judge(review, found, index)
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         return _crashed(review, error)
 
 
-def note(body: bytes) -> Answer:
+def note(body: bytes) -> ReviewResponse:
     """Answer the review of a mutating webhook; what can't serve is left for `validate` to refuse.
 
     Raises:
@@ -112,12 +108,12 @@ def note(body: bytes) -> Answer:
     review = reviews.decode(body)
     try:
         found = _written(review, body)
-        return found if isinstance(found, Answer) else _annotate(review, found)
+        return found if isinstance(found, ReviewResponse) else _annotate(review, found)
     except Exception as error:  # noqa: BLE001 - as above
         return _crashed(review, error)
 
 
-def _written(review: Review, body: bytes) -> _Change | Answer:
+def _written(review: Review, body: bytes) -> _Change | ReviewResponse:
     """Return the mapping that is created or changed; an answer if there is nothing to judge."""
     if review.kind.group != DOMAIN or review.kind.kind not in KINDS:
         if isinstance(review, UnreadableReview) and review.is_about_pod:
@@ -128,9 +124,9 @@ def _written(review: Review, body: bytes) -> _Change | Answer:
     return _read(review, body)
 
 
-def _read(review: Review, body: bytes) -> _Change | Answer:
+def _read(review: Review, body: bytes) -> _Change | ReviewResponse:
     try:
-        request = nesting.decode(_DECODER, body, most=reviews.MAX_TOKENS).request
+        request = _DECODER.decode(body).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return _unreadable(review, f"the mapping can't be read: {error}")
     if request.new is None:
@@ -145,7 +141,7 @@ def _read(review: Review, body: bytes) -> _Change | Answer:
     return _Change(request.new, request.old)
 
 
-def _judge(review: Review, change: _Change, index: MappingIndex) -> Answer:
+def _judge(review: Review, change: _Change, index: MappingIndex) -> ReviewResponse:
     mappings = index.namespace(review.namespace)
     try:
         mapping = parse(change.new)
@@ -163,17 +159,17 @@ def _judge(review: Review, change: _Change, index: MappingIndex) -> Answer:
     return _admit(review, USABLE, warnings, mapping.name)
 
 
-def _object_to(review: Review, change: _Change, reason: str, message: str) -> Answer:
+def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
     """Refuse an object, unless it was no better before."""
     name = _name(change.new)
     if change.old is not None and change.old.get("spec") == change.new.get("spec"):
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
         return _admit(review, UNCHANGED_SPEC, (warning,), name)
     audit = {"reason": reason}
-    return Answer(
+    return ReviewResponse(
         reviews.denied(review.uid, message, audit=audit),
         review.uid,
-        Outcome.DENIED,
+        ReviewOutcome.DENIED,
         reason,
         review.namespace,
         name,
@@ -204,7 +200,7 @@ def _oddities(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
             yield f"duplicate: {plain(twin.name)} is the same; pods that use either are warned"
 
 
-def _annotate(review: Review, change: _Change) -> Answer:
+def _annotate(review: Review, change: _Change) -> ReviewResponse:
     try:
         mapping = parse(change.new)
     except InvalidMapping as error:
@@ -216,10 +212,10 @@ def _annotate(review: Review, change: _Change) -> Answer:
         operation = _add(_NOTE_PATH, mapping.resource)
     else:
         return _admit(review, USABLE, (), mapping.name)
-    return Answer(
+    return ReviewResponse(
         reviews.patched(review.uid, [operation]),
         review.uid,
-        Outcome.PATCHED,
+        ReviewOutcome.PATCHED,
         "",
         review.namespace,
         mapping.name,
@@ -238,11 +234,11 @@ def _name(obj: Object) -> str:
 
 def _admit(
     review: Review, reason: str, warnings: tuple[str, ...] = (), name: str = "", message: str = ""
-) -> Answer:
-    return Answer(
+) -> ReviewResponse:
+    return ReviewResponse(
         reviews.allowed(review.uid, warnings),
         review.uid,
-        Outcome.ALLOWED,
+        ReviewOutcome.ALLOWED,
         reason,
         review.namespace,
         name,
@@ -251,25 +247,25 @@ def _admit(
     )
 
 
-def _unreadable(review: Review, problem: str) -> Answer:
+def _unreadable(review: Review, problem: str) -> ReviewResponse:
     message = plain(problem, 500)
     audit = {"reason": UNREADABLE_MAPPING}
-    return Answer(
+    return ReviewResponse(
         reviews.errored(review.uid, message, code=400, audit=audit),
         review.uid,
-        Outcome.ERRORED,
+        ReviewOutcome.ERRORED,
         UNREADABLE_MAPPING,
         review.namespace,
         message=message,
     )
 
 
-def _crashed(review: Review, error: Exception) -> Answer:
+def _crashed(review: Review, error: Exception) -> ReviewResponse:
     message = "accelbind failed while judging this mapping; its log says why, and so do its metrics"
-    return Answer(
+    return ReviewResponse(
         reviews.errored(review.uid, message, audit={"reason": INTERNAL_ERROR}),
         review.uid,
-        Outcome.ERRORED,
+        ReviewOutcome.ERRORED,
         INTERNAL_ERROR,
         review.namespace,
         message=message,

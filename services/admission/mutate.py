@@ -1,11 +1,12 @@
 """What the webhook does to a pod: logical names become physical ones, or the pod is refused.
 
-`mutate` is a pure function of the pod, the mappings of its namespace and the policy. For each
-container that asks for a resource of our domains, `plan` finds out what its names stand for and
-whether it may have that; `sharing` looks at the containers together; `patch` writes the operations:
+`decide` returns what to do to a pod, with the note for the audit log. It rests on `mutate`, a pure
+function of the pod, the mappings of its namespace and the policy. For each container that asks for
+a resource of our domains, `plan` finds out what its names stand for and whether it may have that.
+`sharing` looks at the containers together, and `patch` returns the operations:
 
 1. Each logical name is taken away, and its units are added to the physical name.
-2. For functions of mode region come the variables that tell the node what to programme.
+2. For functions of mode region come the variables that tell the node what to program.
 3. The annotation `accelbind.dev/requested` notes what was asked for by logical name.
 
 A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
@@ -15,14 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from services import names
 from services.admission import patch, sharing
 from services.admission.patch import Operation
-from services.admission.plan import Plan, plan_container
-from services.mappings.model import Mapping, Mode, NamespaceMappings
+from services.admission.plan import ContainerPlan, plan_container
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import Mapping, Mode
 from services.pods.functions import Function
 from services.pods.pod import Place, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
@@ -38,8 +41,18 @@ MAX_WARNINGS = 4
 MAX_WARNING = 120
 """How many characters a warning has at most: Kubernetes asks for that."""
 
+MAX_AUDIT: Final = 8000
+"""Characters of one audit annotation: they go into every line of the audit log about the pod."""
 
-_OPERATIONS = msgspec.json.Decoder(list[Operation])
+REWRITTEN: Final = "rewritten"
+"""What the audit log has for a reason where a pod is patched."""
+
+REASON: Final = "reason"
+"""The annotation that has the reasons."""
+REWRITES: Final = "rewrites"
+"""The one that has each rewrite."""
+AGAIN: Final = "-again"
+"""What these two end in where the pod has been mutated before; see `reason_key`."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +116,14 @@ class Patched(msgspec.Struct, frozen=True):
     """The pod is fine once the patch is applied to it.
 
     Attributes:
-        patch: the operations, in order, as JSON.
+        operations: the JSON Patch, in order.
         rewrites: what becomes of logical names.
         warnings: what is odd about the pod all the same.
     """
 
-    patch: bytes
+    operations: list[Operation]
     rewrites: tuple[Rewrite, ...]
     warnings: tuple[str, ...] = ()
-
-    @property
-    def operations(self) -> list[Operation]:
-        """The patch as values."""
-        return _OPERATIONS.decode(self.patch)
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -127,6 +135,48 @@ class Refused(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """All of it in one text that reads well after ``denied the request: ``."""
         return summary(self.refusals)
+
+
+class PodDecision(msgspec.Struct, frozen=True):
+    """What is to be done to a pod, and what the audit log gets of it.
+
+    Attributes:
+        result: what `mutate` found.
+        audit: for the audit log, without a prefix; None if there is nothing to note.
+    """
+
+    result: Unchanged | Patched | Refused
+    audit: dict[str, str] | None = None
+
+
+def decide(
+    pod: Pod, mappings: NamespaceMappings, policy: Policy, *, validating: bool = False
+) -> PodDecision:
+    """Decide about a pod.
+
+    Args:
+        pod: as it came.
+        mappings: those of its namespace.
+        policy: the administrator's.
+        validating: whether this is the last check.
+
+    Raises:
+        InvalidReview: the env of a container that asks for our resources can't be read.
+    """
+    result = mutate(pod, mappings, policy)
+    if isinstance(result, Unchanged):
+        if result.reason is UnchangedReason.NOTHING_ASKED:
+            return PodDecision(result)
+        return PodDecision(result, {reason_key(pod, validating=validating): result.reason.value})
+    if isinstance(result, Refused):
+        codes = dict.fromkeys(refusal.reason.value for refusal in result.refusals)
+        return PodDecision(result, {reason_key(pod, validating=validating): ",".join(codes)})
+    if validating:
+        return PodDecision(result)  # whoever asked refuses it
+    rewrites = clip("; ".join([_describe(rewrite) for rewrite in result.rewrites]), MAX_AUDIT)
+    if pod.is_noted:
+        return PodDecision(result, {REASON + AGAIN: REWRITTEN, REWRITES + AGAIN: rewrites})
+    return PodDecision(result, {REASON: REWRITTEN, REWRITES: rewrites})
 
 
 def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged | Patched | Refused:
@@ -155,13 +205,29 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
     changed = [plan for plan in plans if plan.mapped]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
-    return Patched(patch.document(pod, changed), _rewrites(changed), warnings)
+    return Patched(patch.operations(pod, changed), _rewrites(changed), warnings)
+
+
+def reason_key(pod: Pod, *, validating: bool) -> str:
+    """Return the annotation for the reasons of a decision.
+
+    A pod is judged two or three times: mutated, once more if a webhook after ours changes it, and
+    validated. An API server keeps the first value of an annotation, drops others and complains in
+    its log (k8s.io/apiserver, `AddAuditAnnotation`), so the second time has a name of its own. The
+    last needs none: it is another webhook's, whose name stands before the annotation's.
+    """
+    return REASON + AGAIN if pod.is_noted and not validating else REASON
+
+
+def _describe(rewrite: Rewrite) -> str:
+    container = plain(rewrite.container)
+    return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
 
 
 def _plans(
     asking: Sequence[Place], mappings: NamespaceMappings, policy: Policy, refusals: Refusals
-) -> list[Plan]:
-    """Plan each container, until enough is wrong with the pod."""
+) -> list[ContainerPlan]:
+    """ContainerPlan each container, until enough is wrong with the pod."""
     plans = []
     left = policy.max_units * POD_FACTOR
     for place in asking:
@@ -182,7 +248,7 @@ def _plans(
     return plans
 
 
-def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
+def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
     return tuple(
         [
             Rewrite(container.name, plan.place.init, ask.key, ask.resource, ask.units, ask.mapping)
@@ -194,7 +260,9 @@ def _rewrites(plans: Sequence[Plan]) -> tuple[Rewrite, ...]:
     )
 
 
-def _refuse_sharing(plans: Sequence[Plan], mappings: NamespaceMappings, refusals: Refusals) -> None:
+def _refuse_sharing(
+    plans: Sequence[ContainerPlan], mappings: NamespaceMappings, refusals: Refusals
+) -> None:
     """Refuse containers that may get one device and want different functions in it."""
     uses = [sharing.Use(plan.place, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
@@ -215,7 +283,7 @@ def _function_name(function: Function, mappings: NamespaceMappings) -> str:
     return next(plain(found.name) for found in candidates if found.afu_id == afu_id)
 
 
-def _warnings(plans: Sequence[Plan], mappings: NamespaceMappings) -> tuple[str, ...]:
+def _warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -> tuple[str, ...]:
     """Return what is odd about a pod that is fine."""
     warnings: list[str] = []
     seen: dict[frozenset[Mode], Place] = {}

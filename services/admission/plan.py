@@ -6,9 +6,9 @@ import msgspec
 
 from services import names
 from services.mappings import suggestions as hints
-from services.mappings.model import Mapping, Mode, NamespaceMappings
-from services.pods import functions as env_rules
-from services.pods.functions import Function
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import Mapping, Mode
+from services.pods.functions import RESERVED, Function, check_functions
 from services.pods.pod import Place, environment
 from services.pods.refusals import RefusalReason, Refusals
 from services.pods.requests import Count, read_counts
@@ -21,7 +21,7 @@ _ASKS_SHOWN = 4  # names that a message about modes lists
 _ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
     """One resource that a container asks for, and what it stands for.
 
     Attributes:
@@ -49,7 +49,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         return [function] * self.units if function else []
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False):
+class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
     """What is to be done to one container.
 
     Attributes:
@@ -63,8 +63,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """
 
     place: Place
-    mapped: list[Ask]
-    direct: list[Ask]
+    mapped: list[ResourceRequest]
+    direct: list[ResourceRequest]
     units: dict[str, int]
     modes: frozenset[Mode] | None
     written: dict[int, Function]
@@ -89,7 +89,7 @@ def plan_container(
     prefixes: tuple[str, ...],
     max_units: int,
     refusals: Refusals,
-) -> Plan:
+) -> ContainerPlan:
     """Work out what is to be done to a container that asks for something of our domains.
 
     Args:
@@ -117,7 +117,7 @@ def plan_container(
     written, env_is_empty = _written(place, direct, mappings, refusals)
     programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
     modes = _common_modes(place, mapped + direct, mappings, programmed, refusals)
-    return Plan(place, mapped, direct, units, modes, written, env_is_empty)
+    return ContainerPlan(place, mapped, direct, units, modes, written, env_is_empty)
 
 
 def _name(key: str) -> str:
@@ -127,10 +127,10 @@ def _name(key: str) -> str:
 
 def _resolve(
     place: Place, counts: list[Count], mappings: NamespaceMappings, refusals: Refusals
-) -> tuple[list[Ask], list[Ask]]:
+) -> tuple[list[ResourceRequest], list[ResourceRequest]]:
     """Sort what is asked for into logical names, with their mappings, and physical ones."""
-    mapped: list[Ask] = []
-    direct: list[Ask] = []
+    mapped: list[ResourceRequest] = []
+    direct: list[ResourceRequest] = []
     for count in counts:
         key = count.key
         if key == names.UNIT_RESOURCE:
@@ -139,9 +139,9 @@ def _resolve(
         mapping = mappings.by_name.get(name)
         if mapping is not None:
             resource = f"{domain}/{mapping.resource}"
-            mapped.append(Ask(key, resource, count.units, count.in_requests, mapping))
+            mapped.append(ResourceRequest(key, resource, count.units, count.in_requests, mapping))
         elif name in mappings.by_resource:
-            direct.append(Ask(key, key, count.units, count.in_requests))
+            direct.append(ResourceRequest(key, key, count.units, count.in_requests))
         elif refusals.full:
             break
         else:
@@ -179,7 +179,9 @@ def _suggestion(domain: str, name: str, mappings: NamespaceMappings) -> str:
     return f"{question} Mapped there: {hints.known_names(mappings.by_name)}"
 
 
-def _modes(ask: Ask, mappings: NamespaceMappings, programmed: set[str]) -> frozenset[Mode]:
+def _modes(
+    ask: ResourceRequest, mappings: NamespaceMappings, programmed: set[str]
+) -> frozenset[Mode]:
     """Return the modes in which a node could serve this."""
     if ask.mapping is not None:
         return _ONE_MODE[ask.mapping.mode]
@@ -189,7 +191,7 @@ def _modes(ask: Ask, mappings: NamespaceMappings, programmed: set[str]) -> froze
 
 def _common_modes(
     place: Place,
-    asks: list[Ask],
+    asks: list[ResourceRequest],
     mappings: NamespaceMappings,
     programmed: set[str],
     refusals: Refusals,
@@ -225,19 +227,19 @@ def _common_modes(
 
 
 def _written(
-    place: Place, direct: list[Ask], mappings: NamespaceMappings, refusals: Refusals
+    place: Place, direct: list[ResourceRequest], mappings: NamespaceMappings, refusals: Refusals
 ) -> tuple[dict[int, Function], bool]:
     """Return the functions that env spells already, and whether env is empty.
 
     If it has one that may not be there, it counts as having none.
     """
-    variables, is_empty = environment(place, env_rules.RESERVED)
+    variables, is_empty = environment(place, RESERVED)
     if not variables:
         return {}, is_empty
     units: Counter[str] = Counter()
     for ask in direct:
         units[_name(ask.key)] += ask.units
-    written = env_rules.read_functions(variables, mappings, units)
+    written = check_functions(variables, mappings, units)
     for problem in written.problems:
         refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)
     return written.by_number, is_empty

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.pods.manifests import MAKES_PODS, FoundPod, find_pods
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain

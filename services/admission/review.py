@@ -12,13 +12,19 @@ from enum import StrEnum
 
 import msgspec
 
-from services.admission import field_owners
-from services.admission.mutate import Patched, Policy, Refused, Rewrite, Unchanged
+from services.admission.mutate import (
+    REASON,
+    Patched,
+    PodDecision,
+    Policy,
+    Refused,
+    Rewrite,
+    Unchanged,
+    decide,
+)
 from services.admission.patch import Operation
-from services.admission.verdicts import REASON, Verdict, judge
-from services.mappings.model import MappingIndex
+from services.mappings.index import MappingIndex
 from services.pods.pod import Pod
-from services.process import nesting
 from services.process.errors import InvalidReview
 from services.process.text import listing, plain, quote
 
@@ -39,11 +45,9 @@ NO_POD = "the review has no pod in request.object"
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
 _REWRITES_SHOWN = 4
-MAX_TOKENS = 100_000
-"""Of a body that is nested deep: a tenth of a second, in which nobody else is answered."""
 
 
-class Outcome(StrEnum):
+class ReviewOutcome(StrEnum):
     """How a review was answered; the values are metric labels."""
 
     ALLOWED = "allowed"
@@ -154,7 +158,7 @@ class _Reply(msgspec.Struct, rename="camel"):
     api_version: str = API_VERSION
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReviewResponse(msgspec.Struct, frozen=True):
     """What to send back, and what to count and log.
 
     Attributes:
@@ -173,7 +177,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     body: bytes
     uid: str
-    outcome: Outcome
+    outcome: ReviewOutcome
     reason: str = ""
     namespace: str = ""
     pod: str = ""
@@ -183,10 +187,9 @@ class Answer(msgspec.Struct, frozen=True):
     error: Exception | None = None
 
 
-_ALLOWED, _PATCHED = Outcome.ALLOWED, Outcome.PATCHED
+_ALLOWED, _PATCHED = ReviewOutcome.ALLOWED, ReviewOutcome.PATCHED
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
-_RAW_DECODER = msgspec.json.Decoder(msgspec.Raw)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
 _UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
 
@@ -201,9 +204,9 @@ def decode(body: bytes) -> Review:
         InvalidReview: it is no AdmissionReview of v1 in JSON, or it has no uid.
     """
     try:
-        envelope = _DECODER.decode(field_owners.emptied(body))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _decode_anew(body)
+        envelope = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return _decode_leniently(body, str(error))
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return envelope.request
 
@@ -224,7 +227,7 @@ def allowed(
 
 def patched(
     uid: str,
-    operations: Sequence[Operation] | bytes,
+    operations: Sequence[Operation],
     warnings: Sequence[str] = (),
     audit: Mapping[str, str] | None = None,
 ) -> bytes:
@@ -232,7 +235,7 @@ def patched(
 
     Args:
         uid: of the review.
-        operations: as values, or as JSON already.
+        operations: the patch.
         warnings: for the asker.
         audit: for the audit log.
     """
@@ -240,7 +243,7 @@ def patched(
         uid,
         allowed=True,
         patch_type="JSONPatch",
-        patch=operations if isinstance(operations, bytes) else _ENCODER.encode(operations),
+        patch=_ENCODER.encode(operations),
         warnings=warnings,
         audit_annotations=audit,
     )
@@ -270,7 +273,7 @@ def errored(
     return denied(uid, message, code=code, audit=audit)
 
 
-def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> ReviewResponse:
     """Answer a review.
 
     Args:
@@ -285,16 +288,16 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
     """
     review = decode(body)
     try:
-        return _judge(review, index, policy, validating=validating)
+        return _review_pod(review, index, policy, validating=validating)
     except InvalidReview as error:
         return _unreadable(review, str(error))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
         message = "accelbind failed while judging this pod; its log says why, and so do its metrics"
         audit = {REASON: INTERNAL_ERROR}
-        return Answer(
+        return ReviewResponse(
             errored(review.uid, message, audit=audit),
             review.uid,
-            Outcome.ERRORED,
+            ReviewOutcome.ERRORED,
             INTERNAL_ERROR,
             review.namespace,
             message=message,
@@ -302,24 +305,10 @@ def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool
         )
 
 
-def _decode_anew(body: bytes) -> Review:
-    """Read what was refused: another kind of object, a broken pod, or one that is nested deep."""
-    try:
-        shallow = nesting.decode(_RAW_DECODER, body, most=MAX_TOKENS)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
-    try:
-        envelope = _DECODER.decode(shallow)
-    except (msgspec.MsgspecError, ValueError) as error:
-        return _decode_leniently(shallow, str(error))
-    _check(envelope.kind, envelope.api_version, envelope.request.uid)
-    return envelope.request
-
-
-def _decode_leniently(body: msgspec.Raw, problem: str) -> Review:
+def _decode_leniently(body: bytes, problem: str) -> Review:
     try:
         envelope = _ANY_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return _decode_uid(body, problem)
     request = envelope.request
     _check(envelope.kind, envelope.api_version, request.uid)
@@ -333,11 +322,11 @@ def _decode_leniently(body: msgspec.Raw, problem: str) -> Review:
     )
 
 
-def _decode_uid(body: msgspec.Raw, problem: str) -> Review:
+def _decode_uid(body: bytes, problem: str) -> Review:
     """Read at least the uid, so that the API server gets an answer that it can use."""
     try:
         envelope = _UID_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
     uid = envelope.request.uid
     _check(envelope.kind, envelope.api_version, uid)
@@ -356,22 +345,24 @@ def _check(kind: str, api_version: str, uid: str) -> None:
         raise InvalidReview(f"the {KIND} has no request.uid to answer to")
 
 
-def _judge(review: Review, index: MappingIndex, policy: Policy, *, validating: bool) -> Answer:
+def _review_pod(
+    review: Review, index: MappingIndex, policy: Policy, *, validating: bool
+) -> ReviewResponse:
     if not review.is_about_pod or review.operation != "CREATE":
         return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
     if review.pod is None:
         problem = review.problem if isinstance(review, UnreadableReview) else NO_POD
         return _unreadable(review, problem)
     mappings = index.namespace(review.namespace)
-    verdict = judge(review.pod, mappings, policy, validating=validating)
-    result = verdict.result
+    decision = decide(review.pod, mappings, policy, validating=validating)
+    result = decision.result
     if isinstance(result, Unchanged):
-        return _admit(review, result.reason, result.warnings, verdict.audit)
+        return _admit(review, result.reason, result.warnings, decision.audit)
     if isinstance(result, Refused):
-        return _deny(review, result.refusals[0].reason, result.message, verdict.audit)
+        return _deny(review, result.refusals[0].reason, result.message, decision.audit)
     if validating:
         return _deny(review, NOT_MUTATED, _not_mutated(result), {REASON: NOT_MUTATED})
-    return _patch(review, result, verdict)
+    return _patch(review, result, decision)
 
 
 def _admit(
@@ -379,8 +370,8 @@ def _admit(
     reason: str,
     warnings: tuple[str, ...] = (),
     audit: dict[str, str] | None = None,
-) -> Answer:
-    return Answer(
+) -> ReviewResponse:
+    return ReviewResponse(
         allowed(review.uid, warnings, audit),
         review.uid,
         _ALLOWED,
@@ -391,9 +382,9 @@ def _admit(
     )
 
 
-def _patch(review: Review, result: Patched, verdict: Verdict) -> Answer:
-    return Answer(
-        patched(review.uid, result.patch, result.warnings, verdict.audit),
+def _patch(review: Review, result: Patched, decision: PodDecision) -> ReviewResponse:
+    return ReviewResponse(
+        patched(review.uid, result.operations, result.warnings, decision.audit),
         review.uid,
         _PATCHED,
         "",
@@ -404,11 +395,13 @@ def _patch(review: Review, result: Patched, verdict: Verdict) -> Answer:
     )
 
 
-def _deny(review: Review, reason: str, message: str, audit: dict[str, str] | None) -> Answer:
-    return Answer(
+def _deny(
+    review: Review, reason: str, message: str, audit: dict[str, str] | None
+) -> ReviewResponse:
+    return ReviewResponse(
         denied(review.uid, message, audit=audit),
         review.uid,
-        Outcome.DENIED,
+        ReviewOutcome.DENIED,
         reason,
         review.namespace,
         review.pod.display_name if review.pod else "",
@@ -416,12 +409,12 @@ def _deny(review: Review, reason: str, message: str, audit: dict[str, str] | Non
     )
 
 
-def _unreadable(review: Review, message: str) -> Answer:
+def _unreadable(review: Review, message: str) -> ReviewResponse:
     short = plain(message, 500)
-    return Answer(
+    return ReviewResponse(
         errored(review.uid, short, code=400, audit={REASON: UNREADABLE_POD}),
         review.uid,
-        Outcome.ERRORED,
+        ReviewOutcome.ERRORED,
         UNREADABLE_POD,
         review.namespace,
         review.pod.display_name if review.pod else "",

@@ -22,9 +22,9 @@ from services.containers.approvals import (
     decode,
 )
 from services.containers.identity import Candidate
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.files import replace_file
-from services.process.worker import Worker
 
 SECONDS: Final = 5.0
 """For reading or writing the file; what takes longer is given up."""
@@ -41,12 +41,12 @@ class ApprovalFile:
 
     Args:
         path: Where they are kept.
-        worker: Where to read and write.
+        calls: Makes the calls that may hang.
     """
 
-    def __init__(self, path: Path, worker: Worker) -> None:
+    def __init__(self, path: Path, calls: BlockingCalls) -> None:
         self._path = path
-        self._worker = worker
+        self._calls = calls
         self._approvals = Approvals()
         self._written: Approvals | None = None
         """What the file holds; None before it was read."""
@@ -108,7 +108,9 @@ class ApprovalFile:
         self._written = approvals
 
     async def _run(self, call: Callable[[], T]) -> T:
-        return await self._worker.run(call, seconds=SECONDS, what=f"approvals in {self._path}")
+        return await self._calls.run(
+            "state files", call, timeout=SECONDS, what=f"approvals in {self._path}"
+        )
 
     def _say(self, what: str, error: Exception) -> None:
         """Logs a trouble once for as long as it stays the same."""

@@ -23,9 +23,9 @@ from services.containers.permission import check_functions, check_resource
 from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.values import Entry
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, NotAllowed
-from services.process.worker import Worker
 
 FILES_SECONDS: Final = 10.0
 """For reading the kubelet's files."""
@@ -81,7 +81,7 @@ class Claims:
         pods: The API server; None if there is no access to it, then nothing is allowed.
         enforced: Whether namespaces' mappings are asked.
         approvals: What was allowed before.
-        worker: Where to read the kubelet's files.
+        calls: Makes the calls that may hang.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Claims:
         pods: PodSource | None,
         enforced: bool,
         approvals: ApprovalFile,
-        worker: Worker,
+        calls: BlockingCalls,
     ) -> None:
         self._checkpoint = checkpoint
         self._pod_logs_dir = pod_logs_dir
@@ -101,7 +101,7 @@ class Claims:
         self._pods = pods
         self._enforced = enforced
         self._approvals = approvals
-        self._worker = worker
+        self._calls = calls
 
     async def wish(
         self,
@@ -155,9 +155,10 @@ class Claims:
             NotAllowed: There is none.
             HardwareError: The kubelet's checkpoint can't be read.
         """
-        return await self._worker.run(
+        return await self._calls.run(
+            "kubelet files",
             lambda: startup.allocations(read_checkpoint(self._checkpoint), resource, ids),
-            seconds=FILES_SECONDS,
+            timeout=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
 
@@ -243,8 +244,8 @@ class Claims:
             placed = tuple((each, startup.find_place(folders, each.pod_uid)) for each in found)
             return _Who(placed, frozenset(entry.pod_uid for entry in entries))
 
-        return await self._worker.run(
-            read, seconds=FILES_SECONDS, what=f"reading {self._checkpoint}"
+        return await self._calls.run(
+            "kubelet files", read, timeout=FILES_SECONDS, what=f"reading {self._checkpoint}"
         )
 
 

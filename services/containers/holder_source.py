@@ -11,8 +11,8 @@ from services.kubelet.active_pods import active_pods
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
 from services.kubelet.values import ActivePod, Entry
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, KubeletError
-from services.process.worker import Worker
 
 FILES_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
@@ -37,14 +37,14 @@ class HolderSource:
     Args:
         kubelet_dir: Holds `device-plugins/` and `pod-resources/`.
         pod_logs_dir: Where the folders of pods' logs are.
-        worker: Where to read files.
+        calls: Makes the calls that may hang.
     """
 
-    def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, worker: Worker) -> None:
+    def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls) -> None:
         self._checkpoint = checkpoint_file(kubelet_dir)
         self._socket = pod_resources_socket(kubelet_dir)
         self._pod_logs_dir = pod_logs_dir
-        self._worker = worker
+        self._calls = calls
 
     async def read(self) -> Holders:
         """Who has which device now, with nobody left out.
@@ -108,15 +108,17 @@ class HolderSource:
         return Look(find_holders(entries, folders, pods), tuple(problems))
 
     async def _entries(self) -> tuple[Entry, ...]:
-        return await self._worker.run(
+        return await self._calls.run(
+            "kubelet files",
             lambda: read_checkpoint(self._checkpoint),
-            seconds=FILES_SECONDS,
+            timeout=FILES_SECONDS,
             what="reading the kubelet's checkpoint",
         )
 
     async def _folders(self) -> list[str]:
-        return await self._worker.run(
+        return await self._calls.run(
+            "kubelet files",
             lambda: pod_folders(self._pod_logs_dir),
-            seconds=FILES_SECONDS,
+            timeout=FILES_SECONDS,
             what=f"listing {self._pod_logs_dir}",
         )

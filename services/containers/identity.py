@@ -25,13 +25,12 @@ import msgspec
 
 from services.devices.model import Device
 from services.kubelet.values import Entry
-from services.names import canonical_id
+from services.pods.functions import read_functions
+from services.pods.pod import EnvVar
 from services.process.errors import NotAllowed
 from services.process.text import listing, plain, quote
 
-_VARIABLE = re.compile(r"FPGA_(REGION|AFU)_([1-9][0-9]{0,8})")
 _FUNCTION = re.compile(r"[0-9a-f]{8,40}")
-_NO_SOURCE = b"null"
 _FOLDER_PARTS = 3  # <namespace>_<name>_<uid>; none of the three can hold a `_`
 _SHOWN = 8  # devices and functions listed in a message before "and more"
 
@@ -127,15 +126,9 @@ def find_place(folders: Iterable[str], uid: str) -> Place:
     )
 
 
-class _Variable(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    value: str | None = None
-    value_from: msgspec.Raw = msgspec.Raw(_NO_SOURCE)
-
-
 class _Container(msgspec.Struct):
     name: str = ""
-    env: list[_Variable] | None = None
+    env: list[EnvVar] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -225,29 +218,15 @@ def _decode(body: bytes | None, place: Place) -> _Pod:
         raise NotAllowed(f"the API server's pod {place} can't be read: {error}") from error
 
 
-def _functions(env: Iterable[_Variable], who: str, interface_id: str) -> tuple[str, ...]:
-    values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
-    for variable in env:
-        match = _VARIABLE.fullmatch(variable.name)
-        if match is None:
-            continue
-        numbers, number = values[match[1]], int(match[2])
-        if number in numbers:
-            raise NotAllowed(f"{who} sets {variable.name} twice: leave one out")
-        if bytes(variable.value_from) != _NO_SOURCE or not variable.value:
-            raise NotAllowed(
-                f"{who} doesn't set {variable.name} to a plain value, and only the pod's spec"
-                " counts: ask for a function by its logical name instead"
-            )
-        numbers[number] = canonical_id(variable.value)
-    regions, afus = values["REGION"], values["AFU"]
-    for number, afu in afus.items():
+def _functions(env: Iterable[EnvVar], who: str, interface_id: str) -> tuple[str, ...]:
+    written = read_functions(env, other_forms=True)
+    if written.problems:
+        raise NotAllowed(f"{who} {written.problems[0]}")
+    for number, (_, afu) in written.by_number.items():
         if not _FUNCTION.fullmatch(afu):
             raise NotAllowed(f"{who} sets FPGA_AFU_{number} to {quote(afu, 48)}, which is no id")
-    for number in sorted(regions.keys() ^ afus.keys()):
-        have, lack = ("REGION", "AFU") if number in regions else ("AFU", "REGION")
-        raise NotAllowed(f"{who} sets FPGA_{have}_{number} without FPGA_{lack}_{number}")
-    return tuple(afus[number] for number in sorted(afus) if regions[number] == interface_id)
+    functions = sorted(written.by_number.items())
+    return tuple(afu for _, (region, afu) in functions if region == interface_id)
 
 
 def called(container: str, place: Place) -> str:

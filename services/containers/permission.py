@@ -7,7 +7,8 @@ in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have n
 
 from services.containers.identity import Wish
 from services.devices.model import PluginMode
-from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode, NamespaceMappings
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode
 from services.names import DOMAIN
 from services.process.errors import NotMapped
 from services.process.text import plain

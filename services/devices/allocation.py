@@ -23,34 +23,28 @@ domain, is in capitals, with `_` for what no variable's name can have."""
 
 @dataclass(frozen=True, slots=True)
 class NodeMount:
-    """A device node of the host in a container.
-
-    Args:
-        container_path: Where the container sees it, always `/dev/…`.
-        host_path: Where the host has it.
-        permissions: What the container may do, of `r`, `w` and `m`.
-    """
+    """A device node of the host in a container."""
 
     container_path: str
+    """Where the container sees it, always `/dev/…`."""
     host_path: str
+    """Where the host has it."""
     permissions: str = "rw"
+    """What the container may do, of `r`, `w` and `m`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerAllocation:
-    """The answer to one container's request.
-
-    Args:
-        envs: Environment variables.
-        devices: Device nodes, each once.
-        annotations: Annotations for the container runtime.
-        cdi_devices: Fully qualified CDI device names.
-    """
+    """The answer to one container's request."""
 
     envs: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables."""
     devices: tuple[NodeMount, ...] = ()
+    """Device nodes, each once."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations for the container runtime."""
     cdi_devices: tuple[str, ...] = ()
+    """Fully qualified CDI device names."""
 
 
 def allocate(

@@ -35,17 +35,14 @@ _PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 @dataclass(frozen=True, slots=True)
 class CdiFile:
-    """What a runtime should find in our file.
-
-    Args:
-        content: The file; empty if there should be none, since a file without devices is invalid.
-        devices: Ids of the devices in it.
-        problems: What was left out, and why.
-    """
+    """What a runtime should find in our file."""
 
     content: bytes = b""
+    """The file; empty if there should be none, since a file without devices is invalid."""
     devices: tuple[str, ...] = ()
+    """Ids of the devices in it."""
     problems: tuple[Problem, ...] = ()
+    """What was left out, and why."""
 
 
 def device_name(device_id: str, mode: PluginMode) -> str:
@@ -84,15 +81,12 @@ def qualified_name(name: str, *, kind: str = KIND) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A program that runtimes start, on the host, before a container with one of the devices.
-
-    Args:
-        path: Where the host has it.
-        arguments: Its command line, without its name.
-    """
+    """A program that runtimes start, on the host, before a container with one of the devices."""
 
     path: str
+    """Where the host has it."""
     arguments: tuple[str, ...] = ()
+    """Its command line, without its name."""
 
 
 def describe(

@@ -1,24 +1,22 @@
-"""CDI files in the folder that container runtimes read: whole, current, and only ours touched.
+"""Our CDI file in the folder that container runtimes read: whole, current, and nothing else.
 
-A file is written beside its place and renamed into it, so that a runtime sees the old one or the
+The file is written beside its place and renamed into it, so that a runtime sees the old one or the
 new one. What can't be written (a full disk, a folder that isn't ours) leaves the old file as it
-was, and is told each time it is tried; trying again is what `CdiFolder.put` is for, since it does
-nothing where the right bytes stand already.
+was. `CdiFolder.write` does nothing if the right bytes are there already, so it can be called often.
 
 Ours are the files whose names start as `services.devices.cdi.FILE_PREFIX` says. Those that are not
-wanted any more, among them the halves that a killed process left, are removed.
+wanted any more, and the halves that a killed process left, are removed.
 """
 
 import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.cdi import FILE_PREFIX
+from services.devices.cdi import FILE_NAME, FILE_PREFIX
 from services.process.files import replace_file
 
 MODE: Final = 0o644
@@ -30,25 +28,23 @@ _HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.new")
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
-    """What became of a folder's files.
+class CdiWrite:
+    """What was done to the folder."""
 
-    Args:
-        written: Names of files that are new or have a new content.
-        removed: Names of files of ours that were there and not wanted.
-        problems: A sentence for each thing that couldn't be done; empty if all is as it should be.
-        lost: Names of files that couldn't be written, where what was put there last isn't there
-            either.
-    """
-
-    written: tuple[str, ...] = ()
+    written: bool = False
+    """Whether the file is new or has a new content."""
     removed: tuple[str, ...] = ()
+    """Names of files of ours that were there and not wanted."""
     problems: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
+    """A sentence for each thing that could not be done."""
+    failed: bool = False
+    """Whether the file should have been written and could not be."""
+    lost: bool = False
+    """Whether, besides, the content that was written last isn't there either."""
 
 
 class CdiFolder:
-    """Our files in a folder of CDI files. Its calls block: they are for a thread.
+    """Our file in a folder of CDI files. Its calls block.
 
     Args:
         folder: The folder, made when there is something to put into it.
@@ -56,83 +52,69 @@ class CdiFolder:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._put: dict[str, bytes] = {}
-        """What was put last, by name."""
+        self._path = folder / FILE_NAME
+        self._last = b""
 
-    def put(self, files: Mapping[str, bytes]) -> Put:
-        """Makes the folder hold these files of ours and no others.
+    def write(self, content: bytes) -> CdiWrite:
+        """Make the folder hold our file with this content, or none if it is empty."""
+        written = failed = lost = False
+        problems: list[str] = []
+        try:
+            if content and not self._holds(content):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                replace_file(self._path, content, mode=MODE)
+                written = True
+            self._last = content
+        except OSError as error:
+            problems.append(_sentence("written", self._path, error))
+            failed = True
+            lost = not self._last or not self._holds(self._last)
+        removed = self._remove_others(problems, keep=bool(content))
+        return CdiWrite(written, tuple(removed), tuple(problems), failed, lost)
 
-        What the system refuses is told in the answer and keeps the rest from nothing.
+    def _holds(self, content: bytes) -> bool:
+        """Whether the file is there, for everybody to read, with this content."""
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path, flags)
+        except OSError:
+            return False
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE:
+                return False
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(len(content) + 1) == content
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
 
-        Args:
-            files: Content by name; a file without content is one that should not be there.
-
-        Raises:
-            ValueError: A name isn't one of ours.
-        """
-        strangers = [name for name in files if not _OURS.fullmatch(name)]
-        if strangers:
-            raise ValueError(f"not ours to write: {strangers}")
-        wanted = {name: content for name, content in files.items() if content}
-        written, removed, problems, lost = [], [], [], []
-        for name, content in wanted.items():
-            try:
-                if self._content(name, len(content)) != content:
-                    self._write(name, content)
-                    written.append(name)
-                self._put[name] = content
-            except OSError as error:
-                problems.append(_told("written", self._folder / name, error))
-                last = self._put.get(name, b"")
-                if not last or self._content(name, len(last)) != last:
-                    lost.append(name)
-        for name in self._stale(wanted, problems):
+    def _remove_others(self, problems: list[str], *, keep: bool) -> list[str]:
+        """Remove what is ours, but for the file if it is wanted."""
+        removed: list[str] = []
+        try:
+            names = sorted(path.name for path in self._folder.iterdir())
+        except FileNotFoundError:
+            return removed
+        except OSError as error:
+            problems.append(_sentence("listed", self._folder, error))
+            return removed
+        for name in names:
+            if (keep and name == FILE_NAME) or not (_HALF.fullmatch(name) or _OURS.fullmatch(name)):
+                continue
             try:
                 (self._folder / name).unlink(missing_ok=True)
                 removed.append(name)
             except OSError as error:
-                problems.append(_told("removed", self._folder / name, error))
-        return Put(tuple(written), tuple(removed), tuple(problems), tuple(lost))
-
-    def _content(self, name: str, length: int) -> bytes:
-        """What a file holds, one byte more than it should at most; nothing if it is no file."""
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(self._folder / name, flags)
-        except OSError:
-            return b""
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE:
-                return b""
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read(length + 1)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
-
-    def _write(self, name: str, content: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._folder / name, content, mode=MODE)
-
-    def _stale(self, wanted: Mapping[str, bytes], problems: list[str]) -> Iterator[str]:
-        try:
-            names = sorted(os.listdir(self._folder))  # noqa: PTH208 - names are all that is needed
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            problems.append(_told("listed", self._folder, error))
-            return
-        for name in names:
-            if _HALF.fullmatch(name) or (_OURS.fullmatch(name) and name not in wanted):
-                yield name
+                problems.append(_sentence("removed", self._folder / name, error))
+        return removed
 
 
-def _told(what: str, path: Path, error: OSError) -> str:
+def _sentence(operation: str, path: Path, error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         reason += (
             f" (as user {os.geteuid()}: let it write to {path.parent}, or leave out --cdi-dir)"
         )
-    return f"{path} can't be {what}: {reason}"
+    return f"{path} can't be {operation}: {reason}"

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from services.devices.model import Device, Problem
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 
 RECOVERING = "recovering"
 """Reason code of a device that is well again but not trusted yet."""
@@ -31,49 +31,42 @@ RECOVERING = "recovering"
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How far a device is.
-
-    Args:
-        good: Good scans in a row that counted.
-        since: When the last of them was.
-    """
+    """How far a device is."""
 
     good: int = 0
+    """Good scans in a row that counted."""
     since: float = 0.0
+    """When the last of them was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is remembered of a tree's devices, by id.
-
-    Args:
-        trusted: Devices that were last told to be healthy.
-        recovering: Devices that were healthy once and aren't trusted now.
-    """
+    """What is remembered of a tree's devices, by id."""
 
     trusted: frozenset[str] = frozenset()
+    """Devices that were last told to be healthy."""
     recovering: Mapping[str, Recovery] = field(default_factory=dict)
+    """Devices that were healthy once and aren't trusted now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """How much it takes to be trusted again.
-
-    Args:
-        good_scans: Good scans in a row, at least 1, which means no damping at all.
-        spacing: Seconds between two scans for both to count.
-    """
+    """How much it takes to be trusted again."""
 
     good_scans: int = 3
+    """Good scans in a row, at least 1, which means no damping at all."""
     spacing: float = 0.0
+    """Seconds between two scans for both to count."""
 
     def __post_init__(self) -> None:
         if self.good_scans < 1:
             raise ValueError(f"a device needs at least one good scan, not {self.good_scans}")
 
 
-def damp(tree: Tree, health: Health, damping: Damping, *, now: float) -> tuple[Tree, Health]:
-    """A tree as the kubelet should be told it.
+def damp(
+    tree: AdvertisedResources, health: Health, damping: Damping, *, now: float
+) -> tuple[AdvertisedResources, Health]:
+    """The resources as the kubelet should see them.
 
     Args:
         tree: The tree as the cards are.
@@ -118,7 +111,7 @@ def _held_back(device: Device, damping: Damping) -> Device:
     return replace(device, healthy=False, reasons=(Problem(RECOVERING, text),))
 
 
-def _with(tree: Tree, changed: Mapping[str, Device]) -> Tree:
+def _with(tree: AdvertisedResources, changed: Mapping[str, Device]) -> AdvertisedResources:
     if not changed:
         return tree
     resources = {

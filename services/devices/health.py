@@ -1,11 +1,11 @@
-"""Verdicts on what the files of a card say: ids, error registers, event flags, device nodes.
+"""What the files of a card say about its health: ids, error registers, event flags, device nodes.
 
-Pure: `services.devices.hardware` reads, this module judges. A verdict is a value and, where
-something is wrong, a `Problem` with a stable reason: `services.devices.reasons` has them all.
+Pure: `services.devices.hardware` reads, this module evaluates. The result is a value and, if
+something is wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them all).
 
-A register that isn't there is fine: older cards lack some. One that is blank, garbled or not ours
-to read tells nothing about the card's health, so it is a remark and no more; but an I/O
-error means that the card doesn't answer, and that is not healthy.
+A register that is missing is fine: older cards lack some. One that is blank, garbled or unreadable
+for lack of permission says nothing about the card's health, so it is only a remark. But an I/O
+error means that the card doesn't answer, and that is unhealthy.
 """
 
 import re
@@ -33,17 +33,14 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading one attribute gave.
-
-    Args:
-        text: Its content without the blanks, newlines and NULs around it.
-        failure: None if it could be read.
-        detail: For a failure, what the system said.
-    """
+    """What reading one attribute gave."""
 
     text: str = ""
+    """Its content without the blanks, newlines and NULs around it."""
     failure: Failure | None = None
+    """None if it could be read."""
     detail: str = ""
+    """For a failure, what the system said."""
 
 
 class NodeState(Enum):
@@ -55,7 +52,7 @@ class NodeState(Enum):
     NOT_A_DEVICE = auto()
 
 
-def judge_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
+def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str, Problem | None]:
     """The id that a file holds.
 
     Args:
@@ -89,27 +86,24 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a register says.
-
-    Args:
-        value: Its value, None where there is none to be had.
-        problem: Set if it makes its owner unhealthy.
-        remark: Set if it is worth saying but makes nothing unhealthy.
-    """
+class RegisterStatus:
+    """What a register says."""
 
     value: int | None = None
+    """Its value, None where there is none to be had."""
     problem: Problem | None = None
+    """Set if it makes its owner unhealthy."""
     remark: Problem | None = None
+    """Set if it is worth saying but makes nothing unhealthy."""
 
 
-_NOTHING = Verdict()
-_ZERO = Verdict(0)
+_NOTHING = RegisterStatus()
+_ZERO = RegisterStatus(0)
 _ZEROS = frozenset({"0", "0x0"})
 """How a register says zero nearly always."""
 
 
-def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verdict:
+def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
     """What an error register or an event flag says; both are hex text, zero is good.
 
     Args:
@@ -126,14 +120,18 @@ def judge_register(reason: str, file: str, owner: str, reading: Reading) -> Verd
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
         told = Problem(unreadable, text)
-        return Verdict(problem=told) if reading.failure is Failure.DEAD else Verdict(remark=told)
+        return (
+            RegisterStatus(problem=told)
+            if reading.failure is Failure.DEAD
+            else RegisterStatus(remark=told)
+        )
     value = register_value(reading.text)
     if value is None:
         text = f"{file} of {owner} is no hex number: {_shown(reading)}"
-        return Verdict(remark=Problem(unreadable, text))
+        return RegisterStatus(remark=Problem(unreadable, text))
     if value == 0:
-        return Verdict(value)
-    return Verdict(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
+        return RegisterStatus(value)
+    return RegisterStatus(value, problem=Problem(reason, f"{file} of {owner} reads {value:#x}"))
 
 
 def register_value(text: str) -> int | None:
@@ -154,7 +152,7 @@ _NODE_PROBLEMS = {
 }
 
 
-def judge_node(node: str, state: NodeState) -> Problem | None:
+def evaluate_node(node: str, state: NodeState) -> Problem | None:
     """Whether a device node can be handed out.
 
     Args:

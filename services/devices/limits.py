@@ -1,15 +1,15 @@
 """What an administrator tolerates of a card: how hot, how much power, which errors.
 
-A card says itself when it is too hot or broken, and `services.devices.health` believes it. Here is
-what people set on top, in both directions:
+A card reports itself when it is too hot or broken (`services.devices.health`). Settings change that
+in both directions:
 
-- **Limits** make a card unhealthy that has said nothing: ``too-hot`` and ``too-much-power``, for
-  its engine and with it for each of its ports. What went beyond a limit counts as beyond it until
-  it is well below, so that a card at its limit doesn't flap; a sensor that doesn't tell any more
-  says nothing either way.
-- **Ignored errors** make nothing unhealthy: some boards have a bit that is always set. They are
-  remarks then. With a mask, only those bits are ignored. A register that can't be read because the
-  card doesn't answer is no error of this kind.
+- **Limits** make a card unhealthy that has reported nothing: `too-hot` and `too-much-power`, for
+  its engine and with it for each of its ports. A sensor beyond its limit counts as beyond it until
+  it is well below, so that a card at its limit doesn't flap; a sensor that is gone counts for
+  nothing.
+- **Ignored errors** are remarks and make nothing unhealthy: some boards have a bit that is always
+  set. With a mask, only those bits are ignored. A register that can't be read because the card
+  doesn't answer is no such error.
 """
 
 import re
@@ -53,17 +53,14 @@ Over = Mapping[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is tolerated.
-
-    Args:
-        max_temperature: °C at the hottest place of a card; None: what the card says itself counts.
-        max_power: W; None likewise.
-        ignored: Bits of errors that make nothing unhealthy, by reason; None for all of them.
-    """
+    """What is tolerated."""
 
     max_temperature: float | None = None
+    """°C at the hottest place of a card; None: what the card says itself counts."""
     max_power: float | None = None
+    """W; None likewise."""
     ignored: Mapping[str, int | None] = field(default_factory=dict)
+    """Bits of errors that make nothing unhealthy, by reason; None for all of them."""
 
     @property
     def measure(self) -> bool:
@@ -96,29 +93,8 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
     return ignored
 
 
-def over_limits(found: Iterable[CardSensors], limits: Limits, before: Over) -> dict[str, Problem]:
-    """The cards that are beyond a limit, with the first reason.
-
-    Args:
-        found: What the sensors of all cards read.
-        limits: What is tolerated.
-        before: What `still_over` gave for the reading before.
-
-    Returns:
-        By the card's name.
-    """
-    problems: dict[str, Problem] = {}
-    over = still_over(found, limits, before)
-    for sensors in found:
-        for reason in (TOO_HOT, TOO_MUCH_POWER):
-            labels = over.get((sensors.card, reason))
-            if labels and sensors.card not in problems:
-                problems[sensors.card] = _said(sensors, reason, labels, limits)
-    return problems
-
-
-def still_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
-    """Which sensors are beyond their limit, or were and aren't well below it yet.
+def sensors_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
+    """The sensors that are beyond their limit, or were and are not well below it yet.
 
     Args:
         found: What the sensors of all cards read.
@@ -141,6 +117,14 @@ def still_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Ov
     return over
 
 
+def limit_problems(over: Over, limits: Limits) -> dict[str, Problem]:
+    """The problem of each card that is beyond a limit, by its name; heat comes before power."""
+    problems: dict[str, Problem] = {}
+    for (card, reason), labels in over.items():
+        problems.setdefault(card, _problem(card, reason, labels, limits))
+    return problems
+
+
 def _beyond(
     gauges: Iterable[Gauge], limit: float, fine: float, known: Collection[str]
 ) -> frozenset[str]:
@@ -151,19 +135,19 @@ def _beyond(
     )
 
 
-def _said(sensors: CardSensors, reason: str, labels: Collection[str], limits: Limits) -> Problem:
-    """The problem in words that don't change while the value does: people are told once."""
+def _problem(card: str, reason: str, labels: Collection[str], limits: Limits) -> Problem:
+    """The problem in words that don't change while the value does, so it is reported once."""
     names = sorted(labels)
     where = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
     if reason == TOO_HOT:
         limit = f"--max-temperature, {limits.max_temperature:g} °C"
     else:
         limit = f"--max-power, {limits.max_power:g} W"
-    return Problem(reason, f"{where} of {sensors.card} went beyond {limit}")
+    return Problem(reason, f"{where} of {card} went beyond {limit}")
 
 
-def judged(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) -> Inventory:
-    """What a scan found, as the administrator sees it.
+def apply_limits(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) -> Inventory:
+    """What a scan found, with limits and ignored errors applied.
 
     Args:
         inventory: What the scan found.
@@ -172,11 +156,11 @@ def judged(inventory: Inventory, over: Mapping[str, Problem], limits: Limits) ->
     """
     if not over and not limits.ignored:
         return inventory
-    cards = tuple(_judged(card, over.get(card.name), limits) for card in inventory.cards)
+    cards = tuple(_apply(card, over.get(card.name), limits) for card in inventory.cards)
     return replace(inventory, cards=cards)
 
 
-def _judged(card: Card, over: Problem | None, limits: Limits) -> Card:
+def _apply(card: Card, over: Problem | None, limits: Limits) -> Card:
     remarks: list[Problem] = []
     fme = card.fme
     if fme is not None:

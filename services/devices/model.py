@@ -28,97 +28,84 @@ class PluginMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong, for machines and for people.
-
-    Args:
-        reason: A stable kebab-case code, fit for a metric label (`afu-id-empty`).
-        message: One sentence that names the file or part it is about.
-    """
+    """Something wrong, for machines and for people."""
 
     reason: str
+    """A stable kebab-case code, fit for a metric label (`afu-id-empty`)."""
     message: str
+    """One sentence that names the file or part it is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function, as far as it decides about devices; `fpga info` tells the rest.
-
-    Args:
-        address: Domain, bus, device and function: `0000:5e:00.0`.
-        numa_node: NUMA node, None where the kernel says -1 or nothing.
-        physfn: Address of the physical function, on a virtual one.
-    """
+    """A PCI function, as far as it decides about devices; `fpga info` tells the rest."""
 
     address: str
+    """Domain, bus, device and function: `0000:5e:00.0`."""
     numa_node: int | None = None
+    """NUMA node, None where the kernel says -1 or nothing."""
     physfn: str | None = None
+    """Address of the physical function, on a virtual one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of a card: the part that a workload opens.
-
-    Args:
-        name: Its folder's name in sysfs, unique on a node: `dfl-port.0`.
-        number: Its number within the card, which programming needs; None if unreadable.
-        afu_id: The function in it, 32 lower-case hex digits, empty if unusable.
-        node: File name of its device node below `/dev`.
-        problems: Why it is unhealthy; empty if it is not.
-        pci: The PCI function it is on; None on a card without PCI.
-        errors: Its error register as read, None where there is none or it is unreadable.
-    """
+    """A port of a card: the part that a workload opens."""
 
     name: str
+    """Its folder's name in sysfs, unique on a node: `dfl-port.0`."""
     number: int | None
+    """Its number within the card, which programming needs; None if unreadable."""
     afu_id: str
+    """The function in it, 32 lower-case hex digits, empty if unusable."""
     node: str
+    """File name of its device node below `/dev`."""
     problems: tuple[Problem, ...] = ()
+    """Why it is unhealthy; empty if it is not."""
     pci: PciFunction | None = None
+    """The PCI function it is on; None on a card without PCI."""
     errors: int | None = None
+    """Its error register as read, None where there is none or it is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fme:
-    """The management engine of a card.
-
-    Args:
-        name: Its folder's name in sysfs, unique on a node: `dfl-fme.0`.
-        node: File name of its device node below `/dev`.
-        interface_id: What a bitstream must fit, 32 lower-case hex digits, empty if unusable.
-        problems: Why it is unhealthy, and with it every port of the card.
-        errors: Its error registers by name, where readable.
-    """
+    """The management engine of a card."""
 
     name: str
+    """Its folder's name in sysfs, unique on a node: `dfl-fme.0`."""
     node: str
+    """File name of its device node below `/dev`."""
     interface_id: str
+    """What a bitstream must fit, 32 lower-case hex digits, empty if unusable."""
     problems: tuple[Problem, ...] = ()
+    """Why it is unhealthy, and with it every port of the card."""
     errors: tuple[tuple[str, int], ...] = ()
+    """Its error registers by name, where readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One FPGA device of one driver: an engine, ports, or both.
-
-    Args:
-        driver: `opae` or `dfl`.
-        name: The class folder's name: `intel-fpga-dev.0`, `region0`.
-        pci: The PCI function it is on; None where it can't be told.
-        fme: Its engine; None on a virtual function, and on a broken card.
-        ports: Its ports, by number.
-        problems: Remarks that make nothing unhealthy by themselves, such as an error register
-            that can't be read for want of permission.
-        failure: Why the card could not be read at all. What is known of its ports is then
-            nothing, and `services.devices.resources` keeps what was known before, as unhealthy.
-    """
+    """One FPGA device of one driver: an engine, ports, or both."""
 
     driver: str
+    """`opae` or `dfl`."""
     name: str
+    """The class folder's name: `intel-fpga-dev.0`, `region0`."""
     pci: PciFunction | None
+    """The PCI function it is on; None where it can't be told."""
     fme: Fme | None
+    """Its engine; None on a virtual function, and on a broken card."""
     ports: tuple[Port, ...] = ()
+    """Its ports, by number."""
     problems: tuple[Problem, ...] = ()
+    """Remarks that make nothing unhealthy by themselves, such as an error register that can't be
+    read for want of permission.
+    """
     failure: Problem | None = None
+    """Why the card could not be read at all. What is known of its ports is then nothing, and
+    `services.devices.resources` keeps what was known before, as unhealthy.
+    """
 
     @property
     def address(self) -> str:
@@ -128,57 +115,51 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What one scan found.
-
-    Args:
-        cards: Every card, in a stable order.
-        problems: What is wrong with the node rather than with a card; with no card at all it
-            says why there is nothing.
-    """
+    """What one scan found."""
 
     cards: tuple[Card, ...] = ()
+    """Every card, in a stable order."""
     problems: tuple[Problem, ...] = ()
+    """What is wrong with the node rather than with a card; with no card at all it says why there is
+    nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A device node that a container gets.
-
-    Args:
-        name: File name below `/dev`, on the host and in the container.
-        permissions: What the container may do, of `r`, `w` and `m`.
-    """
+    """A device node that a container gets."""
 
     name: str
+    """File name below `/dev`, on the host and in the container."""
     permissions: str = "rw"
+    """What the container may do, of `r`, `w` and `m`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device as the kubelet is offered it.
-
-    Args:
-        id: Unique within its resource, at most 63 characters.
-        resource: Full resource name, `fpga.intel.com/af-…`; empty for a device that has never
-            had one and therefore isn't offered.
-        healthy: What the kubelet is told.
-        reasons: Why it isn't healthy.
-        nodes: What a container that has it gets.
-        numa_node: NUMA node where known.
-        pci_addresses: The PCI functions behind its nodes, in their order, each once.
-        card: Name of the card that it is (a part of).
-        interface_id: Interface id of its region, empty if unknown.
-        afu_ids: The function in each of its ports, in the order of their nodes; empty strings
-            where unusable, and at the end one for each virtual function that can't be read.
-    """
+    """One device as the kubelet is offered it."""
 
     id: str
+    """Unique within its resource, at most 63 characters."""
     resource: str
+    """Full resource name, `fpga.intel.com/af-…`; empty for a device that has never had one and
+    therefore isn't offered.
+    """
     healthy: bool
+    """What the kubelet is told."""
     reasons: tuple[Problem, ...] = ()
+    """Why it isn't healthy."""
     nodes: tuple[DeviceNode, ...] = field(default=())
+    """What a container that has it gets."""
     numa_node: int | None = None
+    """NUMA node where known."""
     pci_addresses: tuple[str, ...] = ()
+    """The PCI functions behind its nodes, in their order, each once."""
     card: str = ""
+    """Name of the card that it is (a part of)."""
     interface_id: str = ""
+    """Interface id of its region, empty if unknown."""
     afu_ids: tuple[str, ...] = ()
+    """The function in each of its ports, in the order of their nodes; empty strings where unusable,
+    and at the end one for each virtual function that can't be read.
+    """

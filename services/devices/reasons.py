@@ -10,12 +10,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-OTHERWISE: Final = "accelbind fpga info DEVICE tells all that the card says"
+OTHERWISE: Final = "accelbind fpga info DEVICE shows everything that the card reports"
 """What to do where nothing better is known."""
 
 
 class Effect(StrEnum):
-    """What a problem makes of what it is about."""
+    """The effect of a problem."""
 
     NODE = "no cards"
     """The node shows no cards, or not those of one driver."""
@@ -26,36 +26,34 @@ class Effect(StrEnum):
     LEFT_OUT = "not in CDI"
     """The device isn't described in the CDI file; it is offered as ever."""
     REMARK = "none"
-    """It is said, and makes nothing unhealthy."""
+    """It is reported, and makes nothing unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is known of a code.
-
-    Args:
-        effect: What it makes of what it is about.
-        meaning: What is the case, as a clause.
-        todo: What to do about it, in the imperative.
-    """
+    """What is known of a code."""
 
     effect: Effect
+    """What it makes of what it is about."""
     meaning: str
+    """What is the case, as a clause."""
     todo: str
+    """What to do about it, in the imperative."""
 
 
-_DEAD: Final = "the card doesn't answer: dmesg, then reset or reseat it"
-_ENTRY: Final = "look at its entry under /sys/class and at dmesg; unbind and bind its driver"
+_DEAD: Final = "check dmesg, then reset or reseat the card"
+_ENTRY: Final = "check its entry under /sys/class and dmesg; unbind and bind its driver"
 _STATIC: Final = "the static image isn't one with partial reconfiguration: flash another"
-_PROGRAMME: Final = (
-    "programme the port: accelbind fpga program PORT FILE; if it stays so, reset or reseat the card"
+_PROGRAM: Final = (
+    "program the port: accelbind fpga program PORT FILE; if that does not help, reset or reseat the"
+    " card"
 )
 _NODE: Final = (
     "udev makes it when the driver loads: udevadm trigger; in a pod, mount the host's /dev"
 )
 _RENAME: Final = "a fault of the driver or of ours: the message says what can't be written"
 _IDS: Final = {
-    "afu-id": ("the port's afu_id", _PROGRAMME),
+    "afu-id": ("the port's afu_id", _PROGRAM),
     "interface-id": ("the engine's interface id", _STATIC),
 }
 _STATES: Final = {
@@ -69,7 +67,7 @@ _CLEAR_PORT: Final = (
     "accelbind fpga clear-errors PORT once nobody has it; see what the workload did"
 )
 _CLEAR_ENGINE: Final = (
-    "accelbind fpga info FME tells the bits; accelbind fpga clear-errors FME, and if they come"
+    "accelbind fpga info FME shows the bits; accelbind fpga clear-errors FME, and if they come"
     " back the card is broken"
 )
 _REGISTERS: Final = {
@@ -82,16 +80,15 @@ _REGISTERS: Final = {
     "fme-nonfatal-errors": ("the engine's register of nonfatal errors isn't 0", _CLEAR_ENGINE),
     "ap1-event": (
         "the port was in AFU power state 1 (AP1), which throttles it",
-        "see to the cooling and the load: accelbind fpga info PORT tells of both",
+        "check the cooling and the load: accelbind fpga info PORT shows both",
     ),
     "ap2-event": (
         "the port was in AFU power state 2 (AP2), which throttles it further",
-        "see to the cooling and the load: accelbind fpga info PORT tells of both",
+        "check the cooling and the load: accelbind fpga info PORT shows both",
     ),
-    "overheated": ("the card says that it is too hot", "see to the cooling"),
+    "overheated": ("the card reports that it is too hot", "check the cooling"),
 }
-"""Of the drivers' registers and flags: `services.devices.hardware.layout`, `opae` and `dfl` name
-them."""
+"""Of the registers and flags that `services.devices.hardware.drivers` name."""
 
 
 def _of_ids() -> Iterator[tuple[str, Reason]]:
@@ -127,7 +124,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "no-cards": Reason(
             Effect.NODE,
             "a driver is loaded and lists no card with a port",
-            "dmesg tells whether the driver took the card; lspci -d ::1200 whether it is there",
+            "lspci -d ::1200 shows whether the card is there, dmesg whether the driver took it",
         ),
         "class-hung": Reason(
             Effect.NODE,
@@ -144,7 +141,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             _DEAD,
         ),
         "card-unread": Reason(
-            Effect.CARD, "so many others hang that this one isn't asked", "see to those that hang"
+            Effect.CARD, "so many others hang that this one isn't asked", "fix those that hang"
         ),
         "card-unreadable": Reason(Effect.CARD, "its folder can't be listed", _ENTRY),
         "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
@@ -173,12 +170,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "duplicate-name": Reason(
             Effect.DEVICE,
             "another device has the same id",
-            "two drivers name things alike: unload the one that isn't needed",
+            "two drivers use the same names: unload the one that is not needed",
         ),
         "recovering": Reason(
             Effect.DEVICE,
-            "it reads well again, not yet often enough (--healthy-after)",
-            "wait: some good scans in a row make it healthy",
+            "it reads well again, but not often enough yet (--healthy-after)",
+            "wait: after some good scans in a row it is healthy",
         ),
         "held-outside-pod": Reason(
             Effect.DEVICE,
@@ -189,12 +186,12 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "too-hot": Reason(
             Effect.DEVICE,
             "the card is beyond --max-temperature",
-            "see to the cooling; --max-temperature is the limit",
+            "check the cooling; --max-temperature is the limit",
         ),
         "too-much-power": Reason(
             Effect.DEVICE,
             "the card is beyond --max-power",
-            "see to the load; --max-power is the limit",
+            "check the load; --max-power is the limit",
         ),
         "interface-ids-differ": Reason(
             Effect.REMARK,

@@ -1,15 +1,14 @@
-"""From cards to what the kubelet is offered: a tree of resources and their devices.
+"""From cards to the resources and devices that the kubelet is offered.
 
-`build_tree` is a function of what a scan found, the node's mode and a memory of what was offered
-before. The memory is why a port whose ids turn bad stays, unhealthy, under the resource it had: the
-kubelet then stops using it, and the people who look for it find it. It is a value (`Tree.memory`)
-that the caller hands to the next `build_tree`, and knows a device by its id and its place (the PCI
-address), so that another card that comes to have the same name does not inherit.
+`advertise` is a function of what a scan found, the node's mode and what was offered before. That
+memory is why a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
+stops using it, and people find it where they look. The memory is a value that the caller hands to
+the next `advertise`. It knows a device by its id and its place (the PCI address), so that another
+card with the same name does not inherit.
 
-Ports on virtual functions belong to the engine of their physical function. Whatever is wrong with
-an engine is wrong with each of its ports, in every mode; whatever is wrong with a port is wrong
-with the region it is part of. A device that never had a resource isn't offered but listed
-(`Tree.unplaced`) with its reasons.
+Ports on virtual functions belong to the engine of their physical function. Problems of an engine
+are problems of each of its ports, in every mode; problems of a port are problems of the region it
+is part of. A device that never had a resource is not offered, but listed with its reasons.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,25 +29,21 @@ from services.devices.model import (
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
 DEFAULT_UNITS = 40
-"""Units of a node in mode `units` unless told."""
-
+"""Units of a node in mode `units` by default."""
 
 _REGION_MODES = frozenset({PluginMode.REGION, PluginMode.REGIONDEVEL})
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What was offered last, by device id and place.
-
-    Args:
-        mode: The mode it is about.
-        devices: Every device that had a resource.
-    """
+class OfferMemory:
+    """What was offered last, by device id and place."""
 
     mode: PluginMode
+    """The mode it is about."""
     devices: Mapping[tuple[str, str], Device] = field(default_factory=dict)
+    """Every device that had a resource."""
 
-    def told_to(self, mode: PluginMode) -> "Memory":
+    def for_mode(self, mode: PluginMode) -> "OfferMemory":
         """What this means to the mode that a node changes to.
 
         A region is the same device in both of its modes, but for the engine's node. Devices of
@@ -57,25 +52,22 @@ class Memory:
         if mode is self.mode:
             return self
         if not _REGION_MODES.issuperset((self.mode, mode)):
-            return Memory(mode)
+            return OfferMemory(mode)
         own = mode is PluginMode.REGIONDEVEL
         known = {key: _with_engine(device, own=own) for key, device in self.devices.items()}
-        return Memory(mode, known)
+        return OfferMemory(mode, known)
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """What a node offers.
-
-    Args:
-        resources: Devices by id, by full resource name; no resource is empty.
-        unplaced: What was found and can't be offered, each with its reasons and no resource.
-        memory: What the next `build_tree` needs to know of this one.
-    """
+class AdvertisedResources:
+    """What a node offers."""
 
     resources: Mapping[str, Mapping[str, Device]]
-    unplaced: tuple[Device, ...]
-    memory: Memory
+    """Devices by id, by full resource name; no resource is empty."""
+    not_offered: tuple[Device, ...]
+    """What was found and can't be offered, each with its reasons and no resource."""
+    memory: OfferMemory
+    """What the next `advertise` needs to know of this one."""
 
     def devices(self) -> Iterator[Device]:
         """Every device offered, resource by resource."""
@@ -83,29 +75,22 @@ class Tree:
             yield from devices.values()
 
 
-def empty_tree(mode: PluginMode) -> Tree:
-    """The tree of a node on which nothing has been found yet."""
-    return Tree({}, (), Memory(mode))
+def nothing_advertised(mode: PluginMode) -> AdvertisedResources:
+    """What a node offers before its first scan."""
+    return AdvertisedResources({}, (), OfferMemory(mode))
 
 
-def build_tree(
+def advertise(
     inventory: Inventory,
     mode: PluginMode,
     *,
     units: int = DEFAULT_UNITS,
-    previous: Memory | None = None,
-) -> Tree:
-    """The resources and devices that a node offers.
-
-    Args:
-        inventory: What a scan found; not looked at in mode `units`.
-        mode: The node's mode.
-        units: How many units there are in mode `units`.
-        previous: Memory of the last tree, if there was one.
-    """
+    previous: OfferMemory | None = None,
+) -> AdvertisedResources:
+    """The resources and devices that a node offers; mode `units` ignores the inventory."""
     if mode is PluginMode.UNITS:
         return _assemble(mode, (("", unit) for unit in _units(units)))
-    known = previous.told_to(mode).devices if previous is not None else {}
+    known = previous.for_mode(mode).devices if previous is not None else {}
     node = _Node.of(inventory.cards)
     placed: list[_Placed] = []
     for card in inventory.cards:
@@ -400,20 +385,20 @@ def _blind(device: Device, problem: Problem) -> Device:
     return replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
 
 
-def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> Tree:
+def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> AdvertisedResources:
     resources: dict[str, dict[str, Device]] = {}
-    unplaced: list[Device] = []
+    not_offered: list[Device] = []
     memory: dict[tuple[str, str], Device] = {}
     seen: set[str] = set()
     for place, device in placed:
         if not device.resource:
-            unplaced.append(device)
+            not_offered.append(device)
         elif device.id in seen:
             text = f"{device.id} on {device.card or place} has the name of another device"
             problem = Problem("duplicate-name", text)
-            unplaced.append(replace(_unhealthy(device, problem), resource=""))
+            not_offered.append(replace(_unhealthy(device, problem), resource=""))
         else:
             seen.add(device.id)
             resources.setdefault(device.resource, {})[device.id] = device
             memory[device.id, place] = device
-    return Tree(resources, tuple(unplaced), Memory(mode, memory))
+    return AdvertisedResources(resources, tuple(not_offered), OfferMemory(mode, memory))

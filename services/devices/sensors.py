@@ -25,31 +25,24 @@ _WATTS = (0.0, 5000.0)
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One sensor of a card.
-
-    Args:
-        label: What it measures, in the words of the driver; unique among those of its kind on a
-            card.
-        value: In °C or W.
-    """
+    """One sensor of a card."""
 
     label: str
+    """What it measures, in the words of the driver; unique among those of its kind on a card."""
     value: float
+    """In °C or W."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRegister:
-    """An error register of a card.
-
-    Args:
-        part: The engine or port that has it: `dfl-fme.0`.
-        name: `fme_errors`, `catfatal_errors`, …; `port_errors` for a port's.
-        value: What it reads, a bit an error; zero is good.
-    """
+    """An error register of a card."""
 
     part: str
+    """The engine or port that has it: `dfl-fme.0`."""
     name: str
+    """`fme_errors`, `catfatal_errors`, …; `port_errors` for a port's."""
     value: int
+    """What it reads, a bit an error; zero is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +59,24 @@ class BusErrors:
 
 @dataclass(frozen=True, slots=True)
 class CardSensors:
-    """What a card's sensors and registers read at one moment.
-
-    Args:
-        driver: `opae` or `dfl`.
-        card: The class folder's name: `region0`.
-        address: PCI address, empty where there is none.
-        temperatures: In °C.
-        powers: In W.
-        registers: Error registers of its engine and its ports.
-        bus_errors: Errors on the PCI bus.
-        problem: Why nothing could be read.
-    """
+    """What a card's sensors and registers read at one moment."""
 
     driver: str
+    """`opae` or `dfl`."""
     card: str
+    """The class folder's name: `region0`."""
     address: str
+    """PCI address, empty where there is none."""
     temperatures: tuple[Gauge, ...] = ()
+    """In °C."""
     powers: tuple[Gauge, ...] = ()
+    """In W."""
     registers: tuple[ErrorRegister, ...] = ()
+    """Error registers of its engine and its ports."""
     bus_errors: BusErrors = BusErrors()
+    """Errors on the PCI bus."""
     problem: Problem | None = None
+    """Why nothing could be read."""
 
     @property
     def temperature(self) -> float | None:

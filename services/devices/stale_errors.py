@@ -30,32 +30,26 @@ _DEAD = ("-all-f", "-unreadable")
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """An error register to clear.
-
-    Args:
-        driver: Driver of the port's card, `opae` or `dfl`.
-        card: Name of the card's class entry, in which the port's folder is.
-        port: Name of the port.
-        value: What the register read; another one must not be cleared unseen.
-        lock: What tells the card's lock from others, as `services.programming.programmer` names it.
-    """
+    """An error register to clear."""
 
     driver: str
+    """Driver of the port's card, `opae` or `dfl`."""
     card: str
+    """Name of the card's class entry, in which the port's folder is."""
     port: str
+    """Name of the port."""
     value: int
+    """What the register read; another one must not be cleared unseen."""
     lock: str = ""
+    """What tells the card's lock from others, as `services.programming.programmer` names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What has been tried of the ports that nobody has had since.
-
-    Args:
-        values: Values tried, by the place of a card and the name of its port.
-    """
+    """What has been tried of the ports that nobody has had since."""
 
     values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
+    """Values tried, by the place of a card and the name of its port."""
 
     def without(self, port: str, value: int) -> "Tried":
         """The same, without what could not be tried since the port was busy.

@@ -1,28 +1,22 @@
-"""Asking the API server: where it is, who we are, and one bounded request at a time.
+"""Bounded requests to the API server, and what their errors mean.
 
-What is asked and what comes of it are bytes, which a caller decodes for the fields it needs. An
-answer that is too long, too late or no answer is a `ClusterError` whose text says what to do.
+Requests and answers are bytes, which a caller decodes for the fields that it needs. An answer that
+is too long, too late or no answer is a `ClusterError` whose text says what to do.
 """
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Self
 from urllib.parse import quote
 
 import httpx2
 import msgspec
 
-from services.kube.access import Access
-from services.kube.credentials import auth_of, tls_context
-from services.kube.kubeconfig import from_files, from_service_account
-from services.kube.reach import SERVICE_ACCOUNT, in_a_pod, named_kubeconfig
-from services.kube.transport import LeanTransport
-from services.kube.tunnel import proxy_of
+from services.kube.config import Access
+from services.kube.credentials import create_http_client
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -35,74 +29,41 @@ mappings. It is in memory twice for a moment: the manifests' limit of the webhoo
 """
 
 PAGE: Final = 500
-"""Objects in a page of a list, as client-go asks for."""
+"""Objects in a page of a list, as client-go requests them."""
 
 _CONNECT_SECONDS: Final = 3.0
-_READ_SECONDS: Final = 8.0
 _TOTAL_SECONDS: Final = 12.0
-"""For one request from first to last byte: an answer that drips must not hold a caller."""
+"""For one request from first to last byte, and for the head of a watch's answer: an answer that
+drips must not hold a caller."""
 
-_ACCEPT: Final = {"Accept": "application/json"}
-
-USER_AGENT: Final = "accelbind"
-"""What an API server's audit log, and its rules of flow control, know us by."""
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+GONE: Final = 410
+_TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses that say nothing against the request, or whoever makes it."""
 
 _HINTS: Final[Mapping[int, str]] = {
-    401: " (is the token still good?)",
-    403: " (its RBAC rules must allow this to us)",
+    UNAUTHORIZED: " (is the token still good?)",
+    FORBIDDEN: " (its RBAC rules must allow this to us)",
 }
-
-
-def load_config(
-    kubeconfig: Path | None = None,
-    *,
-    environment: Mapping[str, str] = os.environ,
-    service_account: str = SERVICE_ACCOUNT,
-) -> Access | None:
-    """How to reach the API server, or None where nothing says how.
-
-    In this order: the file named, the files that `KUBECONFIG` names, the pod's service account.
-
-    Args:
-        kubeconfig: A kubeconfig file, if one was named.
-        environment: Where `KUBECONFIG` and `KUBERNETES_SERVICE_*` are looked up.
-        service_account: Folder of the pod's service account.
-
-    Raises:
-        ClusterError: What was named can't be used.
-    """
-    named = named_kubeconfig(kubeconfig, environment)
-    if named:
-        return from_files(named, several=kubeconfig is None)
-    if in_a_pod(environment, service_account):
-        return from_service_account(service_account, environment)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server answered.
-
-    Args:
-        status: HTTP status code.
-        body: The whole body.
-        retry_after: Seconds that it asks us to wait before asking again; 0 if it doesn't.
-        date: What its clock says (RFC 9110, `Date`); empty if it doesn't tell.
-    """
+    """An answer of the API server."""
 
     status: int
     body: bytes
     retry_after: int = 0
+    """Seconds to wait before the next request, if the server wants that."""
     date: str = ""
+    """What its clock says (RFC 9110, `Date`)."""
 
 
 class BadStatus(ClusterError):
-    """The API server answers, but says no.
-
-    Attributes:
-        status: HTTP status code.
-        retry_after: As in `Answer`.
-    """
+    """The API server answers, but refuses."""
 
     def __init__(self, text: str, answer: Answer) -> None:
         super().__init__(text)
@@ -115,14 +76,41 @@ class TooLong(ClusterError):
 
 
 class Expired(ClusterError):
-    """What is known of a kind is too old, or too doubtful, to go on from: list anew."""
+    """What is known of a kind is too old, or too doubtful, to watch from: list again."""
+
+
+class Dropped(ClusterError):
+    """The connection ended during a request."""
+
+
+def will_pass(error: ClusterError) -> bool:
+    """Whether the same request by the same client may work another time."""
+    if isinstance(error, BadStatus):
+        return error.status in _TRANSIENT
+    return not isinstance(error, (Expired, TooLong))
+
+
+def may_be_ours(error: ClusterError) -> bool:
+    """Whether credentials or certificates that have changed would explain an error."""
+    if isinstance(error, BadStatus):
+        return error.status == UNAUTHORIZED
+    return will_pass(error)
+
+
+def may_be_elsewhere(error: ClusterError) -> bool:
+    """Whether another kubeconfig would explain an error: other credentials, or another server."""
+    if isinstance(error, BadStatus):
+        return error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}
+    return may_be_ours(error)
+
+
+def asked_to_wait(error: ClusterError) -> float:
+    """Seconds that the server wants us to wait; 0 if it doesn't."""
+    return error.retry_after if isinstance(error, BadStatus) else 0.0
 
 
 class ClusterClient:
     """An authenticated client of one API server; close it, or use it as a context manager.
-
-    Args:
-        config: Where and who, from `load_config`.
 
     Raises:
         ClusterError: Its certificates or credentials can't be used.
@@ -131,11 +119,13 @@ class ClusterClient:
     def __init__(self, config: Access) -> None:
         self.server: str = config.server
         try:
-            self._http = _http_client(config)
-        except (ClusterError, httpx2.InvalidURL) as error:
+            self._http = create_http_client(config)
+        except ClusterError as error:
             raise ClusterError(
                 f"the credentials for {self.server} can't be used: {error}"
             ) from error
+        proxy = httpx2.URL(config.proxy)
+        self._proxy = f" through the proxy {proxy.netloc.decode()}" if config.proxy else ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -143,27 +133,28 @@ class ClusterClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `aclose` was called."""
+        return self._http.is_closed
+
     async def aclose(self) -> None:
-        """Lets go of the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes | None:
-        """The object or list at a path, as JSON; None where there is none.
-
-        Args:
-            path: Absolute path, `/api/v1/…`.
-            params: Query parameters.
+        """Return the object or list at an absolute path as JSON; None where there is none.
 
         Raises:
-            ClusterError: Away, too slow, too long, or it says no.
+            ClusterError: No answer in time, one that is too long, or a refusal.
         """
         answer = await self.request("GET", path, params=params)
-        if answer.status == httpx2.codes.NOT_FOUND:
+        if answer.status == NOT_FOUND:
             return None
         return self.expect(answer, f"GET {path}").body
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """A pod as JSON; None where there is none of that name.
+        """Return a pod as JSON; None where there is none of that name.
 
         Raises:
             ClusterError: As `get`.
@@ -171,11 +162,7 @@ class ClusterClient:
         return await self.get(f"/api/v1/namespaces/{segment(namespace)}/pods/{segment(name)}")
 
     async def pages(self, path: str, *, limit: int = PAGE) -> AsyncIterator[bytes]:
-        """A list page by page, each as JSON, in the state of one resource version.
-
-        Args:
-            path: The list's path, such as `/apis/fpga.intel.com/v2/fpgaregions`.
-            limit: Objects in a page.
+        """Yield a list page by page, each as JSON, in the state of one resource version.
 
         Raises:
             ClusterError: As `get`; also where the list isn't there or its paging has expired.
@@ -200,87 +187,79 @@ class ClusterClient:
         content_type: str = "application/json",
         whole: bool = False,
     ) -> Answer:
-        """One request, whatever its answer's status.
+        """Make one request and return its answer, whatever its status.
 
-        Args:
-            method: HTTP method.
-            path: Absolute path.
-            params: Query parameters.
-            body: What to send, encoded as JSON; nothing if None.
-            content_type: What the body is, such as `application/merge-patch+json`.
-            whole: Whether the answer may have `MAX_LIST` bytes, rather than `MAX_BODY`.
+        A `body` that isn't None is sent as JSON. With `whole`, the answer may have `MAX_LIST` bytes
+        rather than `MAX_BODY`.
 
         Raises:
             ClusterError: No answer, or one that is too long.
         """
+        request = self._http.build_request(
+            method,
+            path,
+            params=params,
+            content=None if body is None else msgspec.json.encode(body),
+            headers=None if body is None else {"Content-Type": content_type},
+        )
         try:
-            return await self._once(method, path, params, body, content_type, whole=whole)
-        except _Dropped:
+            return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
+        except Dropped:
             if method != "GET":
                 raise
         # Idle connections are closed by either side, sometimes just as they are used.
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
-        return await self._once(method, path, params, body, content_type, whole=whole)
+        return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
 
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str | int] | None,
-        body: object,
-        content_type: str,
-        *,
-        whole: bool,
-    ) -> Answer:
-        headers = {} if body is None else {"Content-Type": content_type}
-        content = None if body is None else msgspec.json.encode(body)
-        async with (
-            self._translated(f"{method} {path}"),
-            asyncio.timeout(_TOTAL_SECONDS),
-            self._http.stream(
-                method, path, params=params, content=content, headers=_ACCEPT | headers
-            ) as response,
-        ):
-            most = MAX_LIST if whole else MAX_BODY
-            return await _whole(response, f"{method} {path}", most)
+    async def _send(self, request: httpx2.Request, path: str, limit: int) -> Answer:
+        what = f"{request.method} {path}"
+        async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
+            response = await self._http.send(request, stream=True)
+            try:
+                return await _read_whole(response, what, limit)
+            finally:
+                await response.aclose()
 
     @asynccontextmanager
     async def lines(
-        self, path: str, params: Mapping[str, str | int], *, idle_seconds: float
+        self, path: str, params: Mapping[str, str | int], *, seconds: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of an answer that goes on and on, such as a watch, as they come.
+        """Open an answer that the server ends by itself, such as a watch; yield its lines.
 
-        Lines end at the byte 0x0a and nowhere else: JSON may hold the other line ends raw.
-
-        Args:
-            path: Absolute path.
-            params: Query parameters.
-            idle_seconds: How long nothing may come.
+        Lines end at the byte 0x0a and nowhere else, since JSON may hold other line ends unescaped,
+        such as U+0085. An answer that goes on for more than `seconds` counts as hanging, whether
+        bytes come or not: a proxy that keeps a connection alive proves nothing about the server.
 
         Raises:
             ClusterError: As `get`; while iterating too.
         """
         what = f"GET {path}"
-        timeout = httpx2.Timeout(idle_seconds, connect=_CONNECT_SECONDS)
-        request = self._http.build_request(
-            "GET", path, params=params, headers=_ACCEPT, timeout=timeout
-        )
-        async with self._translated(what):
+        deadline = asyncio.get_running_loop().time() + seconds
+        timeout = httpx2.Timeout(seconds, connect=_CONNECT_SECONDS)
+        request = self._http.build_request("GET", path, params=params, timeout=timeout)
+        async with self._translated(what), asyncio.timeout(min(seconds, _TOTAL_SECONDS)):
             response = await self._http.send(request, stream=True)
         try:
             if response.status_code != httpx2.codes.OK:
                 async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
-                    answer = await _whole(response, what, MAX_BODY)
+                    answer = await _read_whole(response, what, MAX_BODY)
                 self.expect(answer, what)
-            async with aclosing(self._lines(response, what)) as lines:
+            async with aclosing(self._lines(response, what, deadline)) as lines:
                 yield lines
         finally:
             await response.aclose()
 
-    async def _lines(self, response: httpx2.Response, what: str) -> AsyncGenerator[bytes, None]:
+    async def _lines(
+        self, response: httpx2.Response, what: str, deadline: float
+    ) -> AsyncGenerator[bytes, None]:
         rest = bytearray()
         async with self._translated(what):
-            async for chunk in response.aiter_bytes():
+            chunks = response.aiter_bytes()
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
                 *whole, last = chunk.split(b"\n")
                 for piece in whole:
                     yield bytes(rest + piece)
@@ -292,62 +271,46 @@ class ClusterClient:
             yield bytes(rest)
 
     def expect(self, answer: Answer, what: str) -> Answer:
-        """The answer, if it is a good one.
-
-        Args:
-            answer: What came.
-            what: What was asked, for the message.
+        """Return the answer to `what` if its status is a success.
 
         Raises:
-            BadStatus: Its status is no success.
+            BadStatus: It is none.
         """
         if httpx2.codes.is_success(answer.status):
             return answer
-        said = _message(answer.body)
         hint = _HINTS.get(answer.status, "")
         raise BadStatus(
-            f"the API server {self.server} answers {answer.status} to {what}{said}{hint}", answer
+            f"the API server {self.server} answers {answer.status} to {what}"
+            f"{_message(answer.body)}{hint}",
+            answer,
         )
 
     @asynccontextmanager
     async def _translated(self, what: str) -> AsyncIterator[None]:
-        """Turns the HTTP client's errors into ours."""
+        """Turn the HTTP client's errors into ours."""
         where = f"the API server {self.server}"
         try:
             yield
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise ClusterError(f"{where} doesn't answer {what} in time") from error
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
-            raise _Dropped(f"{where} closed the connection during {what}: {error}") from error
+            detail = _innermost(error)
+            raise Dropped(f"{where} closed the connection during {what}: {detail}") from error
+        except httpx2.ProxyError as error:
+            text = f"the proxy{self._proxy.removeprefix(' through the proxy')} answers"
+            raise ClusterError(f"{where} can't be reached: {text} {error}") from error
         except httpx2.ConnectError as error:
-            raise ClusterError(f"{where} can't be reached: {error}") from error
+            detail = _innermost(error)
+            raise ClusterError(f"{where} can't be reached{self._proxy}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            text = str(error) or type(error).__name__
-            raise ClusterError(f"{where} can't be asked ({what}): {text}") from error
+            raise ClusterError(f"{where} can't be asked ({what}): {_innermost(error)}") from error
 
 
-def _http_client(config: Access) -> httpx2.AsyncClient:
-    transport = LeanTransport(
-        tls_context(config) if config.server.startswith("https:") else None,
-        server_name=config.server_name,
-        proxy=proxy_of(config.server, config.proxy, os.environ),
-    )
-
-    def show(certificate: bytes, key: bytes) -> None:
-        if transport.context is not None:
-            transport.context = tls_context(config, certificate, key)
-
-    return httpx2.AsyncClient(
-        base_url=config.server,
-        auth=auth_of(config, show),
-        headers=[("User-Agent", USER_AGENT), *config.headers],
-        transport=transport,
-        timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
-    )
-
-
-class _Dropped(ClusterError):
-    """The connection ended under a request."""
+def segment(text: str) -> str:
+    """Return a name as one segment of a path, whatever it holds."""
+    if text in {"", ".", ".."}:
+        raise ClusterError(f'"{text}" is no name to ask the API server for')
+    return quote(text, safe="")
 
 
 class _ListMeta(msgspec.Struct):
@@ -362,13 +325,6 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-def segment(text: str) -> str:
-    """A name as one segment of a path, whatever it holds."""
-    if text in {"", ".", ".."}:
-        raise ClusterError(f'"{text}" is no name to ask the API server for')
-    return quote(text, safe="")
-
-
 def _continue_token(body: bytes, path: str) -> str:
     try:
         return msgspec.json.decode(body, type=_List).metadata.continue_
@@ -377,20 +333,30 @@ def _continue_token(body: bytes, path: str) -> str:
 
 
 def _message(body: bytes) -> str:
-    """What an error's answer says, as a clause to go on with; empty if it says nothing."""
+    """The message of an error's answer, as a clause to go on with; empty if it has none."""
     try:
-        said = msgspec.json.decode(body, type=_Status).message
+        message = msgspec.json.decode(body, type=_Status).message
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        said = body[:200].decode(errors="replace").strip()
-    return f": {plain(said, 400)}" if said else ""
+        message = body[:200].decode(errors="replace").strip()
+    return f": {plain(message, 400)}" if message else ""
 
 
-async def _whole(response: httpx2.Response, what: str, most: int) -> Answer:
+def _innermost(error: BaseException) -> str:
+    """The text of the first error of a chain: httpx2 says "All connection attempts failed"."""
+    text = str(error) or type(error).__name__
+    while (inner := error.__cause__ or error.__context__) and not isinstance(inner, ClusterError):
+        # A group has an error for each of the server's addresses.
+        error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
+        text = str(error) or text
+    return plain(text, 400)
+
+
+async def _read_whole(response: httpx2.Response, what: str, limit: int) -> Answer:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > most:
-            raise TooLong(f"the answer to {what} is longer than {most} bytes")
+        if len(body) > limit:
+            raise TooLong(f"the answer to {what} is longer than {limit} bytes")
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]

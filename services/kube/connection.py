@@ -1,8 +1,4 @@
-"""One client for several users, made anew when its credentials or certificates no longer count.
-
-A kubeconfig is rewritten, a token or a CA is rotated: whoever finds the client of no use asks for a
-new one, made from what the files hold now. Those who still use the old one are let finish.
-"""
+"""One client for several users, replaced when its credentials or certificates don't work."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,24 +8,17 @@ from pathlib import Path
 
 import structlog
 
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.process.errors import ClusterError
 
-log = structlog.get_logger(room="mappings")
-
-
-@dataclass(eq=False, slots=True)
-class _Lease:
-    client: ClusterClient
-    users: int = 0
-    retired: bool = False
+log = structlog.get_logger(room="kube")
 
 
 def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
-    """Returns what makes a client from a kubeconfig, or from what the environment says.
+    """Return a function that creates a client from a kubeconfig, or from the environment.
 
-    Calling it raises a `ClusterError` where nothing says how to reach an API server, or what does
-    can't be used.
+    It raises a `ClusterError` where nothing says how to reach an API server, or it can't be used.
     """
 
     def connect() -> ClusterClient:
@@ -44,14 +33,26 @@ def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
     return connect
 
 
-class Connection:
-    """The client in use.
+@dataclass(eq=False, slots=True)
+class _Lease:
+    client: ClusterClient
+    users: int = 0
+    retired: bool = False
 
-    Args:
-        connect: makes a client; called in a thread when it is made anew.
+    async def close_unused(self) -> None:
+        if self.retired and self.users == 0:
+            await self.client.aclose()
+
+
+class Connection:
+    """One client for several users, replaced when its credentials or certificates don't work.
+
+    A kubeconfig is rewritten, a token or a CA is rotated: whoever finds that the client fails asks
+    for a new one, which `connect` creates in a thread from what the files hold then. Others finish
+    with the old one first.
 
     Raises:
-        ClusterError: There is no making one.
+        ClusterError: There can be no client.
     """
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:
@@ -67,10 +68,10 @@ class Connection:
             yield lease.client
         finally:
             lease.users -= 1
-            await _close_unused(lease)
+            await lease.close_unused()
 
     async def renew(self, failed: ClusterClient) -> None:
-        """Makes the client anew, unless somebody else did already; keeps it if that fails."""
+        """Replace the client, unless it was replaced already; keep it if that fails."""
         lease = self._lease
         if failed is not lease.client:
             return
@@ -84,14 +85,9 @@ class Connection:
             return
         self._lease = _Lease(client)
         lease.retired = True
-        await _close_unused(lease)
+        await lease.close_unused()
 
     async def aclose(self) -> None:
-        """Lets go of the client."""
+        """Close the client once nobody uses it."""
         self._lease.retired = True
-        await _close_unused(self._lease)
-
-
-async def _close_unused(lease: _Lease) -> None:
-    if lease.retired and lease.users == 0:
-        await lease.client.aclose()
+        await self._lease.close_unused()

@@ -1,71 +1,100 @@
-"""Who we are to an API server: a token, its file, a plugin that gives one, a certificate.
+"""An HTTP client that authenticates to one API server: TLS, tokens, credential plugins, proxies.
 
-A token's file is read anew once a minute, as client-go does: an API server takes an old token of a
-service account for a year, but counts who still shows one. And it is read, or its plugin asked,
-when what it gave last is refused (401). Plugins are spoken to as
+A token's file is read again once a minute, as client-go does: an API server accepts an old token of
+a service account for a year, but counts who still uses one. It is also read again, or its plugin
+run again, when the token is refused (401). A refused client certificate takes a new client, since
+connections keep the certificate that they were opened with. Plugins are run as
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 says.
 """
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import signal
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import httpx2
 import msgspec
 
-from services.kube.access import Access, Plugin
+from services.kube.config import Access, ExecPlugin
 from services.process.errors import ClusterError
 from services.process.text import plain
 
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take: some ask a server of their own."""
-LAST_WORD_SECONDS: Final = 1.0
-"""How long one that has been ended may take for it."""
-_UNAUTHORIZED: Final = 401
+KILLED_SECONDS: Final = 1.0
+"""How long a killed plugin may take to end."""
 
-Shown: TypeAlias = Callable[[bytes, bytes], None]
-"""Is given a certificate, PEM, and its key, which are to be shown from now on."""
+USER_AGENT: Final = "accelbind"
+"""Our name in the API server's audit log and in its rules of flow control."""
 
-
-def auth_of(access: Access, shown: Shown) -> httpx2.Auth | None:
-    """What adds to requests who sends them; None where a certificate says it all.
-
-    Args:
-        access: how to reach an API server.
-        shown: told the certificate that a plugin gives.
-    """
-    if access.token_file is not None:
-        return _Bearer(_TokenFile(access.token_file))
-    if access.token:
-        return _Bearer(_Token(access.token))
-    if access.plugin is not None:
-        return _Bearer(_Asked(access.plugin, shown))
-    if access.login is not None:
-        return httpx2.BasicAuth(*access.login)
-    return None
+_CONNECT_SECONDS: Final = 3.0
+_READ_SECONDS: Final = 8.0
+_IDLE_CONNECTIONS: Final = 4
+_IDLE_SECONDS: Final = 60.0
+"""How long an idle connection is kept: what stands in between forgets a silent connection without
+a word, some after a few minutes, and the request after that would wait in vain."""
 
 
-def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> ssl.SSLContext:
-    """How to speak TLS to the API server.
-
-    As in Go, what is in a CA's file is trusted as it stands: a CA below another one, and one that
-    later versions of Python find too old.
-
-    Args:
-        access: Who it is.
-        certificate: Ours, PEM, if another one than `access` has.
-        key: Its key.
+def create_http_client(access: Access) -> httpx2.AsyncClient:
+    """Create a client for the API server's paths, which needs no other credentials.
 
     Raises:
-        ClusterError: What is to be trusted or shown can't be used.
+        ClusterError: Certificates, credentials or the proxy can't be used.
+    """
+    secure = access.server.startswith("https:")
+    context = create_tls_context(access) if secure else None
+    headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+    auth: httpx2.Auth | None = None
+    if access.token_file is not None:
+        auth = _BearerAuth(_TokenFile(access.token_file))
+    elif access.token:
+        token = _checked(access.token, "the kubeconfig's token")
+        headers["Authorization"] = f"Bearer {token}"
+    elif access.plugin is not None:
+        auth = _BearerAuth(_PluginToken(access.plugin, context))
+    elif access.login is not None:
+        auth = httpx2.BasicAuth(*access.login)
+
+    async def set_server_name(request: httpx2.Request) -> None:
+        request.extensions["sni_hostname"] = access.server_name
+
+    try:
+        return httpx2.AsyncClient(
+            base_url=access.server,
+            auth=auth,
+            headers=headers,
+            verify=context or False,
+            proxy=access.proxy or None,
+            trust_env=not _is_this_machine(access.server),
+            limits=httpx2.Limits(
+                max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_IDLE_SECONDS
+            ),
+            timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+            event_hooks={"request": [set_server_name] if access.server_name else []},
+        )
+    except (httpx2.InvalidURL, ValueError, ImportError) as error:
+        source = "the kubeconfig's proxy-url" if access.proxy else "HTTPS_PROXY or ALL_PROXY"
+        raise ClusterError(
+            f"{source} is no http:// or https:// URL of a proxy: {plain(str(error), 200)}"
+        ) from error
+
+
+def create_tls_context(access: Access) -> ssl.SSLContext:
+    """Create the TLS context for the API server.
+
+    As in Go, what is in a CA's file is trusted as it stands: an intermediate CA, and one that later
+    versions of Python find too old.
+
+    Raises:
+        ClusterError: The CAs or our certificate can't be used.
     """
     context = (
         ssl.create_default_context() if access.authority is None else _trusting(access.authority)
@@ -75,13 +104,13 @@ def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> s
     if access.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if certificate or access.certificate:
-        _show(context, certificate or access.certificate, key if certificate else access.key)
+    if access.certificate:
+        _load_pair(context, access.certificate, access.key)
     return context
 
 
 def _trusting(authority: bytes) -> ssl.SSLContext:
-    """A context that trusts these CAs and nobody else, be they none at all."""
+    """A context that trusts these CAs and no others, even if there are none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -92,8 +121,8 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads a pair from memory: `ssl` only takes paths, and there may be no disk to write to."""
+def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a pair from memory: `ssl` only takes paths, and a key must not get to a disk."""
     descriptor = os.memfd_create("pair")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -109,157 +138,149 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         os.close(descriptor)
 
 
-class _Source(Protocol):
-    """Where a token comes from."""
+def _is_this_machine(server: str) -> bool:
+    """Whether it is reached without a proxy of the environment, as in Go."""
+    host = httpx2.URL(server).host
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
+
+class _TokenSource(Protocol):
     async def token(self, refused: str | None = None) -> str:
-        """The token to show, empty for none; another one than was refused, if there is one."""
+        """Return the token to send, empty for none; a newer one than was refused, if any."""
 
 
-class _Bearer(httpx2.Auth):
-    """Shows a token, and a newer one if it is refused."""
+class _BearerAuth(httpx2.Auth):
+    """Sends a token, and a newer one if it is refused."""
 
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _TokenSource) -> None:
         self._source = source
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """As httpx wants it."""
         token = await self._source.token()
-        self._sign(request, token)
+        if not token:
+            yield request
+            return
+        request.headers["Authorization"] = f"Bearer {token}"
         response = yield request
-        if response.status_code != _UNAUTHORIZED:
+        if response.status_code != httpx2.codes.UNAUTHORIZED:
             return
         newer = await self._source.token(refused=token)
-        if newer != token or not token:
-            self._sign(request, newer)
+        if newer and newer != token:
+            request.headers["Authorization"] = f"Bearer {newer}"
             yield request
-
-    @staticmethod
-    def _sign(request: httpx2.Request, token: str) -> None:
-        if token:
-            request.headers["Authorization"] = f"Bearer {token}"
-
-
-class _Token:
-    def __init__(self, token: str) -> None:
-        self._token = _checked(token, "the kubeconfig's token")
-
-    async def token(self, refused: str | None = None) -> str:  # noqa: ARG002 - there is no other one
-        return self._token
 
 
 class _TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._token = ""
-        self._read = 0.0
+        self._read_at = 0.0
 
     async def token(self, refused: str | None = None) -> str:
-        old = time.monotonic() - self._read >= REREAD_SECONDS
+        old = time.monotonic() - self._read_at >= REREAD_SECONDS
         if refused is not None or old or not self._token:
             try:
-                self._token = self._read_file()
-                self._read = time.monotonic()
+                self._token = self._read()
+                self._read_at = time.monotonic()
             except ClusterError:
                 if refused is not None or not self._token:
                     raise
         return self._token
 
-    def _read_file(self) -> str:
+    def _read(self) -> str:
         try:
             return _checked(self._path.read_text(), f"the token file {self._path}")
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise ClusterError(f"the token file {self._path} can't be read: {why}") from error
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise ClusterError(f"the token file {self._path} can't be read: {reason}") from error
 
 
-class _Given(msgspec.Struct, rename="camel"):
+class _Credentials(msgspec.Struct, rename="camel"):
     token: str = ""
     client_certificate_data: str = ""
     client_key_data: str = ""
 
 
-class _Credential(msgspec.Struct):
-    status: _Given | None = None
+class _ExecCredential(msgspec.Struct):
+    status: _Credentials | None = None
 
 
-class _Asked:
-    """What a plugin gives, which is asked once however many need it."""
+class _PluginToken:
+    """What a plugin prints; it runs once, however many requests wait for it."""
 
-    def __init__(self, plugin: Plugin, shown: Shown) -> None:
+    def __init__(self, plugin: ExecPlugin, context: ssl.SSLContext | None) -> None:
         self._plugin = plugin
-        self._shown = shown
-        self._given: _Given | None = None
-        self._asking = asyncio.Lock()
+        self._context = context
+        self._printed: _Credentials | None = None
+        self._running = asyncio.Lock()
 
     async def token(self, refused: str | None = None) -> str:
-        given = self._given
-        if given is None or refused == given.token:
-            async with self._asking:
-                if self._given is given:
-                    self._given = await self._ask()
-                given = self._given
-        return given.token if given else ""
+        printed = self._printed
+        if printed is None or refused == printed.token:
+            async with self._running:
+                if self._printed is printed:
+                    self._printed = await self._run()
+                printed = self._printed
+        return printed.token if printed else ""
 
-    async def _ask(self) -> _Given:
-        who = f"the credential plugin {self._plugin.command[0]}"
+    async def _run(self) -> _Credentials:
+        name = f"the credential plugin {self._plugin.command[0]}"
+        output = await _run_plugin(self._plugin, name)
         try:
-            credential = msgspec.json.decode(await _output(self._plugin, who), type=_Credential)
+            printed = msgspec.json.decode(output, type=_ExecCredential).status or _Credentials()
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            why = plain(str(error), 200)
-            raise ClusterError(f"{who} prints no ExecCredential: {why}") from error
-        given = credential.status or _Given()
-        if given.client_certificate_data:
-            self._shown(given.client_certificate_data.encode(), given.client_key_data.encode())
-        if given.token or not given.client_certificate_data:
-            _checked(given.token, f"what {who} prints")
-        return given
+            reason = plain(str(error), 200)
+            raise ClusterError(f"{name} prints no ExecCredential: {reason}") from error
+        if printed.client_certificate_data and self._context is not None:
+            certificate, key = printed.client_certificate_data, printed.client_key_data
+            _load_pair(self._context, certificate.encode(), key.encode())
+        if printed.token or not printed.client_certificate_data:
+            printed.token = _checked(printed.token, f"what {name} prints")
+        return printed
 
 
-async def _output(plugin: Plugin, who: str) -> bytes:
-    """What a plugin prints; it doesn't outlive the question."""
+async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
+    """Return what a plugin prints; neither it nor what it has started outlives this call."""
+    spec: dict[str, object] = {"interactive": False}
+    if plugin.cluster is not None:
+        spec["cluster"] = plugin.cluster
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     try:
         process = await asyncio.create_subprocess_exec(
             *plugin.command,
-            env={**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": _question(plugin)},
+            env={**os.environ, **plugin.environment, **environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        why = f"{error}{plugin.hint and ': '}{plain(plugin.hint, 400)}"
-        raise ClusterError(f"{who} can't be run: {why}") from error
+        hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
+        raise ClusterError(f"{name} can't be run: {error}{hint}") from error
     try:
         async with asyncio.timeout(PLUGIN_SECONDS):
-            said, complaint = await process.communicate()
+            output, errors = await process.communicate()
     except TimeoutError as error:
-        raise ClusterError(f"{who} takes longer than {PLUGIN_SECONDS:.0f} s") from error
+        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # itself, and what it has started
+            os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORD_SECONDS):
+            async with asyncio.timeout(KILLED_SECONDS):
                 await process.communicate()  # to the end: only that closes its pipes
     if process.returncode:
-        why = plain(complaint.decode(errors="replace").strip(), 400)
-        raise ClusterError(f"{who} fails with {process.returncode}: {why}")
-    return said
-
-
-def _question(plugin: Plugin) -> str:
-    """What a plugin is told: which answer is wanted, that there is nobody to ask, and of whom."""
-    spec: dict[str, object] = {"interactive": False}
-    if plugin.cluster is not None:
-        spec["cluster"] = plugin.cluster
-    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    return msgspec.json.encode(told).decode()
+        reason = plain(errors.decode(errors="replace").strip(), 400)
+        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
+    return output
 
 
 def _checked(token: str, where: str) -> str:
-    """A token as it goes into a header."""
+    """Return a token as it goes into a header."""
     token = token.strip()
     if not token:
         raise ClusterError(f"{where} holds no token: are you logged in?")

@@ -1,9 +1,9 @@
-"""Writes Kubernetes Events about any object, without ever holding up who has something to tell.
+"""Kubernetes Events about any object, written without ever delaying whoever records them.
 
-`tell` only notes; `run` writes, at a bounded rate, as long as there is an API server to write to.
-What happens again is counted in the Event object that is there (`patch`); without the right to
-patch, it is told by a new object, but no more often than every ten minutes for as long as it stays
-the same. `services.kube.event_queue` says what is kept while nothing can be written.
+`record` only notes; `write_forever` writes, at a bounded rate. What happens again is one Event
+object with a count (a *series*), as kubelets write them. What waits is bounded: of a subject (a
+device, a card) only the latest state waits, so after an outage the API server gets what is the case
+and not all that was. Times and counts are those of what happened, whenever it is written.
 
 The Events are those of core/v1, which kubectl describe shows and which need `create` (and, better,
 `patch`) of `events` in the core group. An Event about an object without a namespace, such as a
@@ -14,6 +14,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,32 +23,35 @@ from urllib.parse import quote
 
 import structlog
 
-from services.kube.client import Answer, BadStatus, ClusterClient
-from services.kube.connection import Connection
-from services.kube.event_queue import EventQueue, Happening, Series
-from services.kube.pace import Pace
-from services.kube.remedies import (
+from services.kube.client import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
+    BadStatus,
+    ClusterClient,
     asked_to_wait,
     may_be_ours,
     will_pass,
 )
+from services.kube.connection import Connection
 from services.process.errors import ClusterError
+from services.process.retry import Backoff
 from services.process.text import clip
 
 CREATED: Final = "created"
 COUNTED: Final = "counted"
-"""Outcome of what was added to the Event object that is there."""
-REPEATED: Final = "repeated"
-"""Outcome of what is the same as before, and can't be counted for want of the right to patch."""
+"""Outcome of what was added to the Event object that exists."""
 REFUSED: Final = "refused"
-"""Outcome of what the API server doesn't take."""
+"""Outcome of what the API server doesn't accept."""
+SUPERSEDED: Final = "superseded"
+"""Outcome of what was never written, since something newer about the same subject was recorded."""
+DROPPED: Final = "dropped"
+"""Outcome of what was never written, since too much waited."""
 
-REPEAT_SECONDS: Final = 600.0
-"""How often the same is told by a new object, where an object can't be patched."""
-
+MAX_WAITING: Final = 256
+"""Subjects that may wait to be written."""
+MAX_SERIES: Final = 1024
+"""Series that are remembered, to count on."""
 MAX_MESSAGE: Final = 1000
 """Characters of a message; longer ones are for the log."""
 
@@ -59,87 +63,123 @@ log = structlog.get_logger(room="events")
 
 
 @dataclass(frozen=True, slots=True)
-class Reporter:
-    """Who tells.
+class ObjectReference:
+    """The object that an Event is about."""
 
-    Args:
-        component: The programme, `accelbind-plugin`.
-        host: The node that it runs on; empty if that doesn't matter.
-        instance: Which one of several, such as its pod.
-    """
+    kind: str
+    name: str
+    namespace: str = ""
+    """Empty for objects without one, such as a node."""
+    uid: str = ""
+    api_version: str = "v1"
+    field_path: str = ""
+    """A part of it, such as `spec.containers{main}`."""
+
+
+def node_reference(name: str) -> ObjectReference:
+    """Refer to a node as Events of nodes do: kubectl describe looks for its name as uid."""
+    return ObjectReference("Node", name, uid=name)
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something that happened to an object."""
+
+    object: ObjectReference
+    subject: str
+    """A part of the object; only the latest record of a subject is worth writing."""
+    reason: str
+    """A word in CamelCase, for machines."""
+    message: str
+    warning: bool = True
+    """Whether the Event's type is `Warning`, rather than `Normal`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """Who reports: a program, and the node that it runs on."""
 
     component: str
     host: str = ""
-    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many requests may be made.
-
-    Args:
-        burst: At once, after a quiet time.
-        seconds: Between two, after that.
-    """
+    """How many requests may be made: `burst` after a quiet time, then one every `seconds`."""
 
     burst: int = 10
     seconds: float = 5.0
 
 
-class EventWriter:
-    """Writes what happens as Events.
+@dataclass(slots=True)
+class _Series:
+    """One reason about one subject, however often; times are seconds of the epoch."""
 
-    Args:
-        connection: Whom to write to.
-        reporter: Who tells.
-        counted: Told the outcome of everything that was told.
-        pace: How to wait for an API server that is away.
-        rate: How much to write.
-        clock: Seconds of the epoch.
-    """
+    latest: EventRecord
+    first: float
+    last: float
+    count: int = 0
+    name: str = ""
+    """Of the Event object; empty if there is none yet."""
+
+
+_Subject = tuple[ObjectReference, str]
+
+
+class EventRecorder:
+    """Writes what is recorded as Events; `on_result` gets the outcome of every record."""
 
     def __init__(
         self,
         connection: Connection,
-        reporter: Reporter,
+        source: EventSource,
         *,
-        counted: Callable[[str], None],
-        pace: Pace,
+        on_result: Callable[[str], None],
+        backoff: Backoff | None = None,
         rate: Rate = Rate(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
-        self._reporter = reporter
-        self._counted = counted
+        self._source = source
+        self._on_result = on_result
         self._clock = clock
-        self._queue = EventQueue(counted)
-        self._bucket = _Bucket(rate)
-        self._backoff = pace.backoff()
-        self._due = asyncio.Event()
-        self._problem = ""
-        self._patch_from = 0.0
+        self._backoff = backoff or Backoff()
+        self._bucket = _TokenBucket(rate)
+        self._series: OrderedDict[tuple[_Subject, str], _Series] = OrderedDict()
+        self._waiting: OrderedDict[_Subject, _Series] = OrderedDict()
+        self._recorded = asyncio.Event()
+        self._error = ""
+        self._patch_forbidden = False
 
-    def tell(self, happening: Happening) -> None:
-        """Notes what happened, to be written soon. Call it in the event loop."""
-        self._queue.put(happening, self._clock())
-        self._due.set()
+    def record(self, event: EventRecord) -> None:
+        """Note what happened, to be written soon; call it in the event loop."""
+        now = self._clock()
+        subject = event.object, event.subject
+        series = self._series.setdefault((subject, event.reason), _Series(event, now, now))
+        self._series.move_to_end((subject, event.reason))
+        if len(self._series) > MAX_SERIES:
+            self._series.popitem(last=False)
+        series.latest, series.last, series.count = event, now, series.count + 1
+        if subject in self._waiting:
+            self._on_result(SUPERSEDED)
+        self._waiting[subject] = series
+        if len(self._waiting) > MAX_WAITING:
+            self._waiting.popitem(last=False)
+            self._on_result(DROPPED)
+        self._recorded.set()
 
-    async def run(self) -> NoReturn:
-        """Writes what is told until cancelled."""
+    async def write_forever(self) -> NoReturn:
+        """Write what is recorded until cancelled."""
         while True:
-            series = self._queue.take()
-            if series is None:
-                self._due.clear()
-                await self._due.wait()
-                continue
-            if self._repeats(series):
-                self._counted(REPEATED)
-                continue
-            await self._bucket.take()
+            if not self._waiting:
+                self._recorded.clear()
+                await self._recorded.wait()
+            await self._bucket.take_token()
+            _, series = self._waiting.popitem(last=False)
             await asyncio.sleep(await self._attempt(series))
 
-    async def _attempt(self, series: Series) -> float:
-        """Writes a series, or puts it back; returns how long to wait then."""
+    async def _attempt(self, series: _Series) -> float:
+        """Write a series, or let it wait again; return the seconds until the next attempt."""
         try:
             async with self._connection.client() as client:
                 try:
@@ -150,90 +190,69 @@ class EventWriter:
                     return self._failed(series, error)
         except Exception:
             log.exception("an Event is lost to a mistake of ours", reason=series.latest.reason)
-            self._counted(REFUSED)
+            self._on_result(REFUSED)
             return self._backoff.pause()
         self._backoff.reset()
-        self._recovered()
+        if self._error:
+            log.info("Events can be written again")
+        self._error = ""
         return 0.0
 
-    async def _write(self, client: ClusterClient, series: Series) -> None:
-        """Counts on in the object that is there, or makes one.
+    async def _write(self, client: ClusterClient, series: _Series) -> None:
+        """Count on in the Event object that exists, or create one.
 
         Raises:
-            ClusterError: Neither.
+            ClusterError: Neither works.
         """
-        if series.name and self._clock() >= self._patch_from:
-            count, path = series.count, _path(series.latest, series.name)
-            change = _change(series)
-            answer = await client.request("PATCH", path, body=change, content_type=_MERGE)
-            if answer.status == FORBIDDEN:
-                self._no_patch(client, answer, path)
-                if self._repeats(series):
-                    self._counted(REPEATED)
-                    return
-            elif answer.status != NOT_FOUND:  # Events are forgotten after an hour or so
-                client.expect(answer, f"PATCH {path}")
-                self._noted(series, series.name, COUNTED, count)
-                return
-        count, path = series.count, _path(series.latest)
-        name = _new_name(series.latest.about.name)
-        body = _event(series, name, self._reporter)
+        if series.name and await self._count_on(client, series):
+            self._on_result(COUNTED)
+            return
+        path, name = _path(series.latest), _new_name(series.latest.object.name)
+        body = _event(series, name, self._source)
         client.expect(await client.request("POST", path, body=body), f"POST {path}")
-        self._noted(series, name, CREATED, count)
+        series.name = name
+        self._on_result(CREATED)
 
-    def _noted(self, series: Series, name: str, outcome: str, count: int) -> None:
-        self._queue.written(series, name, self._clock())
-        self._counted(outcome)
-        log.debug("event written", reason=series.latest.reason, name=name, count=count)
-
-    def _repeats(self, series: Series) -> bool:
-        """Whether it says what the last object says already, and can't be counted there."""
-        now = self._clock()
-        if not series.name or now >= self._patch_from:
+    async def _count_on(self, client: ClusterClient, series: _Series) -> bool:
+        """Update the Event object of a series; return whether it exists and we may."""
+        path = f"{_path(series.latest)}/{quote(series.name, safe='')}"
+        change = _changing_fields(series)
+        answer = await client.request("PATCH", path, body=change, content_type=_MERGE)
+        if answer.status == NOT_FOUND:  # Events are forgotten after an hour or so
             return False
-        return self._queue.shown(series) and now - series.written_at < REPEAT_SECONDS
+        if answer.status == FORBIDDEN:
+            if not self._patch_forbidden:
+                log.info("each repeat is a new Event; to count repeats, allow `patch` of events")
+            self._patch_forbidden = True
+            return False
+        client.expect(answer, f"PATCH {path}")
+        return True
 
-    def _no_patch(self, client: ClusterClient, answer: Answer, path: str) -> None:
-        first = not self._patch_from
-        self._patch_from = self._clock() + REPEAT_SECONDS
-        if first:
-            try:
-                client.expect(answer, f"PATCH {path}")
-            except BadStatus as error:
-                log.info(
-                    "Events can't be counted on, so what lasts is told anew now and then; to count"
-                    " it, allow `patch` of events",
-                    reason=str(error),
-                )
-
-    def _failed(self, series: Series, error: ClusterError) -> float:
-        pause = self._backoff.pause(asked_to_wait(error))
-        again = will_pass(error) or may_be_ours(error)
-        if again or (isinstance(error, BadStatus) and error.status == CONFLICT):
-            self._queue.put_back(series)
+    def _failed(self, series: _Series, error: ClusterError) -> float:
+        """Note why a series wasn't written; return the seconds until the next attempt."""
+        subject = series.latest.object, series.latest.subject
+        conflict = isinstance(error, BadStatus) and error.status == CONFLICT
+        if not (conflict or will_pass(error) or may_be_ours(error)):
+            self._on_result(REFUSED)
+        elif subject in self._waiting:
+            self._on_result(SUPERSEDED)
         else:
-            self._counted(REFUSED)
-        say = log.debug if self._problem else log.warning
-        say("Events can't be written now", problem=str(error), waiting=len(self._queue))
-        self._problem = str(error)
-        return pause
-
-    def _recovered(self) -> None:
-        if self._problem:
-            log.info("Events can be written again")
-        self._problem = ""
+            self._waiting[subject] = series
+            self._waiting.move_to_end(subject, last=False)
+        write_log = log.debug if self._error else log.warning
+        write_log("Events can't be written now", problem=str(error), waiting=len(self._waiting))
+        self._error = str(error)
+        return self._backoff.pause(asked_to_wait(error))
 
 
-class _Bucket:
-    """Tokens: so many at most, a new one every so many seconds."""
-
+class _TokenBucket:
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
         self._tokens = float(rate.burst)
-        self._at = time.monotonic()
+        self._filled_at = time.monotonic()
 
-    async def take(self) -> None:
-        """Takes a token, waiting for it if need be."""
+    async def take_token(self) -> None:
+        """Take a token, and wait for it if need be."""
         self._fill()
         if self._tokens < 1:
             await asyncio.sleep((1 - self._tokens) * self._rate.seconds)
@@ -242,24 +261,22 @@ class _Bucket:
 
     def _fill(self) -> None:
         now = time.monotonic()
-        more = (now - self._at) / self._rate.seconds
-        self._tokens, self._at = min(self._rate.burst, self._tokens + more), now
+        more = (now - self._filled_at) / self._rate.seconds
+        self._tokens, self._filled_at = min(self._rate.burst, self._tokens + more), now
 
 
-def _path(happening: Happening, name: str = "") -> str:
-    namespace = happening.about.namespace or "default"
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-    return f"{path}/{quote(name, safe='')}" if name else path
+def _path(event: EventRecord) -> str:
+    return f"/api/v1/namespaces/{quote(event.object.namespace or 'default', safe='')}/events"
 
 
 def _new_name(about: str) -> str:
-    """A name that no other Event has, beginning with the object's as far as that fits."""
+    """A name that no other Event has; it begins with the object's as far as that fits."""
     unique = secrets.token_hex(8)
     fitting = _UNFIT.sub("-", about.lower())[: _MAX_NAME - len(unique) - 1].strip(".-")
     return f"{fitting}.{unique}" if fitting else unique
 
 
-def _change(series: Series) -> dict[str, Any]:
+def _changing_fields(series: _Series) -> dict[str, Any]:
     return {
         "count": series.count,
         "lastTimestamp": _timestamp(series.last),
@@ -267,9 +284,9 @@ def _change(series: Series) -> dict[str, Any]:
     }
 
 
-def _event(series: Series, name: str, reporter: Reporter) -> dict[str, Any]:
+def _event(series: _Series, name: str, source: EventSource) -> dict[str, Any]:
     latest = series.latest
-    about = latest.about
+    about = latest.object
     involved = {
         "kind": about.kind,
         "namespace": about.namespace,
@@ -285,11 +302,11 @@ def _event(series: Series, name: str, reporter: Reporter) -> dict[str, Any]:
         "involvedObject": {key: value for key, value in involved.items() if value},
         "reason": latest.reason,
         "type": "Warning" if latest.warning else "Normal",
-        "source": {"component": reporter.component, "host": reporter.host},
-        "reportingComponent": reporter.component,
-        "reportingInstance": reporter.instance or reporter.host,
+        "source": {"component": source.component, "host": source.host},
+        "reportingComponent": source.component,
+        "reportingInstance": source.host,
         "firstTimestamp": _timestamp(series.first),
-        **_change(series),
+        **_changing_fields(series),
     }
 
 

@@ -1,29 +1,66 @@
-"""One kind of custom resource on the wire: a list page by page, then a watch line by line.
+"""Lists and watches on the wire: a list page by page, then a watch line by line.
 
 The API's own rules (kubernetes.io/docs/reference/using-api/api-concepts): a list is read in pages
-that show one moment, whose resource version a watch goes on from. Both may turn out to be too old:
+that show one moment, whose resource version a watch starts from. Both may turn out to be too old:
 a page's token and a watch's version are answered with 410, as a status or as an event in the middle
 of a watch. Bookmarks bring a watch's version up to date while nothing happens.
 
-Only what a mapping is made of is decoded. What stands in an object beside that, such as
-`managedFields`, is most of its bytes. One odd object doesn't keep the others from being read: what
-it holds is decoded last, by itself.
+Only what a mapping consists of is decoded: most bytes of an object are something else, such as
+`managedFields`. Each object is decoded by itself, so an odd one doesn't hide the others.
 """
 
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from services.kube.client import Answer, BadStatus, ClusterClient, Expired
+from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
 from services.process.errors import ClusterError
 from services.process.nesting import decode
+from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
-GONE: Final = 410
-_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+WATCH_GROWTH: Final = 10.0
+"""How fast pauses grow while watches fail: each try costs a list and a watch of two kinds, or a
+read and a watch of every node."""
+_FULL: Final = 0.9
+"""The part of its time after which a watch has ended in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchTimeouts:
+    """How often an API server is asked, and for how long; in seconds."""
+
+    first: float = FIRST_SECONDS
+    """The pause after a first failure; it grows with each one that follows."""
+    longest: float = LONGEST_SECONDS
+    """The pause that it grows to."""
+    steady: float = 15.0
+    """A watch that was open for so long starts the pauses over, however it ended: four of them in
+    a minute, each with a list, are few enough."""
+    watch: float = 60.0
+    """How long a watch should last. A server that is there says something that often, so it bounds
+    how old what we know may be, and how long a dead connection goes unnoticed."""
+    grace: float = 10.0
+    """How much later than that a watch counts as hanging."""
+
+    def backoff(self, jitter: Callable[[], float] = random.random) -> Backoff:
+        """Create the pauses of one retry loop; `jitter` returns numbers from 0 to 1."""
+        return Backoff(self.first, self.longest, jitter=jitter)
+
+    def next_watch(self, jitter: Callable[[], float] = random.random) -> int:
+        """Return how long to watch, so that not all watches of a cluster end at once."""
+        return max(1, round(self.watch * (3 + jitter()) / 4))
+
+
+def is_full(seconds: float, held: float) -> bool:
+    """Whether a watch of so many seconds that was open for `held` ended in time."""
+    return held >= _FULL * seconds
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -45,59 +82,43 @@ class Item(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a list.
-
-    Attributes:
-        items: the objects, for `read_item`.
-        resource_version: the moment that it shows.
-        next: what to ask for the next page with; empty on the last one.
-    """
+    """A page of a list."""
 
     items: list[msgspec.Raw]
+    """The objects, for `read_item`."""
     resource_version: str
+    """The moment that it shows."""
     next: str
+    """The token of the next page; empty on the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of a watch.
-
-    Attributes:
-        item: the object that has changed (after the change, or as it was when it was deleted);
-            None for a bookmark.
-        deleted: whether it is gone.
-        resource_version: where a watch goes on after this line.
-    """
+    """A line of a watch."""
 
     item: Item | None
+    """The object after the change, or as it was when it was deleted; None for a bookmark."""
     deleted: bool
     resource_version: str
+    """Where a watch starts from after this line."""
 
 
 class ListWatch:
-    """Lists and watches of one kind in all namespaces.
-
-    Args:
-        client: whom to ask.
-        path: of the kind, such as `/apis/fpga.intel.com/v2/fpgaregions`.
-    """
+    """Lists and watches of one kind in all namespaces, by its path."""
 
     def __init__(self, client: ClusterClient, path: str) -> None:
         self._client = client
         self._path = path
 
     async def page(self, token: str, *, limit: int, whole: bool = False) -> Page:
-        """Asks for one page.
+        """Read one page: the first one, or the one that the page before names as `next`.
 
-        Args:
-            token: `next` of the page before; empty for the first one.
-            limit: how many objects it may hold.
-            whole: whether it may be as long as a list of all.
+        With `whole`, it may be as long as a list of all objects.
 
         Raises:
             Expired: The list changed too much since its first page.
             TooLong: The page is; ask for fewer objects.
-            BadStatus: The API server says no.
+            BadStatus: The API server refuses.
             ClusterError: No answer, or no list.
         """
         params: dict[str, str | int] = {"limit": limit}
@@ -111,20 +132,17 @@ class ListWatch:
 
     @asynccontextmanager
     async def events(
-        self, resource_version: str, *, seconds: int, idle_seconds: float
+        self, resource_version: str, *, seconds: int, grace: float
     ) -> AsyncIterator[AsyncIterator[Event]]:
-        """What happens from a moment on; ends when the server ends it.
+        """Watch from a version on, until the server ends it after some `seconds`.
 
-        Args:
-            resource_version: the moment: of a list, or of the last event.
-            seconds: after which the server should end it.
-            idle_seconds: how long nothing may come.
+        A watch that lasts longer than that by `grace` hangs.
 
         Raises:
-            Expired: The moment is too long ago, here or while iterating; or the server sends what
-                can't be understood.
-            BadStatus: The API server says no, here or while iterating.
-            ClusterError: No answer; while iterating: the connection broke or fell silent.
+            Expired: The version is too old, here or while iterating; or the server sends something
+                that can't be understood.
+            BadStatus: The API server refuses, here or while iterating.
+            ClusterError: No answer; while iterating: the connection broke, or the watch hangs.
         """
         params: dict[str, str | int] = {
             "watch": 1,
@@ -133,8 +151,8 @@ class ListWatch:
             "timeoutSeconds": seconds,
         }
         try:
-            async with self._client.lines(self._path, params, idle_seconds=idle_seconds) as lines:
-                yield _events(lines)
+            async with self._client.lines(self._path, params, seconds=seconds + grace) as lines:
+                yield (_read_event(line) async for line in lines if line)
         except BadStatus as error:
             if error.status == GONE:
                 raise Expired(f"version {resource_version} is too old: {error}") from error
@@ -142,24 +160,31 @@ class ListWatch:
 
 
 def read_item(raw: msgspec.Raw) -> Item:
-    """Reads an object of a page.
+    """Read an object of a page.
 
     Raises:
         ClusterError: It has no name, no namespace, or isn't even JSON.
     """
     try:
         item = _ITEM.decode(raw)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ClusterError(f"an object can't be read: {plain(str(error), 200)}") from error
     if not item.metadata.name or not item.metadata.namespace:
         raise ClusterError("an object without a name or a namespace")
     return item
 
 
-async def _events(lines: AsyncIterator[bytes]) -> AsyncIterator[Event]:
-    async for line in lines:
-        if line:
-            yield _read_event(line)
+def read_watch_error(raw: msgspec.Raw) -> ClusterError:
+    """Return what an `ERROR` event of a watch means.
+
+    Raises:
+        msgspec.MsgspecError: It is no Status.
+    """
+    status = _STATUS.decode(raw)
+    message = plain(status.message, 200)
+    if status.code == GONE:
+        return Expired(f"the watch is too old: {message}")
+    return BadStatus(f"the watch ended with {status.code}: {message}", Answer(status.code, b""))
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -172,7 +197,9 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class _Line(msgspec.Struct):
+class Line(msgspec.Struct):
+    """A line of a watch, its object not decoded."""
+
     type: str
     object: msgspec.Raw
 
@@ -192,16 +219,15 @@ class _Status(msgspec.Struct):
 
 _LIST: Final = msgspec.json.Decoder(_List)
 _ITEM: Final = msgspec.json.Decoder(Item)
-_LINE: Final = msgspec.json.Decoder(_Line)
+_LINE: Final = msgspec.json.Decoder(Line)
 _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _STATUS: Final = msgspec.json.Decoder(_Status)
-_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def _read_page(body: bytes, token: str, what: str) -> Page:
     try:
         page = decode(_LIST, body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ClusterError(f"the answer to {what} is no list: {plain(str(error), 200)}") from error
     if not page.metadata.resource_version:
         raise ClusterError(f"the list {what} tells no resource version")
@@ -211,30 +237,23 @@ def _read_page(body: bytes, token: str, what: str) -> Page:
 
 
 def _read_event(line: bytes) -> Event:
-    """Reads a line of a watch.
+    """Read a line of a watch.
 
     One that can't be understood may be the end of a cut connection, or hold a change: either way
     only a list tells what is the case.
     """
     try:
         read = decode(_LINE, line)
-        if read.type in _CHANGES:
+        if read.type in CHANGES:
             item = read_item(read.object)
             return Event(item, read.type == "DELETED", item.metadata.resource_version)
         if read.type == "BOOKMARK":
             version = _BOOKMARK.decode(read.object).metadata.resource_version
             return Event(None, deleted=False, resource_version=version)
         if read.type == "ERROR":
-            raise _told(_STATUS.decode(read.object))
-    except (*_UNREADABLE, ClusterError) as error:
+            raise read_watch_error(read.object)
+    except (*UNREADABLE, ClusterError) as error:
         if isinstance(error, (Expired, BadStatus)):
             raise
         raise Expired(f"a line of the watch can't be read: {plain(str(error), 200)}") from error
-    raise Expired(f"an event of a type that nobody knows: {plain(read.type, 40)}")
-
-
-def _told(status: _Status) -> ClusterError:
-    said = plain(status.message, 200)
-    if status.code == GONE:
-        return Expired(f"the watch is too old: {said}")
-    return BadStatus(f"the watch ended with {status.code}: {said}", Answer(status.code, b""))
+    raise Expired(f"an event of an unknown type: {plain(read.type, 40)}")

@@ -1,8 +1,8 @@
-"""Follows the annotations of one node, whatever the API server and the network do.
+"""Watches the annotations of one node, whatever the API server and the network do.
 
 The node is read with `get`, then watched until the server ends the watch, and so on. `get` and
-`watch` of nodes are all the rights that it takes. `watch` can be missing: then the node is read
-every now and then, and from time to time a watch is tried again.
+`watch` of nodes are all the rights that it takes. `watch` can be missing: then the node is polled,
+and from time to time a watch is tried again.
 
 The watch is opened with `resourceVersion=0` and without bookmarks: it begins with the node as the
 API server's cache has it. The version that stands in a node may be older than anything that the
@@ -11,7 +11,10 @@ into a list and a watch, which fails where the storage can't serve progress requ
 
 A cache may lag behind what `get` has returned, so nothing that a watch says of the annotations is
 believed, and no versions are compared: an event with other annotations than those known only makes
-the node be read again.
+the node be read again, at most every `READ_SECONDS`.
+
+A watch that hangs, without an answer or without an end, is cut after its time and has failed. A
+pause counts from when the watch was requested, so time spent on a hanging one is not added to it.
 
 The field selector `metadata.name` makes the API server send this one node only; it is also what a
 role with `resourceNames` allows.
@@ -27,12 +30,25 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from services.kube.client import Answer, BadStatus, ClusterClient
+from services.kube.client import (
+    FORBIDDEN,
+    BadStatus,
+    ClusterClient,
+    Dropped,
+    asked_to_wait,
+    may_be_ours,
+)
 from services.kube.connection import Connection
-from services.kube.pace import Pace
-from services.kube.remedies import FORBIDDEN, asked_to_wait, may_be_ours
-from services.process.backoff import GROWTH
+from services.kube.list_watch import (
+    UNREADABLE,
+    WATCH_GROWTH,
+    Line,
+    WatchTimeouts,
+    is_full,
+    read_watch_error,
+)
 from services.process.errors import ClusterError
+from services.process.retry import GROWTH
 from services.process.text import plain
 
 NODES: Final = "/api/v1/nodes"
@@ -40,128 +56,123 @@ NODES: Final = "/api/v1/nodes"
 POLL_SECONDS: Final = 10.0
 """Between two reads where watching is forbidden, and while there is no such node."""
 
+READ_SECONDS: Final = 5.0
+"""Between two reads that events of one watch cause: a cache may lag behind for long."""
+
 FORBIDDEN_SECONDS: Final = 600.0
 """How long a watch isn't tried again after it was forbidden."""
-
-_WATCH_GROWTH: Final = 10.0
-"""How fast pauses grow while watches fail: each try costs a read and a watch, of every node."""
-_FULL: Final = 0.9
-"""How much of its time a watch lasts that ends in time."""
-_CHANGES: Final = frozenset({"ADDED", "MODIFIED"})
 
 log = structlog.get_logger(room="node")
 
 
-class NodeFollower:
-    """Tells the annotations of a node, at once and after each change of the node.
+class NodeWatcher:
+    """Reports the annotations of a node, at once and after each change of the node.
 
-    Args:
-        name: The node's.
-        connection: Whom to ask.
-        told: Told the node's annotations; None where the API server answers but doesn't say.
-        pace: How often to ask.
-        failed: Called for each read or watch that fails.
-        poll_seconds: Time between two reads where there is no watching.
-        clock: Seconds, from any beginning.
-        sleep: Waits for some seconds.
-        jitter: Gives numbers from 0 to 1.
-
-    Attributes:
-        problem: Why the node can't be read now; empty if it can.
-        watch_problem: Why it can't be watched, although it can be read; empty if it can.
+    `on_change` gets the annotations; None where the API server answers but doesn't say them.
+    `on_failure` is called for each read or watch that fails. `clock` counts seconds from any
+    beginning, `jitter` returns numbers from 0 to 1.
     """
 
     def __init__(
         self,
         name: str,
         connection: Connection,
-        told: Callable[[Mapping[str, str] | None], None],
+        on_change: Callable[[Mapping[str, str] | None], None],
         *,
-        pace: Pace,
-        failed: Callable[[], None] = lambda: None,
+        timeouts: WatchTimeouts | None = None,
+        on_failure: Callable[[], None] = lambda: None,
         poll_seconds: float = POLL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.problem = ""
-        self.watch_problem = ""
+        self.error = ""
+        """Why the node can't be read now; empty if it can."""
+        self.watch_error = ""
+        """Why it can't be watched, although it can be read; empty if it can."""
         self._name = name
         self._path = f"{NODES}/{quote(name, safe='')}"
         self._connection = connection
-        self._told = told
-        self._pace = pace
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._timeouts = timeouts or WatchTimeouts()
         self._poll_seconds = poll_seconds
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
-        self._count_failure = failed
-        self._backoff = pace.backoff(jitter)
+        self._backoff = self._timeouts.backoff(jitter)
         self._known: Mapping[str, str] | None = None
+        self._opened: float | None = None
         self._excused = False
-        """Whether a watch has ended in a way that is a problem only when it happens again."""
+        """Whether a watch has ended early since the last one of full length."""
         self._no_watch_before = clock()
         self._polls = False
 
-    async def run(self) -> NoReturn:
-        """Follows the node until cancelled."""
+    @property
+    def watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._opened is not None
+
+    async def watch_forever(self) -> NoReturn:
+        """Watch the node until cancelled."""
         while True:
             await self._sleep(await self._attempt())
 
     async def _attempt(self) -> float:
-        """Reads the node and watches it once; returns how long to wait then."""
+        """Read the node and watch it once; return the seconds until the next attempt."""
         try:
             async with self._connection.client() as client:
                 try:
                     if not await self._read(client) or self._clock() < self._no_watch_before:
                         return self._poll()
                 except ClusterError as error:
-                    return await self._failed(client, error)
+                    return await self._read_failed(client, error)
                 return await self._follow(client)
         except Exception:
-            log.exception("the node is read anew after a mistake of ours", node=self._name)
-            self._count_failure()
+            log.exception("the node is read again after a mistake of ours", node=self._name)
+            self._on_failure()
             return self._backoff.pause()
 
     async def _follow(self, client: ClusterClient) -> float:
-        """Watches the node once; returns how long to wait then."""
-        seconds = max(1, round(self._pace.watch * (3 + self._jitter()) / 4))
-        began = self._clock()
+        """Watch the node once; return the seconds until the next attempt."""
+        seconds = self._timeouts.next_watch(self._jitter)
         error: ClusterError | None = None
+        began = self._clock()
         try:
             await self._watch(client, seconds)
-        except BadStatus as refused:
-            if refused.status == FORBIDDEN:
-                self._forbidden(refused)
-                return self._poll()
-            error = refused
         except ClusterError as raised:
+            if isinstance(raised, BadStatus) and raised.status == FORBIDDEN:
+                return self._watch_forbidden(raised)
             error = raised
-        held = self._clock() - began
-        if held >= min(self._pace.steady, _FULL * seconds):
+        ended = self._clock()
+        held, self._opened = 0.0 if self._opened is None else ended - self._opened, None
+        if error is None and is_full(seconds, held):
             self._watch_works()
-            if error is None:
-                return 0.0
-        return await self._watch_failed(client, error or _Ended("the watch ended before its time"))
+            return 0.0
+        steady = held >= self._timeouts.steady
+        pause = await self._watch_failed(client, error, steady=steady)
+        return max(min(pause, self._timeouts.first), pause - (self._clock() - began))
 
     async def _read(self, client: ClusterClient) -> bool:
-        """Reads the node and tells its annotations; whether there is one."""
+        """Read the node and report its annotations; return whether there is one."""
         body = await client.get(self._path)
         if body is None:
-            self._tell(
+            self._log_error(
                 f'the API server knows no node "{self._name}": set --node-name to what kubectl get'
                 " nodes calls this one"
             )
             self._known = None
-            self._told(None)
+            self._on_change(None)
             return False
         self._known = annotations = self._annotations(_decoded(_NODE, body))
-        self._recovered()
-        self._told(annotations)
+        if self.error:
+            log.info("the node's annotations can be read again", node=self._name)
+        self.error = ""
+        self._on_change(annotations)
         return True
 
     async def _watch(self, client: ClusterClient, seconds: int) -> None:
-        """Reads the node after each change until the server ends the watch.
+        """Read the node after each change until the server ends the watch.
 
         Raises:
             ClusterError: The watch or a read failed, or the node is gone.
@@ -172,27 +183,29 @@ class NodeFollower:
             "resourceVersion": 0,
             "timeoutSeconds": seconds,
         }
-        idle = seconds + self._pace.grace
-        async with client.lines(NODES, params, idle_seconds=idle) as lines:
+        total = seconds + self._timeouts.grace
+        read_after = 0.0
+        async with client.lines(NODES, params, seconds=total) as lines:
+            self._opened = self._clock()
             async for line in lines:
                 if line and self._differs(_decoded(_LINE, line)):
+                    await self._sleep(max(0.0, read_after - self._clock()))
                     await self._read(client)
+                    read_after = self._clock() + READ_SECONDS
 
-    def _differs(self, line: "_Line") -> bool:
+    def _differs(self, line: Line) -> bool:
         """Whether a line of the watch says something else than the last read.
 
         Raises:
             ClusterError: It is an error, or can't be read.
         """
-        if line.type in _CHANGES:
+        if line.type in ("ADDED", "MODIFIED"):
             return self._annotations(_decoded(_NODE, line.object)) != self._known
         if line.type == "ERROR":
-            status = _decoded(_STATUS, line.object)
-            raise BadStatus(
-                f"the watch of node {self._name} ended with {status.code}:"
-                f" {plain(status.message, 200)}",
-                Answer(status.code, b""),
-            )
+            try:
+                raise read_watch_error(line.object)
+            except UNREADABLE as error:
+                raise _Ended(f"the watch of node {self._name} ended with an error") from error
         raise _Ended(f"the watch of node {self._name} ended with {plain(line.type, 40)}")
 
     def _annotations(self, node: "_Node") -> Mapping[str, str]:
@@ -204,65 +217,72 @@ class NodeFollower:
         self._backoff.reset()
         return self._poll_seconds * (3 + self._jitter()) / 4
 
-    def _forbidden(self, error: BadStatus) -> None:
+    def _watch_forbidden(self, error: BadStatus) -> float:
+        """Poll from now on; return the seconds until the next read."""
         self._no_watch_before = self._clock() + FORBIDDEN_SECONDS
-        say = log.debug if self._polls else log.info
-        say(
-            "watching the node is forbidden, so it is read every now and then; to be told of"
-            " changes at once, allow `watch` of nodes",
+        write_log = log.debug if self._polls else log.info
+        write_log(
+            "watching the node is forbidden, so it is polled; to see changes at once, allow `watch`"
+            " of nodes",
             node=self._name,
             seconds=self._poll_seconds,
             reason=str(error),
         )
         self._polls = True
+        return self._poll()
 
-    async def _failed(self, client: ClusterClient, error: ClusterError) -> float:
-        """Notes a read that failed; returns how long to wait."""
-        self._count_failure()
-        self._tell(str(error))
+    async def _read_failed(self, client: ClusterClient, error: ClusterError) -> float:
+        """Note a read that failed; return the seconds to wait."""
+        self._on_failure()
+        self._log_error(str(error))
         if isinstance(error, BadStatus):
-            self._told(None)
+            self._on_change(None)
         return await self._paused(client, error, GROWTH)
 
-    async def _watch_failed(self, client: ClusterClient, error: ClusterError) -> float:
-        """Notes a watch that failed; returns how long to wait."""
-        self._count_failure()
-        if isinstance(error, BadStatus) or self._excused:
-            say = log.debug if self.watch_problem else log.warning
-            say(
-                "the node can't be watched, so it is read now and then",
+    async def _watch_failed(
+        self, client: ClusterClient, error: ClusterError | None, *, steady: bool
+    ) -> float:
+        """Note a watch that failed, without an `error` by ending early; return the seconds to wait.
+
+        `steady`: it was open for long.
+        """
+        self._on_failure()
+        if steady:
+            self._backoff.reset()
+        # Watches of servers that are well end early or are cut, but seldom.
+        excused = not self._excused and (error is None or isinstance(error, (_Ended, Dropped)))
+        self._excused = True
+        error = error or _Ended("the watch ended before its time")
+        if not excused:
+            write_log = log.debug if self.watch_error else log.warning
+            write_log(
+                "the node can't be watched, so it is polled",
                 node=self._name,
                 problem=str(error),
             )
-            self.watch_problem = str(error)
-        self._excused = True  # watches of servers that are well are cut or end early, but seldom
-        return await self._paused(client, error, _WATCH_GROWTH)
+            self.watch_error = str(error)
+        return await self._paused(client, error, WATCH_GROWTH)
 
     async def _paused(self, client: ClusterClient, error: ClusterError, growth: float) -> float:
         if may_be_ours(error):
             await self._connection.renew(client)
         return self._backoff.pause(asked_to_wait(error), growth=growth)
 
-    def _tell(self, problem: str) -> None:
-        say = log.debug if self.problem else log.warning
-        say("the node's annotations can't be read", node=self._name, problem=problem)
-        self.problem = problem
-
-    def _recovered(self) -> None:
-        if self.problem:
-            log.info("the node's annotations can be read again", node=self._name)
-        self.problem = ""
+    def _log_error(self, error: str) -> None:
+        write_log = log.debug if self.error else log.warning
+        write_log("the node's annotations can't be read", node=self._name, problem=error)
+        self.error = error
 
     def _watch_works(self) -> None:
-        if self.watch_problem:
+        if self.watch_error:
             log.info("the node can be watched again", node=self._name)
-        self.watch_problem = ""
+        self.watch_error = ""
         self._excused = False
         self._backoff.reset()
 
 
 class _Ended(ClusterError):
-    """A watch that tells no more; what is the case has to be read."""
+    """A watch that says no more; only a read tells what is the case."""
 
 
 class _Metadata(msgspec.Struct):
@@ -274,26 +294,15 @@ class _Node(msgspec.Struct):
     metadata: _Metadata
 
 
-class _Line(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    message: str = ""
-
-
 T = TypeVar("T")
 
 _NODE: Final = msgspec.json.Decoder(_Node)
-_LINE: Final = msgspec.json.Decoder(_Line)
-_STATUS: Final = msgspec.json.Decoder(_Status)
+_LINE: Final = msgspec.json.Decoder(Line)
 
 
 def _decoded(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         text = plain(str(error), 200)
         raise ClusterError(f"what the API server says of the node can't be read: {text}") from error

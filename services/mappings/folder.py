@@ -15,7 +15,6 @@ import json
 import os
 import stat
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,16 +22,8 @@ from typing import Final, NoReturn, TypeAlias
 
 import structlog
 
-from services.mappings.model import (
-    API_VERSION,
-    EMPTY_INDEX,
-    KINDS,
-    MappingIndex,
-    Rejected,
-    build_index,
-    parse,
-    reject,
-)
+from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
+from services.mappings.model import API_VERSION, KINDS, Rejected, parse, reject
 from services.mappings.model import Mapping as OneMapping
 from services.process.errors import InvalidMapping, WorldError
 from services.process.files import open_at_once
@@ -58,12 +49,10 @@ class FolderSnapshot:
     Args:
         index: The mappings that can be used.
         problems: A sentence for each file, document or mapping that can't.
-        counts: How many of each kind can be used.
     """
 
     index: MappingIndex = EMPTY_INDEX
     problems: tuple[str, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
 
 def load_folder(directory: Path, *, default_namespace: str = "default") -> FolderSnapshot:
@@ -81,14 +70,7 @@ def load_folder(directory: Path, *, default_namespace: str = "default") -> Folde
         loading.take_file(path)
     index = build_index(loading.mappings, loading.rejected)
     loading.problems += _clashes(index, loading.rejected)
-    counts = Counter(
-        mapping.kind
-        for namespace in index.namespaces
-        for mapping in index.namespace(namespace).by_name.values()
-    )
-    return FolderSnapshot(
-        index, tuple(loading.problems), {kind: counts.get(kind, 0) for kind in KINDS}
-    )
+    return FolderSnapshot(index, tuple(loading.problems))
 
 
 def _files(directory: Path) -> list[Path]:
@@ -258,7 +240,7 @@ class FolderSource:
     @property
     def counts(self) -> Mapping[str, int]:
         """How many mappings of each kind can be used."""
-        return self.snapshot.counts
+        return self.index.counts
 
     @property
     def rejected(self) -> int:

@@ -9,16 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from services import names
-from services.kube.client import BadStatus, ClusterClient, segment
-from services.kube.remedies import NOT_FOUND
+from services.kube.client import NOT_FOUND, BadStatus, ClusterClient, segment
+from services.mappings.index import NamespaceMappings, build_namespace
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
     Mapping,
-    NamespaceMappings,
     Rejected,
-    build_namespace,
     parse,
     reject,
 )

@@ -1,19 +1,17 @@
 """Mappings from the API server: both kinds of all namespaces, as one index that is replaced whole.
 
-A reflector for each kind fills one `MappingTable`. A change that comes after some quiet is made an
-index at once, since a pod that needs it may be right behind; in a storm changes are gathered, so
-that it costs no more than a share of the time (`Allowance`). An index is only handed out when both
-kinds have been listed: half of them would let through what the other half forbids. From then on the
-last one serves, however long the API server is away; `age` tells.
+A reflector for each kind fills one `MappingTable`. An index is made soon after a change; while
+changes come all the time, making indexes takes no more than a share of the event loop's time. An
+index is only handed out when both kinds have been listed: half of them would let through what the
+other half forbids. From then on the last one serves, however long the API server is away; `age`
+tells for how long.
 """
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final, NoReturn
 
 import msgspec
@@ -22,20 +20,18 @@ import structlog
 from services import names
 from services.kube.client import ClusterClient
 from services.kube.connection import Connection
-from services.kube.list_watch import Item
-from services.kube.pace import Pace
+from services.kube.list_watch import Item, WatchTimeouts
 from services.kube.reflector import Reflector
+from services.mappings.index import EMPTY_INDEX, MappingIndex, MappingTable
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     DEPRECATED,
-    EMPTY_INDEX,
     FPGA_REGION,
-    MappingIndex,
+    Entry,
     Rejected,
     parse,
 )
-from services.mappings.table import Entry, MappingTable
 from services.process.errors import InvalidMapping
 
 PATHS: Final = {
@@ -43,15 +39,11 @@ PATHS: Final = {
     FPGA_REGION: f"/apis/{names.DOMAIN}/v2/fpgaregions",
 }
 INTERVAL: Final = 0.01
-"""Seconds between two indexes, on average while changes come all the time."""
-AT_ONCE: Final = 20
-"""Indexes that may be made without a pause after some quiet."""
+"""Seconds from one index to the next, at least."""
 MAX_SHARE: Final = 0.05
 """How much of the event loop's time making indexes may take."""
-BREATH: Final = 64
+BATCH: Final = 1024
 """Changes that are made to the table before others get their turn on the event loop."""
-KEYS_BREATH: Final = 4096
-"""The same for keys that are looked through."""
 
 log = structlog.get_logger(room="mappings")
 
@@ -77,50 +69,56 @@ class ApiServerSource:
     Args:
         connect: makes a client of the API server, now and whenever credentials have changed.
         pace: how often to ask.
-        interval: seconds between two indexes, on average while changes come all the time.
+        interval: seconds from one index to the next, at least.
         timing: where time and randomness come from.
 
     Attributes:
         index: What serves. It is replaced as a whole, never changed.
         loaded: Whether both kinds have been listed.
-        counts: How many mappings of each kind can be used, in what serves.
-        rejected: How many names have an object that can't, in what serves.
     """
 
     def __init__(
         self,
         connect: Callable[[], ClusterClient],
         *,
-        pace: Pace | None = None,
+        pace: WatchTimeouts | None = None,
         interval: float = INTERVAL,
         timing: Timing | None = None,
     ) -> None:
         self.index: MappingIndex = EMPTY_INDEX
         self.loaded = False
-        self.counts: Mapping[str, int] = dict.fromkeys(PATHS, 0)
-        self.rejected = 0
         self._connect = connect
         self._connection: Connection | None = None
-        self._pace = pace or Pace()
+        self._pace = pace or WatchTimeouts()
         self._interval = interval
         self._timing = timing or Timing()
         self._begun = self._timing.clock()
         self._table = MappingTable()
-        self._teller = Teller(self._timing.clock)
+        self._problem_log = ProblemLog(self._timing.clock)
         self._changed = asyncio.Event()
-        self._stores = {kind: _Store(kind, self._table, self._teller, self) for kind in PATHS}
+        self._stores = {kind: _Store(kind, self._table, self._changed.set) for kind in PATHS}
         self._reflectors: list[Reflector] = []
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many mappings of each kind can be used."""
+        return self.index.counts
+
+    @property
+    def rejected(self) -> int:
+        """How many names have an object that can't be used."""
+        return self.index.rejected
 
     @property
     def age(self) -> float:
         """Seconds since the mappings were last known to be the newest, of the older kind."""
-        contacts = [reflector.contact for reflector in self._reflectors]
+        contacts = [reflector.last_seen for reflector in self._reflectors]
         return self._timing.clock() - min(contacts, default=self._begun)
 
     @property
     def problem(self) -> str:
         """Why the mappings aren't kept up to date now; empty if they are."""
-        return next((each.problem for each in self._reflectors if each.problem), "")
+        return next((each.error for each in self._reflectors if each.error), "")
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
@@ -155,7 +153,7 @@ class ApiServerSource:
                 PATHS[kind],
                 connection,
                 store,
-                pace=self._pace,
+                timeouts=self._pace,
                 clock=self._timing.clock,
                 sleep=self._timing.sleep,
                 jitter=self._timing.jitter,
@@ -165,18 +163,13 @@ class ApiServerSource:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for reflector in self._reflectors:
-                    tasks.create_task(reflector.run())
+                    tasks.create_task(reflector.watch_forever())
                 await self._publish()
         finally:
             await connection.aclose()
 
-    def changed(self) -> None:
-        """Has a new index made soon."""
-        self._changed.set()
-
     async def _publish(self) -> NoReturn:
         """Makes an index whenever something has changed, but not all the time."""
-        allowance = Allowance(AT_ONCE * self._interval)
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -184,37 +177,20 @@ class ApiServerSource:
             if all(store.settled for store in self._stores.values()):
                 self._swap(self._table.snapshot())
             cost = time.thread_time() - begun
-            now = asyncio.get_running_loop().time()
-            await asyncio.sleep(allowance.spend(now, max(self._interval, cost / MAX_SHARE)))
+            await asyncio.sleep(max(self._interval, cost / MAX_SHARE))
 
     def _swap(self, index: MappingIndex) -> None:
-        self.index = index
-        self.counts, self.rejected = dict(self._table.counts), self._table.rejected
+        before, self.index = self.index, index
         if not self.loaded:
             self.loaded = True
             log.info(
                 "mappings loaded",
                 mappings=len(index),
                 namespaces=len(index.namespaces),
-                problems=self.rejected,
+                problems=index.rejected,
             )
-
-
-class Allowance:
-    """Time that is spent, at most as fast as it passes, but for what was saved up before.
-
-    Args:
-        most: seconds that are saved up at most.
-    """
-
-    def __init__(self, most: float) -> None:
-        self._most = most
-        self._spent_until = -math.inf
-
-    def spend(self, now: float, seconds: float) -> float:
-        """Spends some; returns for how many seconds nothing more may be spent."""
-        self._spent_until = max(self._spent_until, now - self._most) + seconds
-        return max(0.0, self._spent_until - now)
+        for reason in index.new_reasons(before):
+            self._problem_log.log(reason)
 
 
 class _Store:
@@ -224,30 +200,27 @@ class _Store:
         settled: Whether the table holds a whole list of the kind, and what came after it.
     """
 
-    def __init__(
-        self, kind: str, table: MappingTable, teller: "Teller", source: ApiServerSource
-    ) -> None:
+    def __init__(self, kind: str, table: MappingTable, on_change: Callable[[], None]) -> None:
         self.settled = False
         self._kind = kind
         self._table = table
-        self._teller = teller
-        self._source = source
+        self._on_change = on_change
 
     def listing(self) -> "_Listing":
         """Begins to take in a list."""
         return _Listing(self)
 
-    def put(self, item: Item) -> None:
+    def upsert(self, item: Item) -> None:
         """Takes an object that is new or has changed."""
         entry = self.read(item)
-        if entry != self.known(entry.namespace, entry.name):
-            self.place(entry)
-            self._source.changed()
+        if self.is_new(entry):
+            self._table.upsert(entry)
+            self._on_change()
 
     def remove(self, item: Item) -> None:
         """Forgets an object."""
         self._table.remove(self._kind, item.metadata.namespace, item.metadata.name)
-        self._source.changed()
+        self._on_change()
 
     def read(self, item: Item) -> Entry:
         """What an object stands for, or why it can't be used."""
@@ -267,45 +240,28 @@ class _Store:
         except InvalidMapping as error:
             return Rejected(self._kind, namespace, name, str(error))
 
-    def known(self, namespace: str, name: str) -> Entry | None:
-        """What is known of an object."""
-        return self._table.entry(self._kind, namespace, name)
+    def is_new(self, entry: Entry) -> bool:
+        """Whether an object differs from what is known of it."""
+        return entry != self._table.entry(self._kind, entry.namespace, entry.name)
 
-    def place(self, entry: Entry) -> None:
-        """Puts what is known of an object, and tells if it can't be used."""
-        table = self._table
-        before = table.reason(entry.namespace, entry.name) if table.rejected else None
-        table.put(entry)
-        reason = table.reason(entry.namespace, entry.name) if table.rejected else None
-        if reason is not None and reason != before:
-            self._teller.tell(reason)
-
-    async def replace(self, changes: dict[str, list[Entry]], listed: dict[str, set[str]]) -> None:
-        """Makes a list all that there is, with a breath now and then.
+    async def replace(self, changes: list[Entry], listed: set[tuple[str, str]]) -> None:
+        """Makes a list all that there is; others get their turn in between.
 
         Args:
-            changes: objects that are new or have changed, by namespace.
-            listed: the names of all objects, by namespace.
+            changes: objects that are new or have changed.
+            listed: namespace and name of all objects.
         """
         self.settled = False
-        for number, entry in enumerate(chain.from_iterable(changes.values()), 1):
-            self.place(entry)
-            if number % BREATH == 0:
+        for number, entry in enumerate(changes, 1):
+            self._table.upsert(entry)
+            if number % BATCH == 0:
                 await asyncio.sleep(0)
-        gone = []
-        for number, (namespace, name) in enumerate(self._table.keys(self._kind), 1):
-            if name not in listed.get(namespace, ()):
-                gone.append((namespace, name))
-            if number % KEYS_BREATH == 0:
-                await asyncio.sleep(0)
-        for number, (namespace, name) in enumerate(gone, 1):
+        gone = [key for key in self._table.keys(self._kind) if key not in listed]
+        for namespace, name in gone:
             self._table.remove(self._kind, namespace, name)
-            if number % BREATH == 0:
-                await asyncio.sleep(0)
-        changed = sum(map(len, changes.values()))
-        log.debug("listed", kind=self._kind, changed=changed, gone=len(gone))
+        log.debug("listed", kind=self._kind, changed=len(changes), gone=len(gone))
         self.settled = True
-        self._source.changed()
+        self._on_change()
 
 
 def _spec(item: Item) -> object:
@@ -334,26 +290,19 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _Listing:
-    """A list that is being taken in; until `finish`, all stays as it was.
-
-    Changes are kept by namespace, in whatever order they come: the table takes in one namespace
-    after the other at a fraction of the cost of going to and fro among many.
-    """
+    """A list that is being taken in; until `finish`, all stays as it was."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
-        self._changes: dict[str, list[Entry]] = {}
-        self._listed: dict[str, set[str]] = {}
+        self._changes: list[Entry] = []
+        self._listed: set[tuple[str, str]] = set()
 
-    def take(self, item: Item) -> None:
+    def add(self, item: Item) -> None:
         """Notes an object of the list."""
         entry = self._store.read(item)
-        known = self._store.known(entry.namespace, entry.name)
-        # The known one's text is kept rather than the new one's: there may be 100 000.
-        name = entry.name if known is None else known.name
-        self._listed.setdefault(entry.namespace, set()).add(name)
-        if entry != known:
-            self._changes.setdefault(entry.namespace, []).append(entry)
+        self._listed.add((entry.namespace, entry.name))
+        if self._store.is_new(entry):
+            self._changes.append(entry)
 
     async def finish(self, unreadable: int) -> None:
         """Makes what was taken all that there is."""
@@ -362,12 +311,12 @@ class _Listing:
         await self._store.replace(self._changes, self._listed)
 
 
-class Teller:
-    """Logs why mappings can't be used, once each, and not too many at a time.
+class ProblemLog:
+    """Logs why mappings can't be used, not too many at a time.
 
     Args:
         clock: seconds, from any beginning.
-        most: how many are told in `window` seconds; of the others, the number.
+        most: how many are logged in `window` seconds; of the others, the number.
     """
 
     def __init__(
@@ -377,16 +326,16 @@ class Teller:
         self._most = most
         self._window = window
         self._until = clock() + window
-        self._told = 0
+        self._count = 0
 
-    def tell(self, problem: str) -> None:
+    def log(self, problem: str) -> None:
         """Logs a problem that is new."""
         now = self._clock()
         if now >= self._until:
             self._until = now + self._window
-            if self._told > self._most:
-                log.warning("more mappings were left out", number=self._told - self._most)
-            self._told = 0
-        self._told += 1
-        if self._told <= self._most:
+            if self._count > self._most:
+                log.warning("more mappings were left out", number=self._count - self._most)
+            self._count = 0
+        self._count += 1
+        if self._count <= self._most:
             log.warning("mapping left out", problem=problem)

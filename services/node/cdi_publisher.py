@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from services.devices.cdi import FILE_NAME, CdiFile, Hook, describe
-from services.devices.cdi_files import CdiFolder, Put
+from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.model import Device, DeviceNode, PluginMode
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, HookMissing
 from services.process.text import listing
-from services.process.worker import Worker
 
 WRITE_SECONDS: Final = 5.0
 
@@ -36,7 +36,7 @@ class CdiPublisher:
         folder: The folder of CDI files.
         mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
-        worker: Where to write; not one that others wait for.
+        calls: Makes the calls that may hang.
         hook: What runtimes start for each device, if anything.
     """
 
@@ -46,7 +46,7 @@ class CdiPublisher:
         *,
         mode: PluginMode,
         host_root: str,
-        worker: Worker,
+        calls: BlockingCalls,
         hook: Hook | None = None,
     ) -> None:
         self.published: frozenset[str] = frozenset()
@@ -56,13 +56,13 @@ class CdiPublisher:
         self._mode = mode
         self._host_root = host_root
         self._hook = hook
-        self._worker = worker
+        self._calls = calls
         self._devices: tuple[Device, ...] = ()
         self._due = asyncio.Event()
         self._described: tuple[_Content, CdiFile] = ((), CdiFile())
         self._troubles: frozenset[str] = frozenset()
 
-    def take(self, tree: Tree) -> None:
+    def take(self, tree: AdvertisedResources) -> None:
         """Takes what the node offers now."""
         self._devices = tuple(tree.devices())
         self.published &= {device.id for device in self._devices}
@@ -98,27 +98,28 @@ class CdiPublisher:
         """Makes the folder hold what it should, and returns whether its content is known."""
         file = self._describe()
         try:
-            put: Put = await self._worker.run(
-                lambda: self._folder.put({FILE_NAME: file.content}),
-                seconds=WRITE_SECONDS,
+            done: CdiWrite = await self._calls.run(
+                "cdi",
+                lambda: self._folder.write(file.content),
+                timeout=WRITE_SECONDS,
                 what=f"writing CDI files below {self._where}",
             )
         except HardwareError as error:
             self._say(frozenset({str(error)}))
             return False
-        if not any(FILE_NAME in problem for problem in put.problems):
+        if not done.failed:
             self.published = frozenset(file.devices)
-        elif FILE_NAME in put.lost:  # a runtime fails a container for a name that it can't find
+        elif done.lost:  # a runtime fails a container for a name that it can't find
             self.published = frozenset()
-        if put.written or put.removed:
+        if done.written or done.removed:
             log.info(
                 "CDI files changed",
                 folder=self._where,
-                written=list(put.written),
-                removed=list(put.removed),
+                written=[FILE_NAME] if done.written else [],
+                removed=list(done.removed),
                 devices=len(file.devices),
             )
-        self._say(frozenset(put.problems) | {problem.message for problem in file.problems})
+        self._say(frozenset(done.problems) | {problem.message for problem in file.problems})
         return True
 
     def _describe(self) -> CdiFile:

@@ -17,10 +17,15 @@ import structlog
 
 from services.devices.damping import Damping, Health, damp
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Memory, Tree, build_tree, empty_tree
+from services.devices.resources import (
+    AdvertisedResources,
+    OfferMemory,
+    advertise,
+    nothing_advertised,
+)
 from services.node.report import report_inventory, report_tree
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
 
 SCAN_SECONDS: Final = 15.0
 """For one scan; a thousand ports take a fifth of a second, and 64 cards that hang about six."""
@@ -37,8 +42,8 @@ class Discovery:
         units: How many units there are in mode `units`.
         interval: Seconds between two looks.
         damping: What it takes for a device to be trusted again.
-        scan: Reads the cards below the root; called in the worker's thread.
-        worker: Where to scan.
+        scan: Reads the cards below the root; called in a thread of its own.
+        calls: Makes the calls that may hang.
         apply: Told each tree.
         scanned: Told the seconds of each scan.
     """
@@ -52,11 +57,11 @@ class Discovery:
         interval: float,
         damping: Damping,
         scan: Callable[[], Inventory],
-        worker: Worker,
-        apply: Callable[[Tree], None],
+        calls: BlockingCalls,
+        apply: Callable[[AdvertisedResources], None],
         scanned: Callable[[float], None],
     ) -> None:
-        self.tree = empty_tree(mode)
+        self.tree = nothing_advertised(mode)
         self.inventory: Inventory | None = None
         """What the last scan found; None before the first."""
         self.trouble = ""
@@ -68,11 +73,11 @@ class Discovery:
         self._damping = damping
         self._health = Health()
         self._scan = scan
-        self._worker = worker
+        self._calls = calls
         self._apply = apply
         self._scanned = scanned
         self._wake = asyncio.Event()
-        self._built: tuple[tuple[Inventory, Memory], Tree] | None = None
+        self._built: tuple[tuple[Inventory, OfferMemory], AdvertisedResources] | None = None
         """The last tree and what it was built from: most looks see what the last one saw."""
 
     async def run(self) -> None:
@@ -87,9 +92,9 @@ class Discovery:
                 async with asyncio.timeout(self._interval):
                     await self._wake.wait()
 
-    def recall(self, memory: Memory) -> None:
+    def recall(self, memory: OfferMemory) -> None:
         """Takes what was offered before the first look: by a predecessor, or in another mode."""
-        self.tree = replace(self.tree, memory=memory.told_to(self._mode))
+        self.tree = replace(self.tree, memory=memory.for_mode(self._mode))
 
     def look_now(self) -> None:
         """Asks for a look before the interval is over; a burst is one look."""
@@ -101,8 +106,11 @@ class Discovery:
         Raises:
             HardwareError: The scan hangs.
         """
-        inventory, tree = await self._worker.run(
-            self._look, seconds=SCAN_SECONDS, what=f"the scan of the cards below {self._root}"
+        inventory, tree = await self._calls.run(
+            "scan",
+            self._look,
+            timeout=SCAN_SECONDS,
+            what=f"the scan of the cards below {self._root}",
         )
         if self.trouble:
             log.info("scans answer again")
@@ -114,14 +122,14 @@ class Discovery:
         self.inventory, self.tree = inventory, tree
         self._apply(tree)
 
-    def _look(self) -> tuple[Inventory, Tree]:
-        """In the worker's thread; what it uses of us doesn't change meanwhile."""
+    def _look(self) -> tuple[Inventory, AdvertisedResources]:
+        """In a thread of its own; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()
         given = inventory, self.tree.memory
         if self._built is not None and self._built[0] == given:
             tree = self._built[1]
         else:
-            tree = build_tree(inventory, self._mode, units=self._units, previous=self.tree.memory)
+            tree = advertise(inventory, self._mode, units=self._units, previous=self.tree.memory)
         self._built = given, tree  # what is the same object compares fast the next time
         return inventory, tree
 

@@ -16,8 +16,8 @@ import structlog
 from services.containers.holders import Holders
 from services.devices.model import Inventory
 from services.devices.stale_errors import Clearing, Tried, choose
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, HardwareError
-from services.process.worker import Worker
 from services.programming.errors_clear import Cleared, Outcome, clear_errors
 
 WRITE_SECONDS: Final = 5.0
@@ -35,7 +35,7 @@ class ErrorClearing:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
         holders: Reads whose the devices are.
-        worker: Where to write; not one that others wait for.
+        calls: Makes the calls that may hang.
         counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
         look_now: Asks for a scan, to see whether errors stay away.
         told: Told each port whose errors were to be cleared, and why they couldn't be if so.
@@ -47,7 +47,7 @@ class ErrorClearing:
         *,
         locks: Path,
         holders: Callable[[], Awaitable[Holders]],
-        worker: Worker,
+        calls: BlockingCalls,
         counted: Callable[[str], None],
         look_now: Callable[[], None],
         told: Callable[[str, str], None] = lambda _port, _trouble: None,
@@ -55,7 +55,7 @@ class ErrorClearing:
         self._root = root
         self._locks = locks
         self._holders = holders
-        self._worker = worker
+        self._calls = calls
         self._counted = counted
         self._look_now = look_now
         self._told = told
@@ -100,9 +100,10 @@ class ErrorClearing:
 
     async def _clear(self, clearing: Clearing) -> Outcome | None:
         try:
-            done: Cleared = await self._worker.run(
+            done: Cleared = await self._calls.run(
+                f"errors of {clearing.port}",
                 partial(clear_errors, self._root, clearing, self._locks),
-                seconds=WRITE_SECONDS,
+                timeout=WRITE_SECONDS,
                 what=f"clearing the errors of {clearing.port}",
             )
         except HardwareError as error:

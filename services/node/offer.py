@@ -2,7 +2,7 @@
 
 The memory of a tree (see `services.devices.resources`) is why a port whose ids turned bad stays
 under the resource it had. Without it a plugin that was replaced meanwhile would drop that port, and
-the kubelet would count it for minutes as one that nobody serves. What is kept is what `build_tree`
+the kubelet would count it for minutes as one that nobody serves. What is kept is what `advertise`
 needs to know of a device, and nothing of its health.
 
     {"mode": "af", "devices": [{"id": "dfl-port.0", "place": "0000:5e:00.0", "resource": …,
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from services.devices.model import Device, DeviceNode, PluginMode
-from services.devices.resources import Memory
+from services.devices.resources import OfferMemory
 from services.names import DOMAIN, UNIT_RESOURCE
 
 MAX_BYTES = 4 << 20
@@ -42,7 +42,7 @@ _INTERFACE = re.compile(r"[0-9a-f]{0,64}")
 _PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 
-def encode(memory: Memory) -> bytes:
+def encode(memory: OfferMemory) -> bytes:
     """A memory's bytes: the same for the same devices, whatever their health.
 
     What has no place, such as a unit, is always there and need not be remembered.
@@ -67,14 +67,14 @@ def _told(place: str, device: Device) -> dict[str, Any]:
     }
 
 
-def offered(memory: Memory) -> frozenset[str]:
+def offered(memory: OfferMemory) -> frozenset[str]:
     """The resources that a node offered."""
     if memory.mode is PluginMode.UNITS:
         return frozenset({UNIT_RESOURCE})
     return frozenset(sorted({each.resource for each in memory.devices.values()})[:MOST_RESOURCES])
 
 
-def decode(content: bytes) -> Memory | None:
+def decode(content: bytes) -> OfferMemory | None:
     """The memory in some bytes; None where they are none."""
     if len(content) > MAX_BYTES:
         return None
@@ -84,7 +84,7 @@ def decode(content: bytes) -> Memory | None:
         devices = dict(map(_device, document["devices"]))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    return Memory(mode, devices)
+    return OfferMemory(mode, devices)
 
 
 def _device(told: Mapping[str, Any]) -> tuple[tuple[str, str], Device]:

@@ -16,11 +16,11 @@ from typing import Final
 import structlog
 
 from services.devices.model import PluginMode
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.offer import MAX_BYTES, decode, encode, offered
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.files import replace_file
-from services.process.worker import Worker
 
 FILE: Final = "accelbind/offered.json"
 """In the kubelet's folder of device plugins, in one of our own: a kubelet that starts deletes every
@@ -41,40 +41,40 @@ class Recall:
     Args:
         folder: The kubelet's folder of device plugins.
         mode: The mode.
-        worker: Where to read and write; not one that others wait for.
+        calls: Makes the calls that may hang.
     """
 
-    def __init__(self, folder: Path, mode: PluginMode, worker: Worker) -> None:
+    def __init__(self, folder: Path, mode: PluginMode, calls: BlockingCalls) -> None:
         self.former: frozenset[str] = frozenset()
         """The resources that a predecessor offered, in whatever mode; known once loaded."""
         self._path = folder / FILE
         self._mode = mode
-        self._worker = worker
+        self._calls = calls
         self._kept = b""
-        self._memory: Memory | None = None
+        self._memory: OfferMemory | None = None
         self._content = b""
         self._due = asyncio.Event()
         self._trouble = ""
 
-    async def load(self) -> Memory:
+    async def load(self) -> OfferMemory:
         """What a predecessor offered, in whatever mode; nothing where nobody can tell."""
         try:
-            content = await self._worker.run(
-                self._read, seconds=SECONDS, what=f"reading {self._path}"
+            content = await self._calls.run(
+                "state files", self._read, timeout=SECONDS, what=f"reading {self._path}"
             )
         except (OSError, HardwareError) as error:
             self._say(f"{self._path} can't be read: {_reason(error)}")
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         if not content:
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         memory = decode(content)
         if memory is None:
             self._say(f"{self._path} is no memory of what was offered, and will be replaced")
-            return Memory(self._mode)
+            return OfferMemory(self._mode)
         self._kept, self.former = content, offered(memory)
         return memory
 
-    def take(self, tree: Tree) -> None:
+    def take(self, tree: AdvertisedResources) -> None:
         """Takes what the node offers now."""
         if tree.memory != self._memory:
             self._memory, self._content = tree.memory, encode(tree.memory)
@@ -90,8 +90,11 @@ class Recall:
 
     async def _keep(self, content: bytes) -> None:
         try:
-            await self._worker.run(
-                lambda: self._write(content), seconds=SECONDS, what=f"writing {self._path}"
+            await self._calls.run(
+                "state files",
+                lambda: self._write(content),
+                timeout=SECONDS,
+                what=f"writing {self._path}",
             )
         except FileNotFoundError:
             return  # there is no kubelet yet, and so no folder

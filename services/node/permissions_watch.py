@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from services.devices.model import Inventory, PluginMode
 from services.node.permissions import Missing, Needs, missing
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
 
 LOOK_SECONDS: Final = 60.0
 """Between two looks: the kubelet makes its sockets anew, and people mend what they are told."""
@@ -28,7 +28,7 @@ class AccessWatch(Collector):
 
     Args:
         needs: What is needed.
-        worker: Where to look; not one that others wait for.
+        calls: Makes the calls that may hang.
         inventory: Gives what the last scan found.
         look_seconds: Between two looks.
     """
@@ -37,7 +37,7 @@ class AccessWatch(Collector):
         self,
         needs: Needs,
         *,
-        worker: Worker,
+        calls: BlockingCalls,
         inventory: Callable[[], Inventory | None],
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
@@ -45,7 +45,7 @@ class AccessWatch(Collector):
         """What was missing at the last look."""
         self._needs = needs
         self._clears = needs.clear_errors
-        self._worker = worker
+        self._calls = calls
         self._inventory = inventory
         self._look_seconds = look_seconds
         self._cards: frozenset[str] = frozenset()
@@ -82,9 +82,10 @@ class AccessWatch(Collector):
         """One look."""
         inventory = self._inventory() or Inventory()
         try:
-            found = await self._worker.run(
+            found = await self._calls.run(
+                "permissions",
                 lambda: missing(self._needs, inventory),
-                seconds=DEADLINE_SECONDS,
+                timeout=DEADLINE_SECONDS,
                 what="looking which permissions are missing",
             )
         except HardwareError as error:

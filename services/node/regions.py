@@ -21,10 +21,10 @@ from services.containers.identity import Wish
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
 from services.node.room import Part, Room
-from services.process.card_threads import CardThreads
+from services.node.steady import card_key
+from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
 from services.process.text import listing
-from services.process.worker import Worker
 from services.programming.assignment import Assignment, Plan, plan
 from services.programming.programmer import Image, Programmed
 from services.programming.regions import Region, regions_of
@@ -77,10 +77,8 @@ class RegionWork:
     Args:
         programs: Programs ports.
         storage: This node's bitstreams.
-        cards: Where to program.
+        calls: Makes the calls that may hang: under the key of a card, `scan`, and `bitstreams`.
         scan: Reads the cards.
-        worker: Where to read cards.
-        loads: Where to read bitstreams: a disk that hangs holds up nobody who needs none.
         node: This node's name.
         counts: What to count with.
         done: Told after each piece of work, so that what has changed is seen.
@@ -91,20 +89,16 @@ class RegionWork:
         *,
         programs: Programs,
         storage: BitstreamStorage,
-        cards: CardThreads,
+        calls: BlockingCalls,
         scan: Callable[[], Inventory],
-        worker: Worker,
-        loads: Worker,
         node: str,
         counts: Counts,
         done: Callable[[], None],
     ) -> None:
         self._programs = programs
         self._storage = storage
-        self._cards = cards
+        self._calls = calls
         self._scan = scan
-        self._worker = worker
-        self._loads = loads
         self._node = node
         self._counts = counts
         self._done = done
@@ -127,8 +121,8 @@ class RegionWork:
         Raises:
             AccelbindError: One of them isn't ready; of several, the first one's reason.
         """
-        regions, recorded = await self._worker.run(
-            self._look, seconds=_left(until, LOOK_SECONDS), what="reading the cards"
+        regions, recorded = await self._calls.run(
+            "scan", self._look, timeout=_left(until, LOOK_SECONDS), what="reading the cards"
         )
         planned = plan(
             wish.functions, ids, regions, recorded, interface_id=interface_id, who=wish.who
@@ -181,7 +175,8 @@ class RegionWork:
 
     async def _read(self, call: Callable[[], T], until: float) -> T:
         what = f"reading a bitstream from {self._storage.folder}"
-        return await self._loads.run(call, seconds=_left(until, LOAD_SECONDS), what=what)
+        timeout = _left(until, LOAD_SECONDS)
+        return await self._calls.run("bitstreams", call, timeout=timeout, what=what)
 
     async def _take(self, size: int, until: float) -> Part:
         try:
@@ -237,10 +232,10 @@ class RegionWork:
         began = asyncio.get_running_loop().time()
         try:
             async with limit:
-                return await self._cards.run_async(
-                    region.address or region.card,
+                return await self._calls.run(
+                    card_key(region.address or region.card),
                     lambda: self._do(images),
-                    seconds=WORK_SECONDS,
+                    timeout=WORK_SECONDS,
                     what=f"programming {ports}",
                 )
         except TimeoutError as error:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import structlog
 
 from services.devices.model import Device, Inventory, Problem
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 
 log = structlog.get_logger(room="plugin")
 
@@ -38,7 +38,7 @@ def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
             yield card.name, problem
 
 
-def report_tree(before: Tree, now: Tree) -> None:
+def report_tree(before: AdvertisedResources, now: AdvertisedResources) -> None:
     """Logs devices that came, went, or whose health changed.
 
     Args:
@@ -52,8 +52,8 @@ def report_tree(before: Tree, now: Tree) -> None:
         _report_device(old.get(key), device)
 
 
-def _by_id(tree: Tree) -> Mapping[str, Device]:
-    return {device.id: device for device in (*tree.unplaced, *tree.devices())}
+def _by_id(tree: AdvertisedResources) -> Mapping[str, Device]:
+    return {device.id: device for device in (*tree.not_offered, *tree.devices())}
 
 
 def _report_device(before: Device | None, now: Device) -> None:

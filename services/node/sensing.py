@@ -17,11 +17,11 @@ from typing import Final
 import structlog
 
 from services.devices.hardware.sensor_reader import HUNG, SensorReader
-from services.devices.limits import Limits, Over, judged, over_limits, still_over
+from services.devices.limits import Limits, Over, apply_limits, limit_problems, sensors_over
 from services.devices.model import Card, Inventory, Problem
 from services.devices.sensors import CardSensors
+from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
-from services.process.worker import Worker
 
 READ_SECONDS: Final = 20.0
 """For all cards; 64 take some ten milliseconds, and as many that hang about six seconds."""
@@ -45,10 +45,10 @@ class Sensing:
     """Reads sensors now and then.
 
     Args:
-        reader: Reads them; used in the worker's thread only.
+        reader: Reads them; used in a thread of its own only.
         limits: What is tolerated.
         interval: Seconds between two reads.
-        worker: Where to read; not one that others wait for.
+        calls: Makes the calls that may hang.
         look_now: Asks for a scan, once a card is newly beyond a limit or within it.
     """
 
@@ -58,13 +58,13 @@ class Sensing:
         *,
         limits: Limits,
         interval: float,
-        worker: Worker,
+        calls: BlockingCalls,
         look_now: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._limits = limits
         self._interval = interval
-        self._worker = worker
+        self._calls = calls
         self._look_now = look_now
         self._cards: tuple[Card, ...] = ()
         self._read: tuple[tuple[str, str], ...] = ()
@@ -109,7 +109,7 @@ class Sensing:
 
     def judged(self, inventory: Inventory) -> Inventory:
         """What a scan found with limits and errors to ignore laid over it; in any thread."""
-        return judged(inventory, self._over, self._limits)
+        return apply_limits(inventory, self._over, self._limits)
 
     async def run(self) -> None:
         """Reads until cancelled."""
@@ -132,9 +132,10 @@ class Sensing:
         self._read = tuple(map(_key, cards))
         before = {path.rpartition("/")[2] for path in self._reader.hanging}
         try:
-            found = await self._worker.run(
+            found = await self._calls.run(
+                "sensors",
                 lambda: self._reader.read(cards),
-                seconds=READ_SECONDS,
+                timeout=READ_SECONDS,
                 what="reading the cards' sensors",
             )
         except HardwareError as error:
@@ -165,8 +166,8 @@ class Sensing:
             log.warning("sensors can't be read", reason=problem)
         self._trouble = trouble
         self._found, self._found_at = found, time.monotonic()
-        over = {**over_limits(found, self._limits, self._beyond), **held}
-        self._beyond = still_over(found, self._limits, self._beyond)
+        self._beyond = sensors_over(found, self._limits, self._beyond)
+        over = {**limit_problems(self._beyond, self._limits), **held}
         if over != self._over:
             self._over = over
             self._look_now()

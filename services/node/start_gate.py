@@ -24,8 +24,8 @@ from services.containers.claims import Claims
 from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import Candidate, Wish
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import build_tree
-from services.kube.event_queue import Happening, Involved
+from services.devices.resources import advertise
+from services.kube.events import EventRecord, ObjectReference
 from services.kubelet.values import Entry
 from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
@@ -78,7 +78,7 @@ class RegionGate:
     """
 
     def __init__(
-        self, claims: Claims, work: "RegionWork", *, tell: Callable[[Happening], None]
+        self, claims: Claims, work: "RegionWork", *, tell: Callable[[EventRecord], None]
     ) -> None:
         self._claims = claims
         self._work = work
@@ -134,7 +134,7 @@ def regions_now(inventory: Inventory, recorded: Mapping[str, str]) -> RegionsNow
     """
     ports = (port for card in inventory.cards for port in card.ports)
     unknown = frozenset(port.node for port in ports if recorded.get(port.name) == UNKNOWN)
-    return RegionsNow(build_tree(inventory, PluginMode.REGION).resources, unknown)
+    return RegionsNow(advertise(inventory, PluginMode.REGION).resources, unknown)
 
 
 class FunctionGate:
@@ -203,7 +203,7 @@ class ClaimGate:
         described: Callable[[Sequence[str]], Awaitable[None]],
         starts: HookStarts,
         missing: Callable[[], None],
-        tell: Callable[[Happening], None],
+        tell: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
         self._described = described
@@ -260,13 +260,13 @@ class MappingGate:
 
 
 def _tell_pod(
-    tell: Callable[[Happening], None], wish: Wish, reason: EventReason, message: str
+    tell: Callable[[EventRecord], None], wish: Wish, reason: EventReason, message: str
 ) -> None:
     """Report something about a container as an Event of its pod, if that is known."""
     if wish.pod is not None:
-        about = Involved("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
+        about = ObjectReference("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
         text = f"{wish.who}: {message}"
-        tell(Happening(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
+        tell(EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
 
 
 async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from services.devices.model import Card, Inventory, Problem
-from services.process.card_threads import CardThreads
+from services.process.blocking import BlockingCalls
 
 HUNG: Final = "card-hung-in-driver"
 
@@ -21,19 +21,19 @@ class SteadyScan:
 
     Args:
         scan: Reads the cards.
-        cards: Where they are worked on.
+        calls: Where they are worked on, under the key of each card.
     """
 
-    def __init__(self, scan: Callable[[], Inventory], cards: CardThreads) -> None:
+    def __init__(self, scan: Callable[[], Inventory], calls: BlockingCalls) -> None:
         self._scan = scan
-        self._cards = cards
+        self._calls = calls
         self._last: dict[tuple[str, str], Card] = {}
 
     def __call__(self) -> Inventory:
         """The cards, in a stable order."""
-        before = self._cards.working
+        before = self._calls.busy
         inventory = self._scan()
-        busy, stuck = before | self._cards.working, self._cards.stuck
+        busy, stuck = before | self._calls.busy, self._calls.abandoned
         cards = []
         for card in inventory.cards:
             known, key = (card.driver, card.name), _key(card)
@@ -48,11 +48,23 @@ class SteadyScan:
         return replace(inventory, cards=tuple(cards))
 
 
+def card_key(card: str) -> str:
+    """The key of the calls that work on a card.
+
+    Reading sensors and clearing errors have keys of their own: they must not wait for programming,
+    and a card whose sensors are being read isn't one that is worked on.
+
+    Args:
+        card: Its PCI address, or its name if it has none.
+    """
+    return f"card {card}"
+
+
 def _key(card: Card) -> str:
     """What calls on a card go by; those on a virtual function by its physical one."""
     if card.fme is None and card.pci is not None and card.pci.physfn:
-        return card.pci.physfn
-    return card.address or card.name
+        return card_key(card.pci.physfn)
+    return card_key(card.address or card.name)
 
 
 def _problem(card: Card, seconds: float) -> Problem:

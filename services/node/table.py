@@ -12,7 +12,7 @@ import msgspec
 
 from services.containers.holders import Holders
 from services.devices.model import Device
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.names import DOMAIN, UNIT_RESOURCE
 
 HEALTHY: Final = "Healthy"
@@ -80,7 +80,7 @@ GONE: Final = "gone"
 _OURS: Final = (f"{DOMAIN}/af-", f"{DOMAIN}/region-", UNIT_RESOURCE)
 
 
-def rows(tree: Tree, holders: Holders) -> tuple[Row, ...]:
+def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     """The devices of a node: those offered, those that can't be, and those that are gone.
 
     A device is known by its id: a port that is given another function while a container has it
@@ -97,7 +97,7 @@ def rows(tree: Tree, holders: Holders) -> tuple[Row, ...]:
             each = (Owner(one.namespace, one.pod, one.container) for one in found)
             owners.setdefault(key, set()).update(each)
             resources[key] = resource
-    devices = sorted((*tree.devices(), *tree.unplaced), key=lambda device: _order(device.id))
+    devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: _order(device.id))
     here = {device.id for device in devices}
     gone = sorted(resources.keys() - here, key=_order)
     return (

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from services.containers.holding import DENIED, Holding
-from services.devices.resources import Tree
+from services.devices.resources import AdvertisedResources
 from services.node.table import Table, rows
-from services.process.metrics import Json
+from services.process.http import Json
 
 PLUGIN = "plugin"
 """The source of a table that a running plugin has made."""
@@ -34,7 +34,7 @@ class DeviceView:
         node: str,
         root: Path,
         kubelet_dir: Path,
-        tree: Callable[[], Tree],
+        tree: Callable[[], AdvertisedResources],
         problems: Callable[[], Iterable[str]],
         ready: Callable[[], bool],
         holding: Holding,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.names import canonical_id
 from services.pods.pod import EnvVar
 from services.pods.refusals import MAX_REFUSALS
@@ -38,7 +38,7 @@ class WrittenFunctions(msgspec.Struct, frozen=True):
     """The functions that a container's env spells when it reaches us.
 
     Attributes:
-        by_number: the functions by the number in the variables' names; none if something is wrong.
+        by_number: the functions by the number in the variables' names.
         problems: a phrase for each variable that may not stay, to go on after ``container "c0"``;
             no more of them than a refusal tells.
     """
@@ -47,7 +47,24 @@ class WrittenFunctions(msgspec.Struct, frozen=True):
     problems: list[str] = []
 
 
-def read_functions(
+def read_functions(variables: Iterable[EnvVar], *, other_forms: bool = False) -> WrittenFunctions:
+    """Read the functions that env spells, as the webhook and the node do.
+
+    Args:
+        variables: the container's env, in order.
+        other_forms: whether a variable may begin as ours do and have another form; it says nothing.
+    """
+    values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
+    found = _unreadable(variables, values, other_forms=other_forms)
+    problems = list(islice(found, MAX_REFUSALS))
+    if problems:
+        return WrittenFunctions(problems=problems)
+    regions, afus = values["REGION"], values["AFU"]
+    functions = {number: (regions[number], afus[number]) for number in regions if number in afus}
+    return WrittenFunctions(functions, list(islice(_unpaired(regions, afus), MAX_REFUSALS)))
+
+
+def check_functions(
     variables: Iterable[EnvVar], mappings: NamespaceMappings, units: Mapping[str, int]
 ) -> WrittenFunctions:
     """Read the functions that env spells, and check that this container may have them.
@@ -57,20 +74,16 @@ def read_functions(
         mappings: those of its namespace.
         units: how many units of each physical name (without domain) the container asks for.
     """
-    values: dict[str, dict[int, str]] = {"REGION": {}, "AFU": {}}
-    problems = list(islice(_unreadable(variables, values), MAX_REFUSALS))
-    if problems:
-        return WrittenFunctions(problems=problems)
-    regions, afus = values["REGION"], values["AFU"]
-    functions = {number: (regions[number], afus[number]) for number in regions if number in afus}
+    written = read_functions(variables)
+    functions = written.by_number
     mapped = {number: pair for number, pair in functions.items() if pair in mappings.pairs}
     found = chain(
-        _unpaired(regions, afus),
+        written.problems,
         _not_mapped(functions, mappings),
         _not_covered(mapped, units),
     )
     problems = list(islice(found, MAX_REFUSALS))
-    return WrittenFunctions(problems=problems) if problems else WrittenFunctions(functions)
+    return WrittenFunctions(problems=problems) if problems else written
 
 
 def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[dict[str, str]]:
@@ -103,17 +116,21 @@ _FEW = 65  # numbers up to the usual limit of units
 _NAMES = [_names(number) for number in range(_FEW)]
 
 
-def _unreadable(variables: Iterable[EnvVar], values: dict[str, dict[int, str]]) -> Iterator[str]:
-    """Take the variables into `values`, by kind and number, and yield what is wrong with them."""
+def _unreadable(
+    variables: Iterable[EnvVar], values: dict[str, dict[int, str]], *, other_forms: bool
+) -> Iterator[str]:
+    """Put the variables into `values`, by kind and number, and yield what is wrong with them."""
     for variable in variables:
         if not variable.name.startswith(_RESERVED):
             continue
         match = _FORM.fullmatch(variable.name)
         if not match:
-            yield (
-                f"sets {plain(variable.name)}, but names that start with FPGA_REGION or FPGA_AFU "
-                "are accelbind's own: rename it, or ask for a function by its logical name"
-            )
+            if not other_forms:
+                yield (
+                    f"sets {plain(variable.name)}, but names that start with FPGA_REGION or"
+                    " FPGA_AFU are accelbind's own: rename it, or ask for a function by its"
+                    " logical name"
+                )
         elif bytes(variable.value_from) != _NO_SOURCE or not variable.value:
             yield (
                 f"sets {variable.name}, but not to a plain value: leave it out, and ask for a "

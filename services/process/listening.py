@@ -1,11 +1,15 @@
-"""Listening sockets that mean the same on every machine, with IPv6 or without."""
+"""Listening sockets that mean the same on every machine, and the file that names their ports."""
 
 import errno
+import json
 import os
 import socket
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from services.process.errors import WorldError
+from services.process.files import replace_file
 
 ALL_ADDRESSES: Final = "::"
 """All addresses of the machine, IPv6 and IPv4 (IPv4 alone where there is no IPv6)."""
@@ -47,3 +51,22 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     return socket.create_server((address[0], address[1]), family=family, backlog=backlog)
+
+
+def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
+    """Write which ports a process got as a JSON object: a reader that polls sees no half of it.
+
+    Args:
+        path: Where to; nothing happens with None. An existing file is replaced.
+        ports: By purpose, e.g. `{"admission": 8443, "metrics": 9101}`.
+
+    Raises:
+        WorldError: The file can't be written.
+    """
+    if path is None:
+        return
+    try:
+        content = json.dumps(dict(ports), sort_keys=True) + "\n"
+        replace_file(path, content.encode(), mode=0o644, writer=str(os.getpid()))
+    except OSError as error:
+        raise WorldError(f"can't write the ports file {path}: {error.strerror}") from error

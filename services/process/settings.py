@@ -1,131 +1,212 @@
-"""Settings of a process: one typed model, filled from flags, environment and a file.
+"""Settings of a process: one pydantic-settings model, filled from flags and variables.
 
-What counts, first hit wins: a flag, the variable `ACCELBIND_<FIELD>`, the key `<field>` (or
-`<field-with-dashes>`) of the settings file, the model's default. Whatever is unknown is an error,
-so that a misspelt limit is not a limit silently missing. The environment needs two allowances:
+A setting is one field. Its flag, variable, help, row in the reference and line of `--print-config`
+follow from the field: its name, type, default, docstring and `Flag`. A flag wins over the variable,
+the variable over the default. The variable of `scan_interval` is `ACCELBIND_SCAN_INTERVAL`.
 
-- Containers of one pod or shell often share it, so a variable of another accelbind process
-  (`ENVIRONMENT`) is fine; any other `ACCELBIND_*` is an error that names the nearest known one.
-- Kubernetes injects links to the Services of a namespace: for one called `accelbind-metrics`,
-  `ACCELBIND_METRICS_PORT=tcp://10.0.0.7:9101` and some more. Those are not settings and are
-  ignored (kubernetes.io/docs/tutorials/services/connect-applications-service, "Environment
-  Variables").
+An unknown flag or variable is an error, so that a misspelt limit is never silently missing. Two
+kinds of variables are accepted nevertheless:
+
+- Containers of one pod often share their environment, so settings of the other processes are fine.
+- Kubernetes injects links to the Services of a namespace: for a Service `accelbind-metrics` it sets
+  `ACCELBIND_METRICS_PORT=tcp://10.0.0.7:9101` and more. These are ignored
+  (kubernetes.io/docs/tutorials/services/connect-applications-service, "Environment Variables").
 """
 
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
-from services.process.errors import InvalidSettings, WorldError
-from services.process.yaml import BrokenDocument, read_documents
+from services.process.errors import InvalidSettings
+from services.process.listening import ALL_ADDRESSES
 
 PREFIX: Final = "ACCELBIND_"
-
-ENVIRONMENT: Final = frozenset(
-    {
-        "bitstreams",
-        "ca_lifetime",
-        "ca_secret",
-        "cdi",
-        "cdi_dir",
-        "clear_errors",
-        "client_ca",
-        "client_name",
-        "domain",
-        "drain_seconds",
-        "enforce_mappings",
-        "healthy_after",
-        "hook_path",
-        "host",
-        "host_root",
-        "ignore_errors",
-        "interval",
-        "kubeconfig",
-        "kubelet_dir",
-        "lifetime",
-        "log_format",
-        "log_level",
-        "mappings",
-        "max_body",
-        "max_power",
-        "max_staleness",
-        "max_temperature",
-        "max_units",
-        "metrics_host",
-        "metrics_port",
-        "mode",
-        "name",
-        "namespace",
-        "node_name",
-        "overlap",
-        "pod_logs_dir",
-        "port",
-        "ports_file",
-        "programming",
-        "root",
-        "scan_interval",
-        "sensor_interval",
-        "service",
-        "settle",
-        "state_dir",
-        "tls_cert",
-        "tls_key",
-        "tls_secret",
-        "units",
-        "webhook_config",
-    }
-)
-"""The fields that some process of accelbind reads from the environment (a test compares)."""
+PROCESS: Final = "Process"
 
 _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://", re.IGNORECASE)
 _SERVICE_LINK_NAME = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
 )
-_MAX_FILE = 64 * 1024
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
+_LONGEST: Final = 10**10
+"""Seconds; more does not fit every timedelta, and is out of any bounds."""
+
+
+# Types of fields ----------------------------------------------------------------------------------
+
+
+def duration(value: object, *, unit: str = "s") -> timedelta:
+    """Reads a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        return timedelta(seconds=min(float(match[1]) * _UNITS[match[2] or unit], _LONGEST))
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return timedelta(seconds=min(value * _UNITS[unit], _LONGEST))
+    raise ValueError("a time is a number with ms, s, m, h or d behind it, such as 5s or 90d")
+
+
+def duration_text(value: timedelta) -> str:
+    """A time as `duration` reads it."""
+    milliseconds = round(value.total_seconds() * 1000)
+    if milliseconds % 1000:
+        return f"{milliseconds}ms"
+    seconds = milliseconds // 1000
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNITS[unit] == 0:
+            return f"{seconds // int(_UNITS[unit])}{unit}"
+    return f"{seconds}s"
+
+
+def _seconds(value: object) -> float:
+    return duration(value).total_seconds()
+
+
+def seconds_text(value: float) -> str:
+    """A number of seconds as `duration` reads it."""
+    return duration_text(timedelta(seconds=value))
 
 
 def _split_commas(value: object) -> object:
-    """Flags and variables spell a list as `a,b`; a file may also hold a list."""
+    """Splits `a,b`, as a variable or a flag has a list."""
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
 
 
+_AS_TEXT = PlainSerializer(duration_text, when_used="json")
+Duration = Annotated[timedelta, BeforeValidator(duration), _AS_TEXT]
+"""A time; a bare number counts seconds."""
+Days = Annotated[timedelta, BeforeValidator(partial(duration, unit="d")), _AS_TEXT]
+"""A time; a bare number counts days."""
+Seconds = Annotated[
+    float, BeforeValidator(_seconds), PlainSerializer(seconds_text, when_used="json")
+]
+"""A time that the code holds in seconds; a bare number counts seconds."""
 CommaSeparated = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
-
-
-class Settings(BaseModel):
-    """Base of every process's settings; fill it with `load`, not from thin air.
-
-    It reads neither environment nor files itself: `load` does, to know who said what.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
-
-    def _with_origins(self, origins: Mapping[str, str]) -> Self:
-        self._origins = dict(origins)
-        return self
-
-
+Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "console"]
 
+TIME: Final = "TIME"
+"""Metavar of all times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How a setting's flag looks in `--help`; stands in the field's annotation.
+
+    Args:
+        metavar: What its value is called, such as `DIR`.
+        group: The panel that it is in.
+        default: The default in words, where the field has none or computes it.
+        short: A short flag beside the long one.
+    """
+
+    metavar: str = ""
+    group: str = "Options"
+    default: str = ""
+    short: str = ""
+
+
+def flag_of(field: FieldInfo) -> Flag:
+    """How the flag of a field looks."""
+    return next((each for each in field.metadata if isinstance(each, Flag)), Flag())
+
+
+def default_text(field: FieldInfo) -> str:
+    """The default of a field as a user would write it, or in words; empty if there is none."""
+    flag, default = flag_of(field), field.default
+    if flag.default or default in (None, (), PydanticUndefined):
+        return flag.default
+    return value_text(default, field)
+
+
+def value_text(value: Any, field: FieldInfo) -> str:  # noqa: ANN401 - of the field's type
+    """A value or a bound of a field as a user would write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if flag_of(field).metavar == TIME or isinstance(value, timedelta):
+        return duration_text(value if isinstance(value, timedelta) else timedelta(seconds=value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# The models ---------------------------------------------------------------------------------------
+
+
+class _Variables(EnvSettingsSource):
+    """The `ACCELBIND_*` variables, without the links to Services that Kubernetes injects."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        value, key, is_complex = super().get_field_value(field, field_name)
+        if value is not None and _is_service_link(variable(field_name), str(value)):
+            value = None
+        return value, key, is_complex
+
+
+class Settings(BaseSettings):
+    """Base of the settings of every process; `load` reports errors in one sentence."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        enable_decoding=False,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic-settings' signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, then variables; no files."""
+        return init_settings, _Variables(settings_cls)
+
 
 class ProcessSettings(Settings):
-    """What every long-running process of accelbind has."""
+    """The settings of every process."""
 
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 9101
-    ports_file: Path | None = None
-    log_level: LogLevel = "info"
-    log_format: LogFormat = "auto"
+    metrics_host: Annotated[str, Flag("ADDRESS", PROCESS)] = ALL_ADDRESSES
+    """Address for metrics and probes, plain HTTP; `::` is all addresses, IPv6 and IPv4."""
+    metrics_port: Annotated[Port, Flag("PORT", PROCESS)] = 9101
+    """Port for metrics and probes; 0 takes any free one."""
+    ports_file: Annotated[Path | None, Flag("FILE", PROCESS)] = None
+    """File to write the ports in use into, as JSON."""
+    log_level: Annotated[LogLevel, Flag("LEVEL", PROCESS)] = "info"
+    """The least severe level to log: debug, info, warning or error."""
+    log_format: Annotated[LogFormat, Flag("FORMAT", PROCESS)] = "auto"
+    """json, console, or auto: console on a terminal."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -133,50 +214,57 @@ S = TypeVar("S", bound=Settings)
 
 def load(
     model: type[S],
-    flags: Mapping[str, object],
-    config: Path | None = None,
+    given: Mapping[str, object],
     *,
-    environ: Mapping[str, str] = os.environ,
+    others: Callable[[], Collection[str]] = frozenset,
 ) -> S:
-    """Fills a settings model.
+    """Fills a model from flags and variables.
 
     Args:
-        model: The process's model.
-        flags: Values given on the command line, by field; leave out (or None) what wasn't given.
-        config: The settings file (YAML, one key a field), if any.
-        environ: The environment variables.
+        model: The settings of the process.
+        given: Values of flags by field; None and an empty list count as not given.
+        others: Gives the fields of the other processes, whose variables may be there too. It is
+            called only if there is a variable that is none of the model's.
 
     Raises:
-        InvalidSettings: In one line, with who said it: an unknown key, a value that doesn't fit.
-        WorldError: The settings file isn't there, or can't be read.
+        InvalidSettings: In one sentence, with the flag or variable: it is unknown, or does not fit.
     """
-    layers = (
-        (_from_flags(flags), lambda name: f"--{_dashed(name)}"),
-        (_from_environment(model, environ), lambda name: PREFIX + name.upper()),
-        (_from_file(model, config), lambda _name: str(config)),
-    )
-    values: dict[str, object] = {}
-    origins: dict[str, str] = {}
-    for layer, origin in layers:
-        for name, value in layer.items():
-            if name not in values:
-                values[name] = value
-                origins[name] = origin(name)
+    values = given_values(given)
+    refuse_unknown_variables(model.model_fields, others)
     try:
-        return model(**values)._with_origins(origins)  # noqa: SLF001 - its own module
+        return model(**values)
     except ValidationError as error:
-        raise InvalidSettings(_sentence(error, values, origins)) from error
+        raise InvalidSettings(_sentence(model, error, values)) from error
 
 
-def render(settings: Settings) -> str:
-    """The settings as YAML that `--config` reads again, each with where its value is from."""
+def given_values(given: Mapping[str, object]) -> dict[str, Any]:
+    """The flags that were given; one that was repeated is one text with commas."""
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None and value != []
+    }
+
+
+def render(settings: Settings, given: Mapping[str, object]) -> str:
+    """The settings as YAML, each with where its value comes from."""
+    values = given_values(given)
     dumped = settings.model_dump(mode="json")
-    rows = [(f"{_dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
+    rows = [(f"{dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
     width = max((len(text) for text, _ in rows), default=0)
-    origins = settings._origins  # noqa: SLF001 - its own module
     return "".join(
-        f"{text.ljust(width)}  # {origins.get(name, 'default')}\n" for text, name in rows
+        f"{text.ljust(width)}  # {_origin(name, values) or 'default'}\n" for text, name in rows
     )
+
+
+def dashed(name: str) -> str:
+    """A field as in its flag."""
+    return name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The variable of a field."""
+    return PREFIX + name.upper()
 
 
 def _scalar(value: object) -> str:
@@ -184,105 +272,74 @@ def _scalar(value: object) -> str:
     return flow.removesuffix("\n").removesuffix("\n...")
 
 
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _given(flags: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in flags.items() if value is not None}
-
-
-def _from_flags(flags: Mapping[str, object]) -> dict[str, object]:
-    """Flags that may be given several times come as lists, of which each may be one with commas."""
-    return {
-        name: ",".join(value) if isinstance(value, list | tuple) else value
-        for name, value in _given(flags).items()
-    }
-
-
-def _nearest(name: str, known: Mapping[str, object] | frozenset[str] | set[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
-
-
 def _is_service_link(name: str, value: str) -> bool:
     return bool(_SERVICE_LINK_VALUE.match(value) or _SERVICE_LINK_NAME.search(name))
 
 
-def _from_environment(model: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
-    ours = {
-        name: value
-        for name, value in environ.items()
+def refuse_unknown_variables(
+    own: Collection[str], others: Callable[[], Collection[str]] = frozenset
+) -> None:
+    """Refuses an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those.
+
+    Raises:
+        InvalidSettings: With the nearest variable that there is.
+    """
+    present = {
+        name.removeprefix(PREFIX).lower()
+        for name, value in os.environ.items()
         if name.startswith(PREFIX) and not _is_service_link(name, value)
     }
-    known = ENVIRONMENT | set(model.model_fields)
-    for variable in sorted(ours):
-        field = variable.removeprefix(PREFIX).lower()
-        if field not in known:
-            near = _nearest(field, known)
-            hint = f"; did you mean {PREFIX}{near.upper()}?" if near else ""
-            raise InvalidSettings(f"the environment variable {variable} is no setting{hint}")
-    given = {name.removeprefix(PREFIX).lower(): value for name, value in ours.items() if value}
-    return {name: value for name, value in given.items() if name in model.model_fields}
+    foreign = present.difference(own)
+    if not foreign:
+        return
+    known = {*own, *others()}
+    for name in sorted(foreign - known):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {variable(near[0])}?" if near else ""
+        raise InvalidSettings(f"the environment variable {variable(name)} is no setting{hint}")
 
 
-def _from_file(model: type[Settings], config: Path | None) -> dict[str, object]:
-    if config is None:
-        return {}
-    values: dict[str, object] = {}
-    for key, value in _read_mapping(config).items():
-        name = key.replace("-", "_")
-        if name not in model.model_fields:
-            near = _nearest(name, set(model.model_fields))
-            hint = f"; did you mean {_dashed(near)}?" if near else ""
-            raise InvalidSettings(f"{config}: {key} is no setting{hint}")
-        if name in values:
-            raise InvalidSettings(f"{config}: {key} is set twice")
-        values[name] = value
-    return _given(values)
+# Errors -------------------------------------------------------------------------------------------
+
+_BOUNDS: Final = {
+    "greater_than_equal": ("must be at least", "ge"),
+    "greater_than": ("must be more than", "gt"),
+    "less_than_equal": ("must be at most", "le"),
+    "less_than": ("must be less than", "lt"),
+}
 
 
-def _read_mapping(config: Path) -> dict[str, object]:
-    try:
-        with config.open("rb") as file:
-            text = file.read(_MAX_FILE + 1)
-    except OSError as error:
-        raise WorldError(f"{config}: {error.strerror}") from error
-    if len(text) > _MAX_FILE:
-        raise InvalidSettings(f"{config}: more than {_MAX_FILE // 1024} KiB is no settings file")
-    documents = list(read_documents(text))
-    if not documents:
-        return {}
-    first, *more = documents
-    if isinstance(first, BrokenDocument):
-        raise InvalidSettings(f"{config}, line {first.line}: {first.message}")
-    if more or not isinstance(first.value, dict):
-        raise InvalidSettings(f"{config}: a settings file is one mapping of settings to values")
-    return first.value
+def _origin(name: str, values: Mapping[str, object]) -> str:
+    """The flag or variable that a value comes from; empty for a default."""
+    if name in values:
+        return f"--{dashed(name)}"
+    value = os.environ.get(variable(name), "")
+    return variable(name) if value and not _is_service_link(variable(name), value) else ""
 
 
-_TIME: Final = re.compile(r"datetime\.timedelta\(([^()]*)\)")
-_PART: Final = re.compile(r"(\w+)=(\d+)")
-
-
-def _sentence(
-    error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]
-) -> str:
+def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str, object]) -> str:
     parts = []
-    for issue in error.errors(include_url=False, include_context=False):
-        location = [str(step) for step in issue["loc"]]
-        if not location:
+    for issue in error.errors(include_url=False):
+        if not issue["loc"]:
             parts.append(issue["msg"].removeprefix("Value error, "))
             continue
-        name = location[0]
-        where = origins.get(name, f"--{_dashed(name)}")
-        reason = issue["msg"].removeprefix("Value error, ")
-        reason = reason[:1].lower() + reason[1:]
-        reason = _TIME.sub(lambda found: _PART.sub(r"\2 \1", found[1]), reason)
+        name = str(issue["loc"][0])
+        where = _origin(name, values) or f"--{dashed(name)}"
         if issue["type"] == "missing":
             parts.append(f"{where} is required")
         elif issue["type"] == "extra_forbidden":
             parts.append(f"{where} is no setting")
-        else:
-            label = where if name in where.replace("-", "_").lower() else f"{where}: {name}"
-            parts.append(f"{label}: {reason} (it is {values.get(name)!r:.80})")
+        elif issue["type"] != "default_factory_not_called":
+            reason = _reason(issue, model.model_fields[name])
+            parts.append(f"{where}: {reason} (it is {issue['input']!r:.80})")
     return "; ".join(parts)
+
+
+def _reason(issue: Mapping[str, Any], field: FieldInfo) -> str:
+    if bound := _BOUNDS.get(issue["type"]):
+        words, key = bound
+        # pydantic has a timedelta only as its repr in the issue.
+        limits = (getattr(each, key) for each in field.metadata if hasattr(each, key))
+        return f"{words} {value_text(next(limits, issue['ctx'][key]), field)}"
+    reason: str = issue["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return reason[:1].lower() + reason[1:]

@@ -12,11 +12,11 @@ log = structlog.get_logger(room="lifecycle")
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Gives an event that SIGTERM and SIGINT set; the loop must run in the main thread.
+    """An event that SIGTERM and SIGINT set; the loop must run in the main thread.
 
-    A second SIGINT (someone at the keyboard is tired of waiting) kills the process at once, as the
-    kernel does it: an exception would hit whatever callback runs just then, and uvloop's TLS
-    swallows it. A second SIGTERM changes nothing, since whoever sends those ends with SIGKILL.
+    A second SIGINT kills the process at once, as the kernel does it: an exception would hit
+    whatever callback runs just then, and uvloop's TLS swallows it. A second SIGTERM changes
+    nothing, since whoever sends those ends with SIGKILL.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

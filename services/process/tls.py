@@ -1,17 +1,16 @@
-"""The certificate a server shows: a pair of files, followed while the server runs.
+"""A TLS context that follows its files while the server runs.
 
 Certificates are renewed under a running server: overwritten in place, renamed over, or, in a
 mounted Secret, swapped all at once behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
-`..data`). How doesn't matter here: the files are read once a second, and bytes that differ from
-those last tried are tried. Half of a renewal is a pair that doesn't match; it is told, the old
-pair serves on, and the other half is tried when it comes. One that has ended is shown only where
-there is no better one. So it is with the CAs of clients, where clients are to show a certificate:
-each of the two is renewed, or fails, without the other.
+`..data`). So the files are read once a second, and new contents are tried. If they can't be used
+(half of a renewal is a pair that doesn't match), that is logged, the old pair stays in use, and the
+next contents are tried. A certificate that has expired never replaces one that is valid. The CAs of
+clients are followed in the same way; neither waits for the other.
 
-What loads gets a TLS context of its own, which `context` hands over to at each handshake. Loading
+New contents get a TLS context of their own, which `context` switches to in each handshake. Loading
 into a context in use would leave a mismatched pair behind on failure, and the old certificate
 beside the new one when the kind of key changes (OpenSSL holds one for each kind). OpenSSL takes the
-trusted CAs from the context that was handed over to, but whether a client is asked for its
+trusted CAs from the context that was switched to, but whether a client is asked for its
 certificate, and how that is verified, from the first one: both are set up alike.
 """
 
@@ -27,15 +26,15 @@ from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
 import structlog
+from cryptography import x509
 
 from services.process.errors import CertificateError
 from services.process.files import open_at_once
-from services.process.validity import Validity, validity_of
 
 MAX_FILE: Final = 1024 * 1024
 INTERVAL: Final = 1.0
 REMIND_SECONDS: Final = 3600.0
-"""How often a problem that lasts is told again."""
+"""How often a problem that lasts is logged again."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; those of 1.3 are all fine."""
 
@@ -45,23 +44,25 @@ log = structlog.get_logger(room="certificates")
 Contents: TypeAlias = tuple[bytes, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """When a certificate is valid, in seconds since the epoch."""
+
+    begins: float
+    ends: float
+
+
 @dataclass(slots=True)
 class _Files:
-    """Files that count together only.
-
-    Attributes:
-        what: What they are, for the log.
-        paths: Where.
-        good: What they held when it could be used last.
-        tried: What they held when it was tried last; None if they couldn't be read then.
-        problem: Why what they hold isn't used; empty if it is.
-    """
+    """Files that are used together or not at all."""
 
     what: str
     paths: tuple[Path, ...]
-    good: Contents = ()
+    used: Contents = ()
     tried: Contents | None = None
+    """What was tried last; None if the files couldn't be read then."""
     problem: str = ""
+    """Why the newest contents aren't used; empty if they are."""
 
     def read(self) -> Contents:
         """What they hold now."""
@@ -69,19 +70,19 @@ class _Files:
 
 
 class CertificateSource:
-    """A TLS server context that always shows the newest pair of files that loads.
+    """A TLS server context that always uses the newest pair of files that loads.
 
     Args:
         certificate: The file with the certificate and its chain, PEM.
         key: The file with its private key, PEM, not encrypted.
-        client_ca: The file with the CAs of clients, PEM. Clients may show a certificate then, and
-            one that isn't from these CAs fails the handshake; one that shows none gets through it.
+        client_ca: The file with the CAs of clients, PEM. The handshake of a client without a
+            certificate of one of these fails then.
         clock: Seconds since the epoch.
 
     Attributes:
         context: For the server; it stays the same.
-        validity: Of the certificate that is being shown; None while there is none.
-        failures: How many times what was new in the files couldn't be used.
+        validity: Of the certificate in use; None while there is none.
+        failures: How many times new contents couldn't be used.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class CertificateSource:
         self._pair = _Files("certificate", (certificate, key))
         self._authorities = _Files("CA of clients", (client_ca,) if client_ca else ())
         self._clock = clock
-        self._told = 0.0
+        self._logged_at = 0.0
         self.context = self._new_context()
-        self.context.sni_callback = self._hand_over
-        self._serving = self.context
+        self.context.sni_callback = self._switch
+        self._newest = self.context
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a certificate to show."""
+        """Whether there is a certificate to use."""
         return self.validity is not None
 
     @property
@@ -114,58 +115,58 @@ class CertificateSource:
 
     @property
     def seconds_left(self) -> float:
-        """How long the certificate that is being shown still counts; 0 while there is none."""
+        """How long the certificate in use is still valid; 0 while there is none."""
         return self.validity.ends - self._clock() if self.validity else 0.0
 
     def load(self) -> None:
-        """Loads the files, for the start.
+        """Load the files at the start.
 
         Raises:
             CertificateError: One can't be read, the pair isn't one, or there is no CA.
         """
         found = [(files, files.read()) for files in (self._pair, self._authorities)]
-        self._show(*[contents for _, contents in found])
+        self._use(*[contents for _, contents in found])
         for files, contents in found:
-            files.tried = files.good = contents
+            files.tried = files.used = contents
 
     def refresh(self) -> bool:
-        """Looks at the files; uses those that are new and good.
+        """Read the files, and use what is new and good.
 
         Returns:
-            Whether anything new is being used. Nothing is raised: `problem` and the log tell why
-            something new is not, once for each content of the files.
+            Whether anything new is used now. Nothing is raised: `problem` and the log say why new
+            contents are not used, once for each.
         """
         renewed = [self._renew(files) for files in (self._pair, self._authorities)]
         return any(renewed)
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
-        """Refreshes every `interval` seconds until cancelled; whatever comes, it goes on."""
+        """Refresh every `interval` seconds until cancelled, whatever goes wrong."""
         while True:
             await asyncio.sleep(interval)
             try:
                 self.refresh()
                 self.remind()
             except Exception:
-                log.exception("certificate not looked at, the old one serves on")
+                log.exception("certificate files not read, the old certificate stays in use")
 
     def remind(self) -> None:
-        """Tells now and then of what should have been seen to long since."""
-        if self._clock() - self._told < REMIND_SECONDS:
+        """Log now and then what still needs somebody's attention."""
+        if self._clock() - self._logged_at < REMIND_SECONDS:
             return
         ends = _moment(self.validity.ends) if self.validity else ""
         if self.seconds_left <= 0:
-            self._tell(
+            self._log(
                 log.error,
-                "the certificate that is being shown has ended, no API server trusts it any more",
+                "the certificate in use has expired: no API server trusts it",
                 ends=ends,
                 problem=self.problem,
             )
         elif self.problem:
-            event = "what is in the files can still not be used, the old certificates serve on"
-            self._tell(log.warning, event, problem=self.problem, ends=ends)
+            event = "the certificate files still can't be used, the old certificates stay in use"
+            self._log(log.warning, event, problem=self.problem, ends=ends)
 
-    def _tell(self, log_it: Callable[..., object], event: str, **values: object) -> None:
-        self._told = self._clock()
+    def _log(self, log_it: Callable[..., object], event: str, **values: object) -> None:
+        self._logged_at = self._clock()
         log_it(event, **values)
 
     def _renew(self, files: _Files) -> bool:
@@ -175,20 +176,20 @@ class CertificateSource:
             found = files.tried = files.read()
             if found == before:
                 return False
-            others = self._authorities.good if files is self._pair else self._pair.good
-            self._show(*((found, others) if files is self._pair else (others, found)))
+            others = self._authorities.used if files is self._pair else self._pair.used
+            self._use(*((found, others) if files is self._pair else (others, found)))
         except CertificateError as error:
             if str(error) != files.problem:
                 files.problem = str(error)
                 self.failures += 1
-                event = f"new {files.what} not used, the old one serves on"
-                self._tell(log.warning, event, problem=files.problem)
+                event = f"new {files.what} not used, the old one stays in use"
+                self._log(log.warning, event, problem=files.problem)
             return False
-        files.good, files.problem = found, ""
+        files.used, files.problem = found, ""
         return True
 
-    def _show(self, pair: Contents, authorities: Contents) -> None:
-        """Makes a context of files and hands over to it from now on."""
+    def _use(self, pair: Contents, authorities: Contents) -> None:
+        """Make a context of contents, and switch to it from now on."""
         fresh = self._new_context()
         self._trust(fresh, authorities)
         try:
@@ -201,13 +202,13 @@ class CertificateSource:
             ) from error
         validity, now = validity_of(pair[0]), self._clock()
         if self.validity and validity.ends <= now < self.validity.ends:
-            raise CertificateError(f"{self._pair.paths[0]} has ended on {_moment(validity.ends)}")
+            raise CertificateError(f"{self._pair.paths[0]} expired on {_moment(validity.ends)}")
         self.validity = validity
-        self._serving = fresh
-        counts = validity.begins <= now < validity.ends
-        self._tell(
-            log.info if counts else log.warning,
-            "certificate loaded" if counts else "certificate loaded, but it doesn't count now",
+        self._newest = fresh
+        valid = validity.begins <= now < validity.ends
+        self._log(
+            log.info if valid else log.warning,
+            "certificate loaded" if valid else "certificate loaded, but it is not valid now",
             certificate=str(self._pair.paths[0]),
             begins=_moment(validity.begins),
             ends=_moment(validity.ends),
@@ -232,16 +233,30 @@ class CertificateSource:
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         if self._authorities.paths:
-            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_mode = ssl.CERT_REQUIRED
             # As in Go: what is in the file is trusted, a CA below another one included.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return context
 
-    def _hand_over(
+    def _switch(
         self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
-        connection.context = self._serving
+        connection.context = self._newest
+
+
+def validity_of(pem: bytes) -> Validity:
+    """When the first certificate of a PEM file is valid.
+
+    Raises:
+        CertificateError: There is none, or it isn't one.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+    except (ValueError, x509.InvalidVersion) as error:
+        reason = f"no certificate whose validity could be read: {error}"
+        raise CertificateError(reason) from error
+    return Validity(found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp())
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

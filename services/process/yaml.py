@@ -1,41 +1,40 @@
 """YAML from strangers: many documents a text, each read on its own, bounded.
 
-Scalars are texts, unless who reads asks for what kubectl takes them for.
+Scalars are texts, unless the caller asks for what kubectl takes them for.
 
 Why not PyYAML's loaders: a syntax error ends their stream and loses the documents after it; they
 turn an id of digits into a number; they build recursively, so a deep nesting ends the process (the
-C loader crashes it); aliases of aliases grow without bound for whoever walks the result; of a key
-given twice the last one counts. So: the text is cut at its document markers first, and each piece
-is built from the parser's events with a stack of our own.
+C loader crashes it); of a key given twice the last one counts. So the text is cut at its document
+markers first, and each piece is built from the parser's events with a stack of our own. Aliases
+are refused: a few lines of them stand for gigabytes.
 
 The cut is exact: a line starting with `---` or `...` and then a blank or nothing is a marker
 wherever it stands, in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
 """
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import yaml
 
-from services.process.yaml_types import NON_FINITE, NULLS, Scalar, typed
+Scalar: TypeAlias = str | int | float | bool | None
 
 MAX_DEPTH: Final = 100
 """How deep lists and mappings may stand in each other; custom resources need about five."""
 
+_KNOWN_TAGS: Final = frozenset(
+    {None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "seq"))}
+)
 _START = re.compile(rb"^(?:\xef\xbb\xbf)?---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _END = re.compile(rb"^\.\.\.[ \t\r]*(?:#.*)?(?:\n|\Z)", re.MULTILINE)
 _NO_CONTENT = re.compile(rb"\s*(#.*)?")
 _LEADING_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*")
 _BOM_8: Final = b"\xef\xbb\xbf"
 _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
-_TAG: Final = "tag:yaml.org,2002:"
-_NO_TAG: Final = frozenset({None, "!"})
-_TYPES: Final = {"null": type(None), "bool": bool, "int": int, "float": float}
-_MANY_COPIES: Final = 1_000_000
-"""How much aliases may add to a manifest: who reads one copies what they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ class Document:
     Args:
         number: Counted from 1 among the documents of the text that hold anything.
         line: Where it starts, from 1.
-        value: Dicts, lists, texts, and None for null; numbers, true and false only if they were
-            asked for. Aliases share objects: don't change it.
+        value: Dicts, lists, texts, and None for null; numbers, true and false only if types were
+            asked for.
     """
 
     number: int
@@ -72,11 +71,11 @@ class _Unfit(Exception):
 
 
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
-    """Reads the documents of a text, one by one, whatever the others look like.
+    """Read the documents of a text, one by one, whatever the others look like.
 
     Args:
         text: YAML (or JSON) as it stands in a file, in UTF-8, or UTF-16 with a byte order mark.
-        types: Whether scalars are what kubectl takes them for, tags count, and `<<` merges.
+        types: Whether plain scalars are what kubectl takes them for, rather than texts.
 
     Yields:
         A `Document` for each that could be read, a `BrokenDocument` for each that couldn't;
@@ -132,176 +131,90 @@ def _lines_before_content(piece: bytes) -> int:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A list or mapping that is being built."""
-
-    value: list[object] | dict[str, object]
-    anchor: str | None
-    before: int
-    key: str | None = None
-    merging: bool = False
-    merged: list[object] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class _Build:
-    """The state of building one piece.
+    """The state of building one document: the lists and mappings that are open, with their keys."""
 
-    `size` counts nodes and their characters as if aliases were copies; `weights` is the same for
-    each anchored node.
-    """
-
-    limit: int
     types: bool
-    size: int = 0
-    open: list[_Open] = field(default_factory=list)
-    anchors: dict[str, object] = field(default_factory=dict)
-    weights: dict[str, int] = field(default_factory=dict)
+    open: list[list[object] | dict[str, object]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
     root: object = None
-
-    def grow(self, by: int, event: yaml.Event) -> None:
-        """Counts nodes, so that aliases of aliases of aliases end somewhere."""
-        self.size += by
-        if self.size > self.limit:
-            raise _Unfit("its aliases expand to far more than is written", event)
-
-    def put(self, value: object, event: yaml.Event) -> None:
-        """Places a finished node, or a list or mapping that is about to be filled."""
-        if not self.open:
-            self.root = value
-            return
-        parent = self.open[-1]
-        if isinstance(parent.value, list):
-            parent.value.append(value)
-        elif parent.merging:
-            parent.merged.append(value)
-            parent.merging = False
-        elif parent.key is None:
-            self._take_key(parent, parent.value, value, event)
-        else:
-            parent.value[parent.key] = value
-            parent.key = None
-
-    def _take_key(
-        self, parent: _Open, entries: dict[str, object], key: object, event: yaml.Event
-    ) -> None:
-        if not isinstance(key, str):
-            raise _Unfit("a key has to be a text", event)
-        if key in entries:
-            raise _Unfit(f"{key!r:.80} is set twice", event)
-        parent.key = key
-
-    def scalar(self, event: yaml.ScalarEvent) -> None:
-        """A text, or None for a plain null."""
-        weight = 1 + len(event.value)
-        self.grow(weight, event)
-        if self.types and self.wants_key and event.implicit[0] and event.value == "<<":
-            self.open[-1].merging = True
-            return
-        value = self.meaning(event)
-        if event.anchor is not None:
-            self.anchors[event.anchor] = value
-            self.weights[event.anchor] = weight
-        self.put(value, event)
-
-    def meaning(self, event: yaml.ScalarEvent) -> Scalar:
-        """What a scalar stands for; a key stands for its text."""
-        text: str = event.value
-        plain: bool = event.implicit[0]
-        if not self.types or self.wants_key:
-            is_null = plain and text in NULLS and (self.types or not self.wants_key)
-            return None if is_null else text
-        if plain:
-            return _finite(text, event)
-        kind = str(event.tag).removeprefix(_TAG)
-        if event.tag in _NO_TAG or kind == "str":
-            return text
-        if kind not in _TYPES:
-            raise _Unfit(f"{event.tag!r:.80} is no tag of a manifest", event)
-        value = _finite(text, event)
-        if kind == "float" and type(value) is int:
-            value = float(value)
-        if type(value) is not _TYPES[kind]:
-            raise _Unfit(f"{text!r:.80} is no {kind}", event)
-        return value
 
     @property
     def wants_key(self) -> bool:
         """Whether the next node is a mapping's key."""
-        return (
-            bool(self.open)
-            and isinstance(self.open[-1].value, dict)
-            and self.open[-1].key is None
-            and not self.open[-1].merging
-        )
+        return bool(self.open) and isinstance(self.open[-1], dict) and self.keys[-1] is None
+
+    def add(self, value: object, event: yaml.Event) -> None:
+        """Place a finished node, or a list or mapping that is about to be filled."""
+        if not self.open:
+            self.root = value
+            return
+        parent, key = self.open[-1], self.keys[-1]
+        if isinstance(parent, list):
+            parent.append(value)
+        elif key is not None:
+            parent[key] = value
+            self.keys[-1] = None
+        elif not isinstance(value, str):
+            raise _Unfit("a key has to be a text", event)
+        elif value in parent:
+            raise _Unfit(f"{value!r:.80} is set twice", event)
+        else:
+            self.keys[-1] = value
 
     def start(
         self, value: list[object] | dict[str, object], event: yaml.CollectionStartEvent
     ) -> None:
         """A list or mapping begins."""
-        kind = "map" if isinstance(value, dict) else "seq"
-        if self.types and event.tag not in _NO_TAG and event.tag != _TAG + kind:
-            raise _Unfit(f"{event.tag!r:.80} is no tag of a manifest", event)
-        self.grow(1, event)
+        self.check_tag(event)
         if len(self.open) >= MAX_DEPTH:
             raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
-        self.put(value, event)
-        if event.anchor is not None:
-            self.anchors.pop(event.anchor, None)
-        self.open.append(_Open(value, event.anchor, self.size - 1))
+        self.add(value, event)
+        self.open.append(value)
+        self.keys.append(None)
 
-    def end(self, event: yaml.Event) -> None:
-        """A list or mapping is complete; only now may aliases mean it."""
-        done = self.open.pop()
-        for one in done.merged:
-            _merge(done.value, one, event)
-        if done.anchor is not None:
-            self.anchors[done.anchor] = done.value
-            self.weights[done.anchor] = self.size - done.before
+    def end(self) -> None:
+        """A list or mapping is complete."""
+        self.open.pop()
+        self.keys.pop()
 
-    def alias(self, event: yaml.AliasEvent) -> None:
-        """The node of an anchor once more."""
-        if event.anchor not in self.anchors:
-            raise _Unfit(f"*{event.anchor} names nothing before it", event)
-        self.grow(self.weights[event.anchor], event)
-        self.put(self.anchors[event.anchor], event)
+    def scalar(self, event: yaml.ScalarEvent) -> Scalar:
+        """What a scalar stands for; a key stands for its text."""
+        self.check_tag(event)
+        text: str = event.value
+        plain: bool = event.implicit[0]
+        if not plain:
+            return text
+        if self.wants_key:
+            return None if self.types and text in NULLS else text
+        if not self.types:
+            return None if text in NULLS else text
+        if text in NON_FINITE:
+            raise _Unfit(f"{text} is no number that JSON has", event)
+        return typed(text)
 
-
-def _finite(text: str, event: yaml.Event) -> Scalar:
-    if text in NON_FINITE:
-        raise _Unfit(f"{text} is no number that JSON has", event)
-    return typed(text)
-
-
-def _merge(into: object, merged: object, event: yaml.Event) -> None:
-    """Adds what `<<` names, a mapping or a list of some, where a key isn't set already."""
-    for one in merged if isinstance(merged, list) else [merged]:
-        if not isinstance(one, dict) or not isinstance(into, dict):
-            raise _Unfit("<< takes a mapping or a list of them", event)
-        for key, value in one.items():
-            into.setdefault(key, value)
+    def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+        """Refuse what a tag makes of a node in a manifest; texts alone need none."""
+        if self.types and event.tag not in _KNOWN_TAGS:
+            raise _Unfit(f"the tag {event.tag!r:.80} is refused", event)
 
 
 def _build(piece: bytes, *, types: bool) -> Iterator[object]:
-    # A node and its characters take half as many bytes of text, or more, so that only aliases get
-    # beyond twice its length.
-    spare = min(8 * len(piece), _MANY_COPIES) if types else 8 * len(piece)
-    limit = 2 * len(piece) + spare + 1000
-    build = _Build(limit, types)
+    build = _Build(types)
     for event in yaml.parse(piece, Loader=yaml.CBaseLoader):
         match event:
             case yaml.ScalarEvent():
-                build.scalar(event)
+                build.add(build.scalar(event), event)
             case yaml.MappingStartEvent():
                 build.start({}, event)
             case yaml.SequenceStartEvent():
                 build.start([], event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                build.end(event)
+                build.end()
             case yaml.AliasEvent():
-                build.alias(event)
+                raise _Unfit(f"*{event.anchor:.80}: write out what this alias stands for", event)
             case yaml.DocumentStartEvent():
-                build = _Build(limit, types)
+                build = _Build(types)
             case yaml.DocumentEndEvent():
                 yield build.root
 
@@ -318,3 +231,59 @@ def _problem_of(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem:
         return f"not YAML: {error.problem}"
     return f"not YAML: {' '.join(str(error).split()):.200}"
+
+
+# What a plain scalar of YAML means in a manifest, as kubectl takes it. Neither YAML 1.1 nor 1.2:
+# words of 1.1 are true and false, an int may be octal, but nothing counts to base 60, and `=` is no
+# value (sigs.k8s.io/yaml, `goyaml.v2/resolve.go`). What looks like a date is a text here: where a
+# pod holds one, kubectl's way through JSON makes it a text again.
+
+NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+NON_FINITE: Final = frozenset(
+    sign + word
+    for word in (".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN")
+    for sign in (("", "+", "-") if word[1] in "iI" else ("",))
+)
+"""What JSON can't say, and kubectl therefore doesn't take."""
+
+_BOOLS: Final = {
+    spelling: word in {"y", "yes", "true", "on"}
+    for word in ("y", "yes", "true", "on", "n", "no", "false", "off")
+    for spelling in (word, word.capitalize(), word.upper())
+}
+_INT = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
+_LONGEST_INT: Final = 70
+
+
+def typed(text: str) -> Scalar:
+    """Return what a plain scalar means, itself if it is a text; `NON_FINITE` stay texts."""
+    if text in NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    digits = text if text[0] == "." else text.replace("_", "")
+    number = _int(digits)
+    if number is not None:
+        return number
+    if _FLOAT.fullmatch(digits) and math.isfinite(value := float(digits)):
+        return value
+    return text
+
+
+def _int(digits: str) -> int | None:
+    """Return an int of at most 64 bits; a longer one is a float, or a text."""
+    match = _INT.fullmatch(digits) if len(digits) <= _LONGEST_INT else None
+    if match is None:
+        return None
+    sign, body = match.groups()
+    base = _BASES.get(body[:2].lower())
+    if base is not None:
+        value = int(body[2:], base)
+    else:
+        value = int(body, 8 if body.startswith("0") else 10)
+    value = -value if sign == "-" else value
+    return value if -(2**63) <= value < 2**64 else None

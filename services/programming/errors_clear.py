@@ -20,11 +20,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from services.devices.hardware.drivers.base import Driver
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
-from services.devices.hardware.layout import Driver
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.health import judge_register
+from services.devices.health import evaluate_register
 from services.devices.model import Card, Port
 from services.devices.stale_errors import Clearing
 from services.process.errors import DeviceBusy, HardwareError
@@ -150,7 +150,7 @@ def _alone(root: Path, clearing: Clearing, locks: Path) -> Iterator[None]:
 def _changed(files: Sysfs, port: str, clearing: Clearing) -> Cleared | None:
     """Says that a register doesn't read any more what is to be cleared, if so."""
     register = files.resolve(f"{port}/{REGISTER}") or f"{port}/{REGISTER}"
-    verdict = judge_register("port-errors", REGISTER, clearing.port, files.read(register))
+    verdict = evaluate_register("port-errors", REGISTER, clearing.port, files.read(register))
     if verdict.value == clearing.value:
         return None
     told = verdict.problem or verdict.remark

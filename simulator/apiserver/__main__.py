@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from services.process.ports_file import write_ports
+from services.process.listening import write_ports
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.apiserver.tls import ServingPair
 

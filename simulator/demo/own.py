@@ -14,7 +14,8 @@ from services.admission.mutate import Policy
 from services.admission.preview import Explained, explain_pod, read_pods
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
-from services.mappings.model import API_VERSION, MappingIndex, Mode
+from services.mappings.index import MappingIndex
+from services.mappings.model import API_VERSION, Mode
 from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.pods.quantity import parse_count

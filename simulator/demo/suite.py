@@ -82,7 +82,8 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
     stage.start(
         "webhook",
         "accelbind",
-        *("webhook", "--host", HOST, "--port", "0", "--metrics-port", "0"),
+        *("webhook", "--host", HOST, "--port", "0"),
+        *("--metrics-host", HOST, "--metrics-port", "0"),
         *("--tls-cert", issued.certificate, "--tls-key", issued.key),
         *("--mappings", mappings),
         *("--ports-file", stage.folder / "webhook.ports"),

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import structlog
 
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.process.errors import AccelbindError
 from services.process.logging import FORMATS, LEVELS, configure
 from services.process.signals import stop_signals

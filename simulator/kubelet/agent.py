@@ -152,7 +152,7 @@ class NodeAgent:
             "timeoutSeconds": WATCH_SECONDS,
         }
         idle = WATCH_SECONDS + WATCH_GRACE_SECONDS
-        async with self._client.lines(PODS, params, idle_seconds=idle) as lines:
+        async with self._client.lines(PODS, params, seconds=idle) as lines:
             async for line in lines:
                 event = _decode(line)
                 match event["type"]:

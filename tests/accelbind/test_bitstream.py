@@ -57,44 +57,44 @@ def test_a_name_built_to_mislead_a_terminal_is_shown_harmless(
 ) -> None:
     path = tmp_path / "x"
     path.write_bytes(gbs_of(gbs_metadata(INTERFACE, AFU, name="a\x1b[31m\nb"), b"raw"))
-    for arguments in (("info", path), ("install", path, "--storage", storage)):
+    for arguments in (("info", path), ("install", path, "--bitstreams", storage)):
         assert "\x1b" not in run(capsys, *arguments)[1]
-    assert r"a\x1b[31m\nb" in run(capsys, "list", "--storage", storage)[1]
+    assert r"a\x1b[31m\nb" in run(capsys, "list", "--bitstreams", storage)[1]
 
 
 def test_what_is_installed_is_listed_verified_and_removed(
     capsys: pytest.CaptureFixture[str], gbs: Path, storage: Path
 ) -> None:
-    code, out, _ = run(capsys, "install", gbs, "--storage", storage)
+    code, out, _ = run(capsys, "install", gbs, "--bitstreams", storage)
     assert code == 0
     assert out == f"{gbs} → {storage}/{INTERFACE}/{AFU}.gbs (installed)\n"
-    code, out, _ = run(capsys, "list", "--storage", storage)
+    code, out, _ = run(capsys, "list", "--bitstreams", storage)
     row = out.splitlines()[1].split()
     assert row == [INTERFACE, AFU, "gbs", "synthetic", "13", "bytes", "ok"]
-    assert run(capsys, "verify", "--storage", storage)[0] == 0
-    assert run(capsys, "remove", INTERFACE, AFU.upper(), "--storage", storage)[0] == 0
-    assert json.loads(run(capsys, "list", "--storage", storage, "-o", "json")[1]) == []
+    assert run(capsys, "verify", "--bitstreams", storage)[0] == 0
+    assert run(capsys, "remove", INTERFACE, AFU.upper(), "--bitstreams", storage)[0] == 0
+    assert json.loads(run(capsys, "list", "--bitstreams", storage, "-o", "json")[1]) == []
 
 
 def test_verify_names_what_cannot_be_used_and_says_no(
     capsys: pytest.CaptureFixture[str], gbs: Path, storage: Path
 ) -> None:
-    run(capsys, "install", gbs, "--storage", storage)
+    run(capsys, "install", gbs, "--bitstreams", storage)
     (storage / INTERFACE / f"{'0' * 32}.gbs").write_bytes(gbs.read_bytes())
-    code, out, _ = run(capsys, "verify", "--storage", storage)
+    code, out, _ = run(capsys, "verify", "--bitstreams", storage)
     assert code == 1
     assert "is not what its name says" in out
     assert "2 bitstreams" in out
-    entries = json.loads(run(capsys, "verify", "--storage", storage, "-o", "json")[1])
+    entries = json.loads(run(capsys, "verify", "--bitstreams", storage, "-o", "json")[1])
     assert [each["ok"] for each in entries] == [False, True]
-    assert "not what its name says" in run(capsys, "list", "--storage", storage)[1]
+    assert "not what its name says" in run(capsys, "list", "--bitstreams", storage)[1]
 
 
 def test_install_as_json_tells_each_outcome(
     capsys: pytest.CaptureFixture[str], gbs: Path, storage: Path
 ) -> None:
     for outcome in ("installed", "unchanged"):
-        code, out, _ = run(capsys, "install", gbs, "--storage", storage, "-o", "json")
+        code, out, _ = run(capsys, "install", gbs, "--bitstreams", storage, "-o", "json")
         assert code == 0
         assert [each["outcome"] for each in json.loads(out)] == [outcome]
 
@@ -103,7 +103,7 @@ def test_a_dry_run_tells_what_would_come_of_it_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], gbs: Path, tmp_path: Path
 ) -> None:
     storage = tmp_path / "storage"
-    arguments = ["bitstream", "install", str(gbs), "--storage", str(storage)]
+    arguments = ["bitstream", "install", str(gbs), "--bitstreams", str(storage)]
     assert main([*arguments, "--dry-run"]) == 0
     assert "(would-be-installed)" in capsys.readouterr().out
     assert not storage.exists()
@@ -117,7 +117,7 @@ def test_of_several_files_none_is_installed_if_one_cannot_be(
     capsys: pytest.CaptureFixture[str], gbs: Path, storage: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad").write_bytes(b"bad")
-    code, _, err = run(capsys, "install", gbs, tmp_path / "bad", "--storage", storage)
+    code, _, err = run(capsys, "install", gbs, tmp_path / "bad", "--bitstreams", storage)
     assert code == 2
     assert "neither a GBS nor an AOCX" in err
     assert not storage.exists()

@@ -53,10 +53,10 @@ def folder(tmp_path: Path) -> Folder:
     return make
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         accelbind_command("check", "mappings", *arguments),
-        env=clean_environment(),
+        env=clean_environment() | env,
         capture_output=True,
         text=True,
         check=False,
@@ -195,7 +195,34 @@ def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
         done = run("--kubeconfig", kubeconfig)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == "1 mapping in 1 namespace: nothing found\n"
+        assert run(KUBECONFIG=str(kubeconfig)).stdout == done.stdout
+        explained = explain(tmp_path, "a", "--kubeconfig", kubeconfig)
+        assert (explained.returncode, explained.stderr) == (0, "")
+        assert RESOURCE in explained.stdout
+        unknown = explain(tmp_path, "aa", KUBECONFIG=str(kubeconfig))
+        assert (unknown.returncode, "did you mean" in unknown.stdout) == (1, True)
     assert server.terminate() == 0
     done = run("--kubeconfig", kubeconfig)
     assert done.returncode == 1
     assert done.stderr.startswith("error: the API server ")
+    assert explain(tmp_path, "a", "--kubeconfig", kubeconfig).returncode == 2
+
+
+def explain(
+    folder: Path, name: str, *arguments: str | Path, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """`accelbind explain` for a pod that asks for a mapping."""
+    container = {
+        "name": "c",
+        "image": "i",
+        "resources": {"limits": {f"fpga.intel.com/{name}": 1}},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    (folder / "pod.yaml").write_text(json.dumps(pod | {"spec": {"containers": [container]}}))
+    return subprocess.run(
+        accelbind_command("explain", "-f", folder / "pod.yaml", *arguments),
+        env=clean_environment() | env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -334,7 +334,7 @@ def test_completion_knows_commands_and_options() -> None:
         return run(env=asked | {"COMP_CWORD": str(len(words.split(" ")) - 1)}).stdout
 
     assert complete("accelbind ce").split() == ["certs"]
-    assert "--days" in complete("accelbind certs issue --d").split()
+    assert "--lifetime" in complete("accelbind certs issue --l").split()
     modes = ["af", "region", "regiondevel", "units", "bdf"]
     assert complete("accelbind plugin --mode ").split() == modes
     assert complete("accelbind plugin --mode r").split() == ["region", "regiondevel"]
@@ -375,8 +375,7 @@ def files_of(command: Any) -> Iterator[Any]:
 def test_which_files_cannot_be_read_is_found_out_by_the_commands_themselves() -> None:
     found = {name: list(files_of(cli.load(name))) for name in cli.COMMANDS}
     assert {name for name, files in found.items() if files} >= {
-        "webhook",
-        "plugin",
+        "devices",
         "explain",
         "check",
         "certs",
@@ -400,9 +399,7 @@ def webhook_flags(tmp_path: Path, certificates: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    "flag", ["--tls-cert", "--tls-key", "--mappings", "--kubeconfig", "--config"]
-)
+@pytest.mark.parametrize("flag", ["--tls-cert", "--tls-key", "--mappings", "--kubeconfig"])
 @pytest.mark.parametrize("trouble", ["missing", "of another kind"])
 def test_a_file_of_the_webhook_that_cannot_be_read_is_the_worlds_fault(
     tmp_path: Path, webhook_flags: dict[str, str], flag: str, trouble: str
@@ -418,11 +415,6 @@ def test_a_file_of_the_webhook_that_cannot_be_read_is_the_worlds_fault(
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert line.startswith("error: ")
     assert str(named) in line
-
-
-def test_a_settings_file_of_the_plugin_that_is_not_there_is_the_worlds_fault() -> None:
-    done = run("plugin", "--config", "/gone")
-    assert (done.returncode, done.stderr) == (1, "error: /gone: No such file or directory\n")
 
 
 def test_a_folder_that_cannot_be_used_is_the_worlds_fault(tmp_path: Path) -> None:

@@ -52,9 +52,10 @@ spec:
       valueFrom:
         fieldRef: {fieldPath: spec.nodeName}
     resources:
-      limits: &same
+      limits:
         fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1
-      requests: *same
+      requests:
+        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1
 """
 
 
@@ -349,8 +350,8 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
         ("", "holds nothing that makes pods (Pod, List, CronJob, "),
         ("kind: ConfigMap", "holds nothing that makes pods"),
         ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
-        ("a: *unknown", "line 1: *unknown names nothing before it"),
-        ("kind: !!python/object:os.system x", "object:os.system' is no tag of a manifest"),
+        ("a: *unknown", "line 1: *unknown: write out what this alias stands for"),
+        ("kind: !!python/object:os.system x", "object:os.system' is refused"),
         ("\x00", "not YAML: unacceptable character"),
         ("[" * 5000, "it nests more than 100 levels deep"),
         ("just text", "a document of a manifest must be an object with a kind"),
@@ -410,14 +411,6 @@ def test_files_that_are_not_there_are_named(explain: Explain, tmp_path: Path) ->
     assert "none.yaml: No such file or directory" in err
     code, _, err = explain(POD, "--mappings", str(tmp_path / "nowhere"))
     assert (code, "nowhere" in err) == (2, True)
-
-
-def test_aliases_that_would_fill_the_memory_are_refused(explain: Explain) -> None:
-    bomb = ["kind: Pod", "spec: {}", f"a0: &a0 [{','.join('x' * 10)}]"]
-    bomb += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    code, out, err = explain("\n".join(bomb))
-    assert (code, out) == (2, "")
-    assert err.endswith("its aliases expand to far more than is written\n")
 
 
 @pytest.mark.parametrize("quantity", [".nan", ".inf", "-.INF"])

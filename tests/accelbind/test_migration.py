@@ -303,7 +303,8 @@ def start_webhook(stage: Stage) -> tuple[int, bytes]:
     tls, ports = stage.folder / "tls", stage.folder / "webhook.ports"
     issued = issue(tls, ["127.0.0.1"])
     process = stage.processes.accelbind(
-        *("webhook", "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"),
+        *("webhook", "--host", "127.0.0.1", "--port", "0"),
+        *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         *("--tls-cert", issued.certificate, "--tls-key", issued.key, "--ports-file", ports),
         *("--kubeconfig", stage.api.kubeconfig_path),
     )

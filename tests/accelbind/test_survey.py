@@ -11,7 +11,8 @@ from accelbind import survey as survey_module
 from accelbind.survey import Survey, survey
 from services.admission.findings import Wish
 from services.kube import client as client_module
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from services.process.errors import ClusterError
 from simulator.apiserver.faults import Matches
 from simulator.apiserver.http_server import Request

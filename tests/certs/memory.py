@@ -22,9 +22,7 @@ from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
 from services.kube.client import Answer, BadStatus
-from services.kube.named_object import Conflict, NamedObject
-from services.kube.secrets import Secret
-from services.kube.webhook_configs import PLURALS, Configuration
+from services.kube.objects import PLURALS, Configuration, Conflict, NamedObject, Secret
 from services.process.errors import ClusterError
 
 NAMESPACE = "accelbind-system"

@@ -202,9 +202,9 @@ def test_a_folder_that_does_not_exist_cannot_be_renewed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("days", [0, -1, 36501])
 def test_a_lifetime_out_of_bounds_is_refused(tmp_path: Path, days: int) -> None:
-    with pytest.raises(InvalidSettings, match=f"--days must be .* not {days}"):
+    with pytest.raises(InvalidSettings, match=f"--lifetime must be .* not {days}"):
         issue(tmp_path, ["hook.svc"], days=days)
-    with pytest.raises(InvalidSettings, match=f"--ca-days must be .* not {days}"):
+    with pytest.raises(InvalidSettings, match=f"--ca-lifetime must be .* not {days}"):
         issue(tmp_path, ["hook.svc"], ca_days=days)
     assert contents(tmp_path) == {}
 

@@ -21,7 +21,7 @@ from certs.authority import (
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
-from services.kube.named_object import Conflict
+from services.kube.objects import Conflict
 from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOST, POLICY, TLS, Cluster, private_key_pem
 

@@ -1,31 +1,27 @@
-"""What `accelbind certs run` can be told."""
+"""The settings of `accelbind certs run`."""
 
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
-from certs.settings import CertsSettings, duration, duration_text, own_namespace
+from certs.settings import CertsSettings, own_namespace
 from services.process.errors import InvalidSettings
 from services.process.settings import load, render
 
 
 def settings(**flags: object) -> CertsSettings:
-    return load(CertsSettings, flags, environ={})
+    return load(CertsSettings, flags)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90d", 7_776_000), ("12h", 43_200), ("5m", 300), ("45s", 45), ("45", 45), ("250ms", 0.25)],
-)
-def test_times_are_read_and_written(text: str, seconds: float) -> None:
-    found = duration(text)
-    assert found == timedelta(seconds=seconds)
-    assert isinstance(found, timedelta)
-    assert duration(duration_text(found)) == found
+@pytest.mark.parametrize(("text", "days"), [("90", 90), ("90d", 90), ("48h", 2)])
+def test_a_bare_number_of_a_lifetime_counts_days(text: str, days: int) -> None:
+    found = settings(lifetime=text, ca_lifetime=text)
+    assert (found.lifetime, found.ca_lifetime) == (timedelta(days=days), timedelta(days=days))
 
 
-@pytest.mark.parametrize("text", ["", "d", "-1d", "1.5h", "1y", "1d2h", "9" * 30 + "d"])
+@pytest.mark.parametrize("text", ["", "d", "-1d", "1y", "1d2h", "9" * 30 + "d"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidSettings, match="--lifetime: a time is a number"):
         settings(lifetime=text)
@@ -37,8 +33,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         ({"ca_secret": "x", "tls_secret": "x"}, "must differ"),
         ({"lifetime": "90d", "ca_lifetime": "30d"}, "shorter than --lifetime"),
         ({"lifetime": "1m", "interval": "11s"}, "a sixth of --lifetime"),
-        ({"lifetime": "1s"}, "greater than or equal to 2 seconds "),
-        ({"interval": "2h"}, "less than or equal to 3600 seconds "),
+        ({"lifetime": "1s"}, "must be at least 2s "),
+        ({"interval": "2h"}, "must be at most 1h "),
         ({"namespace": "../x"}, "not the name of a namespace"),
         ({"tls_secret": "a/b"}, "not the name of an object"),
         ({"webhook_config": "a,b/c"}, "not the name of an object"),
@@ -53,11 +49,10 @@ def test_what_does_not_fit_is_refused(flags: dict[str, object], said: str) -> No
         settings(**flags)
 
 
-def test_what_is_shown_can_be_read_again(tmp_path: Path) -> None:
+def test_what_is_shown_can_be_read_again() -> None:
     found = settings(lifetime="36h", interval="500ms", webhook_config="a,b", overlap="0s")
-    file = tmp_path / "certs.yaml"
-    file.write_text(render(found))
-    again = load(CertsSettings, {}, file, environ={})
+    shown = yaml.safe_load(render(found, {}))
+    again = load(CertsSettings, {name.replace("-", "_"): shown[name] for name in shown})
     assert again.model_dump() == found.model_dump()
     assert again.locations.configurations == ("a", "b")
 

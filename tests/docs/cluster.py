@@ -183,7 +183,16 @@ class Cluster:
             self._webhook = self.processes.accelbind(
                 *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
                 *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
-                *("--metrics-port", "0", "--ports-file", ports, "--drain-seconds", "0"),
+                *(
+                    "--metrics-host",
+                    "127.0.0.1",
+                    "--metrics-port",
+                    "0",
+                    "--ports-file",
+                    ports,
+                    "--drain-seconds",
+                    "0",
+                ),
             )
         if not ports.exists():
             return False

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
-from services.kube.access import Access
-from services.kube.client import Answer, ClusterClient, load_config
+from services.kube.client import Answer, ClusterClient
+from services.kube.config import Access, load_config
 from services.process.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]

@@ -240,7 +240,7 @@ class Hosts:
             )
         self.running["certs"] = self.processes.accelbind(
             *("certs", "run", *self.certificates, "--settle", SETTLE, "--overlap", OVERLAP),
-            *("--interval", "1s", "--host", "127.0.0.1", "--metrics-port", "0"),
+            *("--interval", "1s", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         )
 
     def configure(self) -> None:
@@ -387,7 +387,7 @@ class Hosts:
         """Puts the bitstream of a function where the plugin looks for it."""
         file = self.folder / "new.gbs"
         file.write_bytes(make_gbs(A10_INTERFACE, afu_id, raw_bitstream(afu_id)))
-        self.run("bitstream", "install", str(file), "--storage", str(self.folder / "bitstreams"))
+        self.run("bitstream", "install", str(file), "--bitstreams", str(self.folder / "bitstreams"))
 
     # Anything
 

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import httpx2
 
 from services.bitstreams.storage import BitstreamStorage
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack

@@ -76,7 +76,7 @@ async def test_a_missing_bitstream_is_an_event_on_the_pod_which_starts_once_it_i
     assert sentence in kubelets["message"]
     assert "code = NotFound" in kubelets["message"]
 
-    install = ("bitstream", "install", bitstream(cluster.folder, NLB3), "--storage")
+    install = ("bitstream", "install", bitstream(cluster.folder, NLB3), "--bitstreams")
     done = cluster.processes.accelbind(*install, cluster.folder / "bitstreams")
     await eventually_async(lambda: not done.running, 60)
     assert done.wait() == 0, done.transcript()

@@ -16,14 +16,15 @@ from services.admission.mutate import Policy
 from services.admission.review import answer
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import Memory, Tree, build_tree
-from services.mappings.model import Mapping, MappingIndex, Rejected, build_index, parse, reject
+from services.devices.resources import AdvertisedResources, OfferMemory, advertise
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import Mapping, Rejected, parse, reject
 from services.process.errors import AccelbindError, InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from webhook.admission import REJECTED, Gate, RejectionReason, status_body
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures
+from webhook.handler import REJECTED, AdmissionHandler, RejectionReason, status_body
+from webhook.metrics import AdmissionMetrics
 
 MAX_BODY = 1_000_000
 _HEADERS = [(b"host", b"webhook"), (b"content-type", b"application/json")]
@@ -47,8 +48,8 @@ class Webhook:
     ) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
-        gate = Gate(self, self._policy, Figures(), max_body=MAX_BODY)
-        self._app = build_app(gate, Readiness(list), version="1")
+        handler = AdmissionHandler(self, self._policy, AdmissionMetrics(), max_body=MAX_BODY)
+        self._app = build_app(handler, Readiness(list), version="1")
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
         """The function behind the endpoints.
@@ -127,25 +128,25 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._before: dict[PluginMode, Memory] = {}
+        self._before: dict[PluginMode, OfferMemory] = {}
 
     def offered(self) -> dict[str, Any]:
         """What it offers now in each mode, as plain values."""
         inventory, tables = scan(self._root), {}
         for mode in PluginMode:
-            tree = build_tree(inventory, mode, previous=self._before.get(mode))
+            tree = advertise(inventory, mode, previous=self._before.get(mode))
             self._before[mode] = tree.memory
             tables[str(mode)] = _table(inventory, tree)
         return tables
 
 
-def _table(inventory: Inventory, tree: Tree) -> dict[str, Any]:
+def _table(inventory: Inventory, tree: AdvertisedResources) -> dict[str, Any]:
     table: dict[str, Any] = {
         resource: {key: _device(each) for key, each in devices.items()}
         for resource, devices in tree.resources.items()
     }
-    if tree.unplaced:
-        table["not offered"] = {each.id: _device(each) for each in tree.unplaced}
+    if tree.not_offered:
+        table["not offered"] = {each.id: _device(each) for each in tree.not_offered}
     if inventory.problems:
         table["node"] = [each.reason for each in inventory.problems]
     return table

@@ -4,6 +4,7 @@ Each container's command is run here with its arguments and variables and `--pri
 unknown flag or variable, or a value that can't be, ends it.
 """
 
+import re
 import subprocess
 from functools import cache
 from pathlib import PurePath
@@ -13,7 +14,8 @@ import pytest
 import yaml
 
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
-from tests.support import accelbind_command, clean_environment
+from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tools.docs.settings import MODELS
 
 MODES = {
     "region": "region",
@@ -125,3 +127,15 @@ def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it() -> None:
     assert (
         str(PurePath(volume["hostPath"]["path"]) / target / "accelbind-hook") == found["hook-path"]
     )
+
+
+def test_every_variable_in_the_manifests_and_in_compose_is_a_setting() -> None:
+    files = [*(REPOSITORY / "manifests").rglob("*.yaml"), REPOSITORY / "docker-compose.yml"]
+    named = {
+        name
+        for file in files
+        for name in re.findall(r"(?<![${\w])ACCELBIND_([A-Z_]+)(?=\s*[:\n])", file.read_text())
+    }
+    fields = {name.upper() for model in MODELS.values() for name in model.model_fields}
+    assert len(named) > 8
+    assert named <= fields

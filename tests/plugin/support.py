@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from plugin.app import Plugin
-from plugin.options import PluginOptions
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
-from services.mappings.model import MappingIndex, NamespaceMappings, build_index, parse
+from services.mappings.index import MappingIndex, NamespaceMappings, build_index
+from services.mappings.model import parse
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -20,8 +20,8 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 
-def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginOptions:
-    """Options for a rack in `root` and a kubelet in `k`."""
+def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
+    """Settings for a rack in `root` and a kubelet in `k`."""
     defaults: dict[str, Any] = {
         "mode": mode,
         "root": folder / "root",
@@ -35,7 +35,7 @@ def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> P
         "bitstreams": folder / "bitstreams",
         "state_dir": folder / "state",
     }
-    return PluginSettings(**(defaults | values)).options()
+    return PluginSettings(**(defaults | values))
 
 
 class Pods:
@@ -114,7 +114,7 @@ def pod(
 
 
 @asynccontextmanager
-async def running(options: PluginOptions, pods: Pods | None = None) -> AsyncIterator[Plugin]:
+async def running(options: PluginSettings, pods: Pods | None = None) -> AsyncIterator[Plugin]:
     """The plugin in this process; ends it as SIGTERM would."""
     stop = asyncio.Event()
     plugin = Plugin(options, pods)

@@ -17,7 +17,8 @@ import pytest
 
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
-from services.mappings.model import build_index, parse
+from services.mappings.index import build_index
+from services.mappings.model import parse
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream

@@ -9,9 +9,9 @@ from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
-from services.devices.resources import Memory, Tree, empty_tree
+from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
-from services.process.metrics import build_info, new_registry
+from services.process.http import build_info, new_registry
 from tests.plugin.promlint import lint
 
 OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
@@ -32,7 +32,7 @@ SENSORS = CardSensors(
 class Node:
     """What is known, as a test has it."""
 
-    tree: Tree = field(default_factory=lambda: empty_tree(PluginMode.AF))
+    tree: AdvertisedResources = field(default_factory=lambda: nothing_advertised(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
     sensors: tuple[CardSensors, ...] = ()
@@ -47,9 +47,11 @@ class Node:
         )
         PluginMetrics(self.registry).watch(known, reads=lambda: 2, sensors=lambda: 1)
 
-    def offer(self, *devices: Device, unplaced: tuple[Device, ...] = ()) -> None:
+    def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
-        self.tree = Tree({"d/r": placed} if placed else {}, unplaced, Memory(PluginMode.AF))
+        self.tree = AdvertisedResources(
+            {"d/r": placed} if placed else {}, not_offered, OfferMemory(PluginMode.AF)
+        )
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(name, labels)
@@ -67,7 +69,7 @@ def test_devices_are_counted_as_a_scrape_finds_them(node: Node) -> None:
     def count(resource: str, health: str, reason: str) -> float | None:
         return node.value("accelbind_devices", resource=resource, health=health, reason=reason)
 
-    node.offer(OK, BAD, replace(OK, id="p2"), unplaced=(replace(BAD, resource=""),) * 2)
+    node.offer(OK, BAD, replace(OK, id="p2"), not_offered=(replace(BAD, resource=""),) * 2)
     assert count("d/r", "Healthy", "") == 2
     assert count("d/r", "Unhealthy", "a") == 1
     assert count("", "Unhealthy", "a") == 2
@@ -90,7 +92,7 @@ def test_each_device_has_a_series_and_each_of_its_reasons(node: Node) -> None:
 
 
 def test_two_devices_of_one_name_do_not_spoil_the_scrape(node: Node) -> None:
-    node.offer(unplaced=(replace(BAD, resource=""),) * 2)
+    node.offer(not_offered=(replace(BAD, resource=""),) * 2)
     assert node.text().count("accelbind_device_healthy{") == 1
 
 

@@ -15,9 +15,9 @@ from services.containers.approval_file import ApprovalFile
 from services.containers.approvals import Approval
 from services.containers.identity import Candidate
 from services.devices.model import PluginMode
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
-from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
@@ -224,20 +224,20 @@ ALLOWED = Approval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
 
 
 async def found(path: Path) -> Approval | None:
-    file = ApprovalFile(path, Worker("files"))
+    file = ApprovalFile(path, BlockingCalls())
     return await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"])
 
 
 async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "approvals.json"
-    await ApprovalFile(path, Worker("files")).add([ALLOWED], gone=())
+    await ApprovalFile(path, BlockingCalls()).add([ALLOWED], gone=())
     assert path.stat().st_mode & 0o777 == 0o600
     assert await found(path) == ALLOWED
 
 
 async def test_approvals_of_pods_that_are_gone_go(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
-    file = ApprovalFile(path, Worker("files"))
+    file = ApprovalFile(path, BlockingCalls())
     await file.add([ALLOWED], gone=())
     await file.add([], gone={"uid"})
     assert await found(path) is None
@@ -253,7 +253,7 @@ async def test_a_file_that_is_broken_counts_for_nothing(tmp_path: Path, content:
 
 async def test_a_file_that_others_may_write_counts_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
-    await ApprovalFile(path, Worker("files")).add([ALLOWED], gone=())
+    await ApprovalFile(path, BlockingCalls()).add([ALLOWED], gone=())
     path.chmod(0o622)
     assert await found(path) is None
 
@@ -262,7 +262,7 @@ async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
-    file = ApprovalFile(tmp_path / "file" / "approvals.json", Worker("files"))
+    file = ApprovalFile(tmp_path / "file" / "approvals.json", BlockingCalls())
     other = Approval("uid", "d", REGION, ("dfl-fme.1",), "who")
     with structlog.testing.capture_logs() as logs:
         await file.add([ALLOWED], gone=())

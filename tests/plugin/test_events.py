@@ -8,8 +8,8 @@ from plugin.events import ABSENCES, FAILURES, NodeEvents
 from plugin.mode import Choice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
-from services.devices.resources import Memory, Tree
-from services.kube.event_queue import Happening
+from services.devices.resources import AdvertisedResources, OfferMemory
+from services.kube.events import EventRecord
 
 RESOURCE = "fpga.intel.com/af-x"
 BAD = Problem("afu-id-empty", "afu_id of port.0 is empty")
@@ -21,7 +21,7 @@ class Told:
     """Events, and what was told."""
 
     def __init__(self) -> None:
-        self.happenings: list[Happening] = []
+        self.happenings: list[EventRecord] = []
         self.events = NodeEvents("n1", self.happenings.append)
 
     def look(
@@ -34,9 +34,9 @@ class Told:
         for each in devices:
             if each.resource:
                 offered.setdefault(each.resource, {})[each.id] = each
-        unplaced = tuple(each for each in devices if not each.resource)
-        memory = Memory(mode)
-        self.events.seen(inventory, Tree(offered, unplaced, memory))
+        not_offered = tuple(each for each in devices if not each.resource)
+        memory = OfferMemory(mode)
+        self.events.seen(inventory, AdvertisedResources(offered, not_offered, memory))
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]

@@ -240,31 +240,3 @@ def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_stream_w
     eventually(lambda: node.plugin and node.plugin.cdi_devices() == set(), timeout=SECONDS)
     node.kubelet.ask("fault", refuse="")
     eventually(lambda: not any(node.kubelet.view().capacity.values()), timeout=SECONDS)
-
-
-def test_its_threads_share_one_heap_unless_somebody_knows_better(
-    node: Storm, processes: Processes
-) -> None:
-    node.kubelet.start()
-    heaps = []
-    for env in ({}, {"MALLOC_ARENA_MAX": "3"}):
-        node.plugin = plugin = Plugin(processes, node.folder, env=env)
-        plugin.ready_for_signals()
-        node.await_truth()
-        heaps.append(thread_heaps(plugin))
-        plugin.process.kill()
-    assert heaps[0] == 0
-    assert heaps[1] > 0
-
-
-def thread_heaps(plugin: Plugin) -> int:
-    """Heaps that glibc made for threads: each reserves 64 MiB at a multiple of 64 MiB."""
-    size = 64 << 20
-    found, begin, end = 0, 0, 0
-    for line in Path(f"/proc/{plugin.pid}/maps").read_text().splitlines():
-        span, _, _, _, inode, *_ = line.split()
-        low, high = (int(each, 16) for each in span.split("-"))
-        begin = begin if low == end and begin % size == 0 else low
-        end = high
-        found += inode == "0" and end - begin == size and begin % size == 0
-    return found

@@ -12,9 +12,9 @@ from plugin.fleet import MOST_LINGERING, Fleet
 from plugin.kubelet import KubeletWatch
 from plugin.server import ResourceServer
 from services.devices.model import Device, PluginMode
-from services.devices.resources import Memory, Tree
-from services.process.backoff import Backoff
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.process.errors import KubeletError
+from services.process.retry import Backoff
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -24,12 +24,12 @@ def device(key: str, resource: str) -> Device:
     return Device(key, resource, healthy=True)
 
 
-def tree(**resources: str) -> Tree:
+def tree(**resources: str) -> AdvertisedResources:
     """A tree of resources with a device for each letter."""
-    return Tree(
+    return AdvertisedResources(
         {name: {key: device(key, name) for key in keys} for name, keys in resources.items()},
         (),
-        Memory(PluginMode.AF),
+        OfferMemory(PluginMode.AF),
     )
 
 

@@ -18,16 +18,16 @@ from structlog.testing import capture_logs
 from accelbind import hook
 from plugin.app import Plugin
 from plugin.hook_server import HookServer
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import hook_call as domain_hook
 from services.containers.hook_call import HookCall
 from services.containers.identity import Candidate
 from services.devices.model import PluginMode
-from services.kube.event_queue import Happening
-from services.mappings.model import EMPTY_INDEX
+from services.kube.events import EventRecord
+from services.mappings.index import EMPTY_INDEX
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, KubeletError, NotAllowed
-from services.process.worker import Worker
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
@@ -55,7 +55,7 @@ def driver(rack: Rack) -> Iterator[DriverStandIn]:
         yield driver
 
 
-def hooked(folder: Path) -> PluginOptions:
+def hooked(folder: Path) -> PluginSettings:
     cdi = folder / "cdi"
     return settings(
         folder, PluginMode.REGION, programming="oci-hook", cdi_dir=cdi, hook_path=folder / "hook"
@@ -222,7 +222,7 @@ async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_sta
 async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    happened: list[Happening] = []
+    happened: list[EventRecord] = []
     monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
     for _ in range(2):
         rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
@@ -236,7 +236,7 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
         assert plugin._metrics._hooks.labels("missing")._value.get() >= 1
         events = [each for each in happened if each.reason == "HookMissing"]
-        assert {(each.about.kind, each.about.name, each.warning) for each in events} == {
+        assert {(each.object.kind, each.object.name, each.warning) for each in events} == {
             ("Pod", "p", True)
         }
         # Somebody repairs the runtime, and another container of the node is started by its hook.
@@ -252,7 +252,7 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
-    happened: list[Happening] = []
+    happened: list[EventRecord] = []
     monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
     address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
@@ -362,7 +362,7 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         checkpoint=checkpoint,
         regions=dict,
         gate=Gate(),
-        worker=Worker("files"),
+        calls=BlockingCalls(),
         counted=lambda _: None,
         called=called.append,
     )

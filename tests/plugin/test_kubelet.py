@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from plugin.kubelet import CALM, KubeletWatch, identify
-from tests.support import eventually_async
+from plugin.kubelet import KubeletWatch, identify
 
 pytestmark = pytest.mark.anyio
 
@@ -122,80 +121,17 @@ async def test_where_folders_never_have_links_none_was_removed(
     assert watch._removed.is_set()
 
 
-async def test_the_kernel_tells_of_changes_before_the_timer_looks(short_dir: Path) -> None:
+async def test_a_folder_that_is_made_again_is_looked_at(short_dir: Path) -> None:
     folder = short_dir / "device-plugins"
     folder.mkdir()
     make_socket(folder / "kubelet.sock")
-    make_socket(folder / "ours.sock")
-    async with watching(folder, look_seconds=3600) as watch, asyncio.timeout(20):
-        with watch.guard(folder / "ours.sock", asyncio.Event()) as gone:
-            seen = await watch.present()
-            remake(folder / "kubelet.sock")
-            await watch.replaced(seen)
-            (folder / "ours.sock").unlink()
-            await gone.wait()
+    async with watching(folder) as watch, asyncio.timeout(60):
         for _ in range(3):
             seen = await watch.present()
             shutil.rmtree(folder)
             folder.mkdir()
             make_socket(folder / "kubelet.sock")
             await watch.replaced(seen)
-
-
-async def test_where_the_kernel_can_not_be_asked_the_timer_sees_it(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def none_left(*_: object) -> NoReturn:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    monkeypatch.setattr("plugin.kubelet.FolderWatch", none_left)
-    make_socket(short_dir / "kubelet.sock")
-    async with watching(short_dir) as watch, asyncio.timeout(20):
-        seen = await watch.present()
-        remake(short_dir / "kubelet.sock")
-        await watch.replaced(seen)
-    assert capsys.readouterr().out.count("Too many open files") == 1
-
-
-async def test_what_the_kernel_keeps_to_itself_the_timer_sees(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_socket(short_dir / "kubelet.sock")
-    monkeypatch.setattr("plugin.kubelet.FolderWatch.readable", lambda watch: watch.renew())
-    async with watching(short_dir) as watch, asyncio.timeout(20):
-        for _ in range(3):
-            seen = await watch.present()
-            remake(short_dir / "kubelet.sock")
-            await watch.replaced(seen)
-
-
-async def test_the_timer_is_calm_only_while_the_kernel_tells(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-    folder = short_dir / "device-plugins"
-    folder.mkdir()
-    loop = asyncio.get_running_loop()
-    call_later = loop.call_later
-
-    def noted(delay: float, *rest: Any) -> asyncio.TimerHandle:
-        if delay >= 1000:
-            waits.append(delay)
-        return call_later(min(delay, 0.01), *rest)
-
-    monkeypatch.setattr(loop, "call_later", noted)
-    async with watching(folder, look_seconds=1000):
-        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer")
-        folder.rmdir()
-        await eventually_async(lambda: waits[-1:] == [1000], what="a timer that looks by itself")
-        folder.mkdir()
-        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer again")
-        with monkeypatch.context() as patch:
-            patch.setattr("plugin.kubelet.FolderWatch._matters", lambda *_: False)
-            make_socket(folder / "kubelet.sock")
-            await eventually_async(lambda: waits[-1:] == [1000], what="a timer that knows better")
-        remake(folder / "kubelet.sock")
-        await eventually_async(lambda: waits[-1:] == [1000 * CALM], what="a calm timer once more")
 
 
 async def test_our_socket_is_guarded(short_dir: Path) -> None:

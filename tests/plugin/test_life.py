@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +23,7 @@ from plugin import probes
 from plugin import server as server_module
 from plugin.app import Plugin
 from plugin.endpoint import State, explain
+from services.devices.hardware.events import follow_card_events
 from services.devices.model import PluginMode
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -499,18 +501,29 @@ async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port
         assert cleared({"outcome": "cleared"}) == 1
 
 
-async def test_a_card_that_comes_or_goes_is_streamed_without_waiting_for_the_next_scan(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
+async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    figure: Callable[[str], None],
 ) -> None:
+    kernel, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    follow = partial(follow_card_events, connect=lambda: ours)
+    monkeypatch.setattr("plugin.mode_serving.follow_card_events", follow)
     rack.add_card(CardSpec())
     took = []
-    async with running(settings(short_dir, scan_interval=3600)):
-        await offered(kubelet, 1)
-        for _ in range(20):
-            address = rack.add_card(CardSpec())
-            took.append(await seconds_until(offered(kubelet, 2)))
-            rack.remove_card(address)
-            took.append(await seconds_until(offered(kubelet, 1)))
+    with kernel:
+        async with running(settings(short_dir, scan_interval=3600)):
+            await offered(kubelet, 1)
+            for _ in range(20):
+                address = rack.add_card(CardSpec())
+                kernel.send(b"add@/devices/x\0ACTION=add\0SUBSYSTEM=fpga_region\0")
+                took.append(await seconds_until(offered(kubelet, 2)))
+                rack.remove_card(address)
+                kernel.send(b"remove@/devices/x\0ACTION=remove\0SUBSYSTEM=fpga_region\0")
+                took.append(await seconds_until(offered(kubelet, 1)))
     figure(f"on the stream after {median(took) * 1000:.0f} ms (median), {max(took) * 1000:.0f} ms")
 
 

@@ -1,7 +1,7 @@
 from prometheus_client import generate_latest
 
 from plugin.metrics import PluginMetrics
-from services.process.metrics import new_registry
+from services.process.http import new_registry
 
 
 def test_what_happens_is_counted() -> None:

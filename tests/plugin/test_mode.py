@@ -9,7 +9,7 @@ import pytest
 from plugin.mode import ANNOTATION, Choice, NodeMode, choose
 from plugin.mode_memory import last_mode
 from services.devices.model import PluginMode
-from services.devices.resources import Memory
+from services.devices.resources import OfferMemory
 from services.node.offer import encode
 from services.node.offer_memory import FILE
 
@@ -105,7 +105,7 @@ def test_the_mode_that_was_served_last_is_in_the_memory_of_what_was_offered(
     tmp_path: Path, memory: Path
 ) -> None:
     assert last_mode(tmp_path) is None
-    memory.write_bytes(encode(Memory(REGION)))
+    memory.write_bytes(encode(OfferMemory(REGION)))
     assert last_mode(tmp_path) is REGION
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from plugin.precedence import Precedence
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod
@@ -37,8 +37,8 @@ def folder(short_dir: Path) -> Path:
 @asynccontextmanager
 async def looking(folder: Path) -> AsyncIterator[Precedence]:
     """One that looks, as long as the block lasts, and holds nothing after it."""
-    worker = Worker("files")
-    made = Precedence(folder, worker, look_seconds=0.01)
+    calls = BlockingCalls()
+    made = Precedence(folder, calls, look_seconds=0.01)
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -47,7 +47,6 @@ async def looking(folder: Path) -> AsyncIterator[Precedence]:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         made.close()
-        worker.close()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from plugin import probes
 from plugin.endpoint import Endpoint, State
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
-from services.devices.resources import Memory, Tree, empty_tree
+from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
 from services.node.discovery import Discovery
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec, Rack
@@ -50,7 +50,7 @@ class FakeEndpoint:
 @dataclass
 class FakeDiscovery:
     inventory: Inventory | None = field(default_factory=Inventory)
-    tree: Tree = field(default_factory=lambda: empty_tree(PluginMode.AF))
+    tree: AdvertisedResources = field(default_factory=lambda: nothing_advertised(PluginMode.AF))
     trouble: str = ""
 
 
@@ -130,7 +130,7 @@ async def test_nothing_to_register_is_ready_and_says_why() -> None:
     broken = Device("p0", "", healthy=False, reasons=(Problem("no-fme", "p0 has no FME"),))
     discovery = FakeDiscovery(
         Inventory(problems=(Problem("no-driver", "load the driver"),)),
-        Tree({}, (broken,), Memory(PluginMode.AF)),
+        AdvertisedResources({}, (broken,), OfferMemory(PluginMode.AF)),
     )
     assert await ready(discovery) == (
         200,

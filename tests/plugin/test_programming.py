@@ -14,9 +14,9 @@ from plugin.mode_memory import last_mode
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage, read_bitstream
 from services.devices.model import PluginMode
-from services.kube.event_queue import Happening
+from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
-from services.mappings.model import EMPTY_INDEX
+from services.mappings.index import EMPTY_INDEX
 from services.node import regions as region_work
 from services.node import start_gate as prestart
 from services.process.errors import ClusterError
@@ -495,7 +495,7 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
         admitted = await kubelet.admit(pods.add(wants("p", NLB0)))
         starting = asyncio.create_task(kubelet.settled(admitted))
-        await eventually_async(lambda: bool(plugin._cards.working))
+        await eventually_async(lambda: any(key.startswith("card ") for key in plugin._calls.busy))
         rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
         await plugin._discovery.run_once()
         assert kubelet.allocatable.get(REGION) == 1
@@ -508,7 +508,7 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
 async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Happening] = []
+    told: list[EventRecord] = []
     monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: told.append(happening))
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     pods = Pods()
@@ -516,8 +516,8 @@ async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
         admitted = await start(kubelet, pods, wants("p", NLB0))
         install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
         await kubelet.until(lambda: admitted["c"].running)
-    mine = [each for each in told if each.about.kind == "Pod"]
-    assert {(each.about.namespace, each.about.name, each.about.uid) for each in mine} == {
+    mine = [each for each in told if each.object.kind == "Pod"]
+    assert {(each.object.namespace, each.object.name, each.object.uid) for each in mine} == {
         ("ns", "p", "uid-of-p")
     }
     failed, programmed = mine[0], mine[-1]

@@ -11,8 +11,8 @@ from plugin.strays import StrayHolders
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
+from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, KubeletError
-from services.process.worker import Worker
 from services.programming import port_session
 from services.programming.ioctls import open_node
 from services.programming.lock import card_lock
@@ -41,7 +41,7 @@ class Setting:
             rack.root,
             locks=self.locks,
             holders=self.holders,
-            worker=Worker("strays"),
+            calls=BlockingCalls(),
             look_now=self.look_now,
         )
 

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 import jsonpatch
 
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
-from services.mappings.model import MappingIndex, NamespaceMappings, Rejected, build_index, parse
+from services.mappings.index import MappingIndex, NamespaceMappings, build_index
+from services.mappings.model import Rejected, parse
 from services.pods import pod as pods
 
 Object: TypeAlias = dict[str, Any]

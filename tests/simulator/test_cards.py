@@ -9,7 +9,7 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from simulator.card_faults import DAMAGE, Fault
 from simulator.cards import (
     A10_INTERFACE,
@@ -208,7 +208,7 @@ def test_cards_may_come_and_go_while_they_are_read() -> None:
         changer.start()
         looks = 0
         while not done.is_set():
-            made = build_tree(scan(root), PluginMode.AF)
+            made = advertise(scan(root), PluginMode.AF)
             healthy = [device.id for device in made.devices() if device.healthy]
             assert "dfl-port.0" in healthy
             looks += 1
@@ -235,7 +235,7 @@ def test_cards_are_laid_out_from_the_command_line(
     assert capsys.readouterr().out == (
         "0000:05:00.0 intel-fpga-port.0 intel-fpga-port.1\n0000:06:00.0 dfl-port.0 dfl-port.1\n"
     )
-    made = build_tree(scan(tmp_path), PluginMode.AF)
+    made = advertise(scan(tmp_path), PluginMode.AF)
     (devices,) = made.resources.values()
     assert [device.healthy for device in devices.values()] == [False, True, False, True]
     assert {device.interface_id for device in devices.values()} == {D5005_INTERFACE}

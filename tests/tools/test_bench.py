@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.admission.mutate import Policy
-from services.admission.review import Outcome, answer
+from services.admission.review import ReviewOutcome, answer
 from tools.bench import __main__ as bench
 from tools.bench import admission, measure, plugin, scan, serving, sync
 from tools.bench.reviews import SIZES, different, index, review, strangers
@@ -61,13 +61,13 @@ def test_no_two_reviews_are_alike_and_all_are_patched() -> None:
     reviews = different(review("medium"), 20)
     assert len(set(reviews)) == 20
     answers = [answer(body, index(3), Policy(), validating=False) for body in reviews]
-    assert {found.outcome for found in answers} == {Outcome.PATCHED}
+    assert {found.outcome for found in answers} == {ReviewOutcome.PATCHED}
 
 
 def test_strangers_ask_each_for_something_else_in_another_namespace() -> None:
     bodies = strangers(review("small"), 5)
     answers = [answer(body, index(6, 6), Policy(), validating=False) for body in bodies]
-    assert {found.outcome for found in answers} == {Outcome.PATCHED}
+    assert {found.outcome for found in answers} == {ReviewOutcome.PATCHED}
     assert len({found.namespace for found in answers}) == 5
     assert len({rewrite.logical for found in answers for rewrite in found.rewrites}) == 5
 

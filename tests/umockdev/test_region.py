@@ -234,7 +234,7 @@ async def test_a_card_that_hangs_holds_up_no_pod_on_another_one(node: Node, driv
     node.bed.ask("behave", address=other["address"], what="ok")
     assert await node.runs(await node.start("second", NLB3))
     assert not first["c"].running
-    await node.hears("gave no answer within 20 s")
+    await node.hears("hangs: no answer within 20 s")
     await offered(node, 1)  # the one that hangs is unhealthy
     (hanging,) = [card for card in cards if card["fme"] == call["node"]]
     node.bed.ask("behave", address=hanging["address"], what="ok")

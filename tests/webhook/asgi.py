@@ -1,15 +1,18 @@
 """Speaking ASGI to the webhook's application without sockets."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import MutableMapping, Sequence
+from typing import Any, TypeAlias
 
 from services.admission.mutate import Policy
-from services.mappings.model import MappingIndex, build_index, parse
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
-from webhook.admission import Gate, Message
-from webhook.app import AdmissionApp, Readiness, build_app
-from webhook.figures import Figures
+from webhook.app import Readiness, build_app
+from webhook.handler import AdmissionHandler
+from webhook.metrics import AdmissionMetrics
+
+Message: TypeAlias = MutableMapping[str, Any]
 
 JSON = [(b"host", b"webhook"), (b"content-type", b"application/json")]
 DISCONNECT: Message = {"type": "http.disconnect"}
@@ -28,12 +31,11 @@ class Fixed:
 
 
 class Bench:
-    """A gate and an application around it.
+    """A handler of reviews and an application around it.
 
     Args:
         max_body: Bytes that a review may have.
         verbose: Whether admitted pods are logged.
-        shortcut: Whether reviews take the short way.
         reasons: What is missing for readiness.
     """
 
@@ -42,15 +44,14 @@ class Bench:
         *,
         max_body: int = 100_000,
         verbose: bool = False,
-        shortcut: bool = True,
         reasons: Sequence[str] = (),
     ) -> None:
         self.mappings = Fixed()
-        self.figures = Figures()
-        self.gate = Gate(self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose)
-        self.app: AdmissionApp = build_app(
-            self.gate, Readiness(lambda: list(reasons)), version="1", shortcut=shortcut
+        self.figures = AdmissionMetrics()
+        self.handler = AdmissionHandler(
+            self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose
         )
+        self.app = build_app(self.handler, Readiness(lambda: list(reasons)), version="1")
 
     def ask(
         self,

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from services.admission import verdicts
+from services.admission import mutate as mutation
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import UID
 from webhook import selfcheck
@@ -52,7 +52,7 @@ def test_healthz_fails_when_the_mutation_does(monkeypatch: pytest.MonkeyPatch) -
     def crash(*_: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(verdicts, "mutate", crash)
+    monkeypatch.setattr(mutation, "mutate", crash)
     status, _, answer = Bench().ask("/healthz", method="GET")
     assert status == 503
     assert answer.startswith(b"a review of our own was not answered")
@@ -74,6 +74,6 @@ def test_readyz_says_what_is_missing() -> None:
 def test_probes_ask_clients_to_reconnect_while_draining() -> None:
     bench = Bench()
     assert "connection" not in bench.ask("/healthz", method="GET")[1]
-    bench.gate.draining = True
+    bench.handler.draining = True
     assert bench.ask("/healthz", method="GET")[1]["connection"] == "close"
     assert bench.ask("/readyz", method="GET")[1]["connection"] == "close"

@@ -1,9 +1,7 @@
-"""Who may ask for reviews, where --client-ca says who."""
+"""Who gets through the handshake where --client-ca is set."""
 
-import asyncio
 import contextlib
 import http.client
-import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +14,9 @@ from tests.support import eventually
 from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Answer, Webhook
-from webhook.clients import REPEAT_SECONDS, Clients
+from webhook.limits import REFUSAL_LOG_SECONDS, ConnectionLimiter
 
 NAME = "kube-apiserver"
-PATHS = ("/mutate", "/pods", "/validate", "/elsewhere", "/openapi.json")
 
 
 @pytest.fixture
@@ -50,38 +47,28 @@ def refused(webhook: Webhook, reason: str) -> float:
     return webhook.metric(f'accelbind_clients_refused_total{{reason="{reason}"}}')
 
 
-def test_only_the_api_server_gets_reviews_and_everybody_gets_probes(
-    start: Starter, authority: ClientAuthority
+EACH_VERSION = pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@EACH_VERSION
+def test_only_clients_with_a_certificate_get_through_the_handshake(
+    start: Starter, authority: ClientAuthority, newest: ssl.TLSVersion
 ) -> None:
-    flags = ("--client-ca", authority.path, "--client-name", "other", "--client-name", NAME)
-    webhook = start(*flags)
-    with connected(webhook, *authority.issue(NAME)) as connection:
+    webhook = start("--client-ca", authority.path)
+    with connected(webhook, *authority.issue(NAME), newest=newest) as connection:
         assert patch_of(ask(connection).body)
-        assert patch_of(ask(connection).body)
-    with connected(webhook, *authority.issue("", "x.example", NAME)) as connection:
         assert patch_of(ask(connection, "/pods").body)
-    with connected(webhook) as connection:
-        for path in PATHS:
-            answer = ask(connection, path)
-            assert answer.status == 401
-            assert "no client certificate was shown" in answer.message
-            assert "--admission-control-config-file" in answer.message
-        for path in ("/healthz", "/readyz"):
-            assert ask(connection, path, "GET").status == 200
-    with connected(webhook, *authority.issue("somebody", "b.example")) as connection:
-        answer = ask(connection)
-        assert (answer.status, json.loads(answer.body)["reason"]) == (403, "Forbidden")
-        assert "answers other or kube-apiserver only" in answer.message
-        assert "is of somebody and b.example:" in answer.message
-        assert ask(connection, "/healthz", "GET").status == 200
+    with pytest.raises((ssl.SSLError, ConnectionError)), connected(webhook, newest=newest) as one:
+        ask(one, "/healthz", "GET")
+    assert eventually(lambda: refused(webhook, "no-certificate") == 1)
+    (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")
+    assert line["reason"] == "no-certificate"
     assert webhook.plain("/healthz").text == "ok\n"  # our own probe has nothing to show
-    assert refused(webhook, "no-certificate") == len(PATHS)
-    assert refused(webhook, "other-name") == 1
-    reasons = [line["reason"] for line in webhook.events("client refused")]
-    assert reasons == ["no-certificate", "other-name"]
+    assert webhook.plain("/readyz").text == "ok\n"
+    assert refused(webhook, "no-certificate") == 1
 
 
-@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@EACH_VERSION
 def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     start: Starter, authority: ClientAuthority, tmp_path: Path, newest: ssl.TLSVersion
 ) -> None:
@@ -97,7 +84,7 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     assert works(good)
     assert not works(bad)
     assert refused(webhook, "bad-certificate") == 1
-    (line,) = webhook.events("client refused")
+    (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")
     assert "unable to get local issuer certificate" in str(line["problem"])
     authority.path.write_bytes(other.pem)
     assert eventually(lambda: works(bad))
@@ -109,36 +96,19 @@ def test_a_certificate_of_another_ca_is_refused_and_the_file_followed(
     assert works(bad)
 
 
-class Shown(asyncio.Transport):
-    """A connection whose client has shown a certificate, now or when its session began."""
-
-    def __init__(self, *, resumed: bool) -> None:
-        super().__init__({"ssl_object": self})
-        self.session_reused = resumed
-
-    def getpeercert(self) -> dict[str, object]:
-        return {"subject": ((("commonName", NAME),),)}
-
-
-def test_a_session_that_is_taken_up_again_proves_nothing() -> None:
-    clients = Clients((NAME,))
-    assert clients.refusal(Shown(resumed=False)) is None
-    refusal = clients.refusal(Shown(resumed=True))
-    assert refusal is not None
-    assert refusal.status == 401
-
-
-def test_refusals_are_logged_now_and_then_with_their_number() -> None:
-    now = 0.0
-    clients = Clients((), clock=lambda: now)
+def test_refusals_are_logged_now_and_then_with_their_numbers() -> None:
+    limiter = ConnectionLimiter()
+    bad = ssl.SSLCertVerificationError(1, "certificate has expired")
+    bad.verify_message = "certificate has expired"
+    missing = ssl.SSLError(1, "peer did not return a certificate")
+    missing.reason = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
     with capture_logs() as logs:
         for _ in range(10):
-            clients.handshake_failed("certificate has expired")
-            clients.count("no-certificate", "none")
-        now += REPEAT_SECONDS
-        clients.handshake_failed("certificate has expired")
-    assert [(line["reason"], line["times"]) for line in logs] == [
-        ("bad-certificate", 1),
-        ("no-certificate", 1),
-        ("bad-certificate", 10),
+            limiter.count_refused(bad, 0)
+            limiter.count_refused(missing, 0)
+            limiter.count_refused(ssl.SSLError(1, "no TLS at all"), 0)
+        limiter.count_refused(bad, REFUSAL_LOG_SECONDS)
+    assert [(line["reason"], line["refused"]) for line in logs] == [
+        ("bad-certificate", {"bad-certificate": 1, "no-certificate": 0}),
+        ("bad-certificate", {"bad-certificate": 11, "no-certificate": 10}),
     ]

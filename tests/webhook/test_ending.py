@@ -61,7 +61,8 @@ def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Pa
 def test_a_port_that_is_taken_is_told(processes: Processes, tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        code, line = failure(processes, *files(tmp_path), "--host", "127.0.0.1", flag, port)
+        hosts = ("--host", "127.0.0.1", "--metrics-host", "127.0.0.1")
+        code, line = failure(processes, *files(tmp_path), *hosts, flag, port)
     assert code == 1
     assert line == f"error: can't listen on 127.0.0.1:{port}: Address already in use"
 
@@ -73,23 +74,12 @@ def test_a_ports_file_that_cannot_be_written_is_told(processes: Processes, tmp_p
     assert line.startswith(f"error: can't write the ports file {missing}")
 
 
-def test_the_settings_that_count_are_printed(processes: Processes, tmp_path: Path) -> None:
-    config = tmp_path / "webhook.yaml"
-    config.write_text("max-units: 8\n")
-    flags: list[str | Path] = [
-        "--tls-cert",
-        "a",
-        "--tls-key",
-        "b",
-        "--mappings",
-        "c",
-        "--config",
-        config,
-    ]
+def test_the_settings_that_count_are_printed(processes: Processes) -> None:
+    flags = ("--tls-cert", "a", "--tls-key", "b", "--mappings", "c", "--max-units", "8")
     process = processes.accelbind("webhook", *flags, "--print-config", env={"ACCELBIND_PORT": "1"})
     assert process.wait() == 0
     lines = {line.split(":")[0]: line for line in process.stdout.splitlines()}
-    assert lines["max-units"].split() == ["max-units:", "8", "#", str(config)]
+    assert lines["max-units"].split() == ["max-units:", "8", "#", "--max-units"]
     assert lines["port"].split() == ["port:", "1", "#", "ACCELBIND_PORT"]
 
 

@@ -160,7 +160,7 @@ def test_a_connection_that_has_never_asked_goes_before_one_that_has(tmp_path: Pa
     async def scenario() -> None:
         limits = Limits(connections=4)
         bench = Bench()
-        async with serving(tmp_path, bench.app, gate=bench.gate, limits=limits) as server:
+        async with serving(tmp_path, bench.app, limits=limits) as server:
             known = await connect(server)
             assert (await ask(*known)).startswith(b"HTTP/1.1 200")
             idle = [await connect(server) for _ in range(6)]

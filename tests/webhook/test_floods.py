@@ -12,7 +12,7 @@ from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import HEADERS, Webhook
 from tests.webhook.test_server import connect, ended, head, serving
-from webhook.heads import MAX_HEAD
+from webhook.limits import MAX_HEAD
 
 MEBIBYTE = 1024 * 1024
 START = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"

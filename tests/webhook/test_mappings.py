@@ -28,9 +28,8 @@ def body(obj: dict[str, Any], **request: object) -> bytes:
     return json.dumps(review(obj, kind=kind, name=obj["metadata"]["name"], **request)).encode()
 
 
-@pytest.mark.parametrize("shortcut", [True, False])
-def test_mappings_are_judged_by_the_index_that_serves(shortcut: bool) -> None:
-    bench = Bench(shortcut=shortcut)
+def test_mappings_are_judged_by_the_index_that_serves() -> None:
+    bench = Bench()
     status, _, answer = bench.ask("/validate-mapping", body(mapping()))
     assert (status, response_of(answer)["warnings"]) == (
         200,

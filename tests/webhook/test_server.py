@@ -17,7 +17,6 @@ from tests.support import eventually_async
 from tests.webhook.asgi import Bench
 from tests.webhook.reviews import body, mapping_yaml
 from webhook import server as servers
-from webhook.admission import Gate
 from webhook.ledger import Limits
 from webhook.process import Webhook
 from webhook.server import AdmissionServer
@@ -28,12 +27,12 @@ App = Callable[..., Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def serving(
-    folder: Path, app: App, *, gate: Gate | None = None, limits: Limits | None = None
+    folder: Path, app: App, *, limits: Limits | None = None
 ) -> AsyncIterator[AdmissionServer]:
     issue(folder / "tls", ["localhost"])
     certificates = CertificateSource(folder / "tls" / "tls.crt", folder / "tls" / "tls.key")
     certificates.load()
-    server = AdmissionServer(app, certificates.context, gate=gate, limits=limits)
+    server = AdmissionServer(app, certificates.context, limits=limits)
     task = asyncio.create_task(server.serve(sockets=[listen("127.0.0.1", 0)]))
     await server.listening.wait()
     sweeper = asyncio.create_task(server.sweep(interval=0.02))
@@ -64,20 +63,10 @@ def head(length: int) -> bytes:
     return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
 
 
-@pytest.fixture(params=[True, False], ids=["short way", "long way"])
-def gate(request: pytest.FixtureRequest) -> Gate | None:
-    """Both ways of a review through the server: what holds for one holds for the other."""
-    return Bench().gate if request.param else None
-
-
 @pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
-def test_a_request_that_does_not_come_to_its_end_is_given_up(
-    tmp_path: Path, gate: Gate | None, begun: bytes
-) -> None:
+def test_a_request_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
     async def scenario() -> bool:
-        async with serving(
-            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=0.1)
-        ) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.1)) as server:
             reader, writer = await connect(server)
             writer.write(begun)
             return await ended(reader)
@@ -85,11 +74,9 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(
     assert asyncio.run(scenario())
 
 
-def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path, gate: Gate | None) -> None:
+def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
     async def scenario() -> bool:
-        async with serving(
-            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=0.2)
-        ) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
             reader, writer = await connect(server)
             writer.write(head(90_000))
 
@@ -106,13 +93,11 @@ def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path, gate: Gate | None) 
     assert asyncio.run(scenario())
 
 
-def test_a_connection_between_requests_is_kept(tmp_path: Path, gate: Gate | None) -> None:
+def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
     content = body()
 
     async def scenario() -> list[bytes]:
-        async with serving(
-            tmp_path, Bench().app, gate=gate, limits=Limits(request_seconds=1)
-        ) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=1)) as server:
             reader, writer = await connect(server)
             lines = []
             for _ in range(3):
@@ -172,6 +157,21 @@ def test_an_application_that_hangs_does_not_hold_up_the_end(
     assert line["number"] == 1
 
 
+def test_after_a_mistake_of_ours_the_connection_ends_with_a_500(tmp_path: Path) -> None:
+    bench = Bench()
+    del bench.mappings.index
+
+    async def scenario() -> bytes:
+        async with serving(tmp_path, bench.app) as server:
+            reader, writer = await connect(server)
+            writer.write(head(len(body())) + body())
+            return await asyncio.wait_for(reader.read(), 60)
+
+    answer = asyncio.run(scenario())
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in answer
+
+
 def settings(folder: Path) -> WebhookSettings:
     issue(folder / "tls", ["localhost"])
     (folder / "m.yaml").write_text(mapping_yaml())
@@ -211,7 +211,7 @@ def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
         assert webhook._state().ready
         webhook.mappings.loaded = False
         webhook.certificates.validity = None
-        webhook.gate.draining = True
+        webhook.handler.draining = True
         assert not webhook._state().ready
         return await webhook._probe_readiness()
 

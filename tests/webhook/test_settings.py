@@ -10,7 +10,7 @@ NEEDED: dict[str, object] = {"tls_cert": "c", "tls_key": "k", "mappings": "m"}
 
 
 def of(**flags: object) -> WebhookSettings:
-    return load(WebhookSettings, NEEDED | flags, environ={})
+    return load(WebhookSettings, NEEDED | flags)
 
 
 def refusal(**flags: object) -> str:
@@ -23,12 +23,12 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     settings = of()
     assert settings.model_dump() == {
         "host": "::",
+        "metrics_host": "::",
         "port": 8443,
         "metrics_port": 9101,
         "tls_cert": Path("c"),
         "tls_key": Path("k"),
         "client_ca": None,
-        "client_name": (),
         "mappings": Path("m"),
         "kubeconfig": None,
         "max_staleness": None,
@@ -51,12 +51,6 @@ def test_the_defaults_are_those_of_the_manual() -> None:
 )
 def test_what_is_required_is_told_with_where_to_get_it(missing: str, wanted: str) -> None:
     assert refusal(**{missing: None}).startswith(wanted)
-
-
-def test_a_client_is_named_only_where_a_ca_is_trusted_to_name_it() -> None:
-    assert refusal(client_name="apiserver").startswith("--client-name needs --client-ca")
-    assert of(client_ca="c", client_name="a, b,a").client_name == ("a", "b")
-    assert "no name that a certificate could have" in refusal(client_ca="c", client_name="a\nb")
 
 
 def test_mappings_come_from_one_place() -> None:

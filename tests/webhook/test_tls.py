@@ -23,7 +23,7 @@ from tests.webhook.running import Webhook, start_webhook
 FAILING = "accelbind_certificate_reload_failing"
 FAILURES = "accelbind_certificate_reload_failures_total"
 ENDS = "accelbind_certificate_expiry_timestamp_seconds"
-NOT_USED = "new certificate not used, the old one serves on"
+NOT_USED = "new certificate not used, the old one stays in use"
 
 
 @contextlib.contextmanager
@@ -180,7 +180,7 @@ def test_an_expired_pair_is_shown_where_it_is_what_there_is_and_warned_of(
     old = tmp_path / "old"
     issue(old, ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=2))
     webhook = start("--tls-cert", old / "tls.crt", "--tls-key", old / "tls.key")
-    (line,) = webhook.events("certificate loaded, but it doesn't count now")
+    (line,) = webhook.events("certificate loaded, but it is not valid now")
     assert line["level"] == "warning"
     shutil.copy(old / "ca.crt", webhook.tls / "ca.crt")
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
@@ -196,7 +196,7 @@ def test_an_expired_pair_does_not_take_the_place_of_one_that_counts(
     for name in ("tls.crt", "tls.key"):
         shutil.copy(tmp_path / "old" / name, webhook.tls / name)
     eventually(
-        lambda: any("has ended on" in str(line["problem"]) for line in webhook.events(NOT_USED))
+        lambda: any("expired on" in str(line["problem"]) for line in webhook.events(NOT_USED))
     )
     assert serial(webhook) == before
     assert webhook.metric(FAILING) == 1

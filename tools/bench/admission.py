@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from services.admission.mutate import Policy
-from services.admission.review import Outcome, answer
-from services.mappings.model import MappingIndex
+from services.admission.review import ReviewOutcome, answer
+from services.mappings.index import MappingIndex
 from tools.bench.measure import time_calls
 from tools.bench.reviews import SIZES, index, review
 
@@ -33,7 +33,7 @@ def rows() -> Iterator[Row]:
     few, many, spread = index(FEW), index(MANY), index(MANY, NAMESPACES)
     for size in SIZES:
         body = review(size)
-        if answer(body, few, policy, validating=False).outcome is not Outcome.PATCHED:
+        if answer(body, few, policy, validating=False).outcome is not ReviewOutcome.PATCHED:
             raise AssertionError(f"the {size} review is not answered with a patch")
         base = _median(body, few, policy)
         yardstick = time_calls(partial(json.loads, body), clock=time.process_time)

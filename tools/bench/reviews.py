@@ -6,8 +6,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from services.mappings.model import Mapping, MappingIndex, parse
-from services.mappings.table import MappingTable
+from services.mappings.index import MappingIndex, MappingTable
+from services.mappings.model import Mapping, parse
 from services.names import DOMAIN
 
 NAMESPACE = "default"
@@ -135,12 +135,12 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 def index(count: int, namespaces: int = 1) -> MappingIndex:
     """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
     table = MappingTable()
-    table.put(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
+    table.upsert(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
-        table.put(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+        table.upsert(_mapping(namespace, f"function-{number}", INTERFACE, afu))
     return table.snapshot()
 
 

@@ -1,44 +1,33 @@
 """The server that `tools.bench.serving` measures: reviews and fixed bytes from one process.
 
-On the port `admission`, `/mutate` and `/pods` are the webhook's own. There are three yardsticks.
-All are behind the same server code and TLS, and read the whole body to answer fixed bytes:
-
-- `/plain`, an ASGI application as frameworks have it, whose answer is two messages, and two writes;
-- `/constant`, one whose answer is one write, as the webhook's is: the least an application takes;
-- the port `bare`, where a gate answers them on the short way of `webhook.direct`: what is left over
-  it is what a review costs beyond being received and answered.
+`/mutate` and `/pods` are the webhook's own. The yardstick is `/plain`: an ASGI application behind
+the same server code and TLS that reads the whole body and answers fixed bytes.
 """
 
 import asyncio
 import gc
 import sys
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import structlog
 import uvloop
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from starlette.types import Receive, Scope, Send
 
 from services.admission.mutate import Policy
-from services.mappings.model import MappingIndex
-from services.process.listening import listen
-from services.process.ports_file import write_ports
+from services.mappings.index import MappingIndex
+from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
 from tools.bench.reviews import index
-from webhook.admission import Gate, Receive, Scope, Send
 from webhook.app import Readiness, build_app
-from webhook.figures import Figures
+from webhook.handler import AdmissionHandler
+from webhook.metrics import AdmissionMetrics
 from webhook.server import AdmissionServer
 
 PLAIN: Final = "/plain"
-CONSTANT: Final = "/constant"
 FIXED: Final = b'{"kind":"AdmissionReview"}' + b" " * 900
 """As long as the answer to a small review."""
-_WHOLE: Final = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-    % (len(FIXED), FIXED)
-)
 MAX_BODY: Final = 3 * 1024 * 1024
 
 
@@ -49,16 +38,6 @@ class Fixed:
 
     def __init__(self, number: int, namespaces: int) -> None:
         self.index: MappingIndex = index(number, namespaces)
-
-
-class FixedGate(Gate):
-    """A gate that reads whole bodies, and answers fixed bytes."""
-
-    def reply(self, endpoint: str, body: bytes) -> tuple[int, bytes]:  # noqa: ARG002 - a gate's
-        """The same answer, whatever came."""
-        if not body:
-            raise AssertionError("the benchmark sends bodies")
-        return 200, FIXED
 
 
 async def whole(receive: Receive) -> None:
@@ -80,55 +59,31 @@ async def plain(receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": FIXED})
 
 
-async def constant(receive: Receive, send: Send) -> None:
-    """The same in one write."""
-    await whole(receive)
-    # ASGI takes an answer in two messages, which uvicorn writes one by one. That would make the
-    # yardstick dearer than what it measures, so this one knows whom it is talking to.
-    cycle: RequestResponseCycle = cast("Any", send).__self__
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(_WHOLE)
-    cycle.message_event.set()
-    cycle.on_response()
-
-
 async def serve(folder: Path, number: int, namespaces: int) -> None:
     """Serves until SIGTERM, with the certificate in a folder; `ports.json` there says where."""
     certificates = CertificateSource(folder / "tls.crt", folder / "tls.key")
     certificates.load()
     mappings = Fixed(number, namespaces)
-    gate = Gate(mappings, Policy(), Figures(), max_body=MAX_BODY)
-    bare = FixedGate(mappings, Policy(), Figures(), max_body=MAX_BODY)
-    webhook = build_app(gate, Readiness(list))
+    handler = AdmissionHandler(mappings, Policy(), AdmissionMetrics(), max_body=MAX_BODY)
+    webhook = build_app(handler, Readiness(list))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] == CONSTANT:
-            await constant(receive, send)
-        elif scope["path"] == PLAIN:
+        if scope["path"] == PLAIN:
             await plain(receive, send)
         else:
             await webhook(scope, receive, send)
 
-    servers = {
-        "admission": AdmissionServer(app, certificates.context, gate=gate),
-        "bare": AdmissionServer(app, certificates.context, gate=bare),
-    }
-    listeners = {name: listen("127.0.0.1", 0) for name in servers}
+    server = AdmissionServer(app, certificates.context)
+    listener = listen("127.0.0.1", 0)
     with stop_signals() as stop:
-        serving = [
-            asyncio.create_task(server.serve(sockets=[listeners[name]]))
-            for name, server in servers.items()
-        ]
-        for server in servers.values():
-            await server.listening.wait()
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await server.listening.wait()
         gc.collect()
         gc.freeze()
-        ports = {name: listener.getsockname()[1] for name, listener in listeners.items()}
-        write_ports(folder / "ports.json", ports)
+        write_ports(folder / "ports.json", {"admission": listener.getsockname()[1]})
         await stop.wait()
-        for server in servers.values():
-            server.should_exit = True
-        await asyncio.gather(*serving)
+        server.should_exit = True
+        await serving
 
 
 def main() -> None:

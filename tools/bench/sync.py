@@ -23,9 +23,10 @@ from urllib.parse import urlsplit
 import structlog
 import uvloop
 
-from services.kube.client import load_config
+from services.kube.config import load_config
 from services.kube.connection import connector
-from services.mappings.model import MappingIndex, parse
+from services.mappings.index import MappingIndex
+from services.mappings.model import parse
 from services.mappings.source import ApiServerSource
 
 Row = tuple[str, ...]

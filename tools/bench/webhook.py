@@ -118,7 +118,8 @@ def _running(folder: Path) -> Iterator[Server]:
         str(folder / "ports.json"),
     ]
     command += ["--tls-cert", str(folder / "tls.crt"), "--tls-key", str(folder / "tls.key")]
-    command += ["--host", "127.0.0.1", "--port", "0", "--metrics-port", "0", "--drain-seconds", "0"]
+    command += ["--host", "127.0.0.1", "--port", "0", "--drain-seconds", "0"]
+    command += ["--metrics-host", "127.0.0.1", "--metrics-port", "0"]
     process = subprocess.Popen(command)
     try:
         yield Server(process.pid, ports_of(process, folder), issued.ca_certificate)
@@ -135,7 +136,7 @@ def _asking(server: Server) -> Iterator[list[float]]:
     request = post("/mutate", review("small"))
 
     def ask() -> None:
-        with server.connected("admission") as connection:
+        with server.connected() as connection:
             while not done.wait(PAUSE):
                 begun = time.perf_counter()
                 exchange(connection, request, early=True)

@@ -9,12 +9,11 @@ from typing import Final
 from accelbind.exits import Exit
 from plugin import mode, server
 from services.admission import mapping_review, review
-from services.admission.mutate import UnchangedReason
-from services.admission.review import Outcome
-from services.admission.verdicts import AGAIN, REASON, REWRITES, REWRITTEN
+from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
+from services.admission.review import ReviewOutcome
 from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
-from services.kube import webhook_configs
+from services.kube import objects
 from services.mappings import model as mappings
 from services.node import error_clearing as clearing
 from services.node.event_reasons import EventReason, event_reason
@@ -24,9 +23,10 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.errors_clear import Outcome as Clearing
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.admission import ENDPOINTS, REJECTED, RejectionReason
-from webhook.clients import REASONS as CLIENT_REASONS
+from webhook.endpoints import ENDPOINTS
+from webhook.handler import REJECTED, RejectionReason
 from webhook.ledger import EvictionReason
+from webhook.limits import CLIENT_REFUSALS
 
 _REASON: Final = "Reason: "
 
@@ -35,16 +35,16 @@ def admission() -> Iterator[str]:
     """How reviews are answered, and why."""
     paths: dict[str, list[str]] = {}
     for path, endpoint in ENDPOINTS.items():
-        paths.setdefault(endpoint, []).append(code(path))
+        paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
-    outcomes = [(code(each), text) for each, text in members(Outcome)]
+    outcomes = [(code(each), text) for each, text in members(ReviewOutcome)]
     outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
     yield table(("outcome", "what it is"), outcomes)
     yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
     yield "What the audit log has of a pod:\n\n" + table(("annotation", "what it is"), _audit())
     yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REASONS.items())
+        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
     )
     yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
         ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))
@@ -144,7 +144,7 @@ _NAMES: Final = (
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a container, written", allocation, "HOOK_ANNOTATION"),
-    ("annotation of a webhook configuration, read", webhook_configs, "INJECTED"),
+    ("annotation of a webhook configuration, read", objects, "INJECTED"),
     ("variables of a container, read and written", env_rules, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterator
 from enum import Enum, EnumType
-from typing import Any
+from typing import Any, Final
 
 from typer.main import get_command
 
 from accelbind import hook
 from accelbind.cli import COMMANDS, app, load
 from accelbind.doctor import command as doctor
-from tools.docs.settings import DEFAULT_IN_HELP, MODELS
-from tools.docs.texts import code, table
+from tools.docs.settings import MODELS
+from tools.docs.texts import code, default_cell, table
 
+_DEFAULT: Final = re.compile(r"\s*\[dim\]\\\[default: (.*)\]\[/dim\]$")
+"""How `accelbind.options.default_note` writes a default."""
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
 
 
@@ -44,8 +46,7 @@ def sections() -> Iterator[str]:
 
 def checks() -> str:
     """What the doctor looks at."""
-    given = dict.fromkeys(("mode", "root"), None)
-    found = [*doctor.node_checks(given, 1.0), *doctor.cluster_checks(None, "", None, None)]
+    found = [*doctor.node_checks({}, 1.0), *doctor.cluster_checks(None, "", None, None)]
     return table(("check", "what it asks"), ((code(each.id), each.title) for each in found))
 
 
@@ -57,9 +58,7 @@ def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer expo
         return
     parts = [f"### `{words}`", _summary(command.help)]
     if words.removeprefix("accelbind ") in MODELS:
-        parts.append(
-            "Its flags are [settings](#settings); `--config FILE` and `--print-config` too."
-        )
+        parts.append("Its flags are the [settings](#settings) and `--print-config`.")
     elif rows := _options(command):
         parts.append(rows.rstrip("\n"))
     yield "\n\n".join(parts) + "\n"
@@ -86,10 +85,10 @@ def _row(param: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
         shown += code(f"{flags[-1]}{value}")
     kind = param.type_descriptor.annotation
     choices = [code(str(each.value)) for each in _members(kind)]
-    said = DEFAULT_IN_HELP.search(param.help or "")
+    said = _DEFAULT.search(param.help or "")
     variable = f"Variable: {code(param.envvar)}." if param.envvar else ""
-    words = f"{DEFAULT_IN_HELP.sub('', param.help or '')} {', '.join(choices)} {variable}".strip()
-    return shown, _default(param) or (said[1] if said else ""), words
+    words = f"{_DEFAULT.sub('', param.help or '')} {', '.join(choices)} {variable}".strip()
+    return shown, default_cell(said[1]) if said else _default(param), words
 
 
 def _default(param: Any) -> str:  # noqa: ANN401 - the same

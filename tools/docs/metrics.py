@@ -15,13 +15,13 @@ from plugin.metrics import PluginMetrics
 from plugin.mode import Choice
 from plugin.mode_metrics import ModeMetrics
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.node.permissions import Needs
 from services.node.permissions_watch import AccessWatch
-from services.process.metrics import build_info, new_registry
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
+from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
-from webhook.figures import Figures, State, WebhookCollector
+from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
 
 UNITS: Final = {
     "seconds": "seconds",
@@ -95,7 +95,7 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 def of_webhook() -> CollectorRegistry:
     """What `accelbind webhook` shows."""
     registry = _registry("webhook")
-    state = State(
+    state = AdmissionSnapshot(
         mappings={},
         rejected=0,
         age=0.0,
@@ -111,7 +111,7 @@ def of_webhook() -> CollectorRegistry:
         held_bytes=0,
         evicted={},
     )
-    registry.register(WebhookCollector(Figures(), lambda: state))
+    registry.register(WebhookCollector(AdmissionMetrics(), lambda: state))
     return registry
 
 
@@ -120,9 +120,9 @@ def of_plugin() -> CollectorRegistry:
     registry = _registry("plugin")
     metrics = PluginMetrics(registry)
     ModeMetrics(registry, lambda: Choice(PluginMode.AF, "flag"))
-    here, nothing = Path(), build_tree(Inventory(), PluginMode.AF)
+    here, nothing = Path(), advertise(Inventory(), PluginMode.AF)
     needs = Needs(mode=PluginMode.AF, root=here, kubelet_dir=here, pod_logs_dir=here)
-    metrics.show(AccessWatch(needs, worker=Worker("docs"), inventory=lambda: None))
+    metrics.show(AccessWatch(needs, calls=BlockingCalls(), inventory=lambda: None))
     metrics.watch(Known(lambda: nothing), reads=lambda: 0, sensors=lambda: 0)
     return registry
 

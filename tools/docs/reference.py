@@ -15,10 +15,10 @@ Made from the code by `make docs`; a test compares the two. What to do with it a
 """
 
 _SETTINGS: Final = f"""\
-A flag wins over its variable, the variable over the file of `--config`, the file over the default.
-Unknown keys and unknown `{PREFIX}*` variables are errors. `--print-config` shows what counts and
-where it is from. Times are numbers with `ms`, `s`, `m`, `h` or `d`; lists are one text with commas,
-or in the file a list.
+A flag wins over its variable, the variable over the default. Unknown flags and unknown `{PREFIX}*`
+variables are errors. `--print-config` shows the settings and where each comes from. A time is a
+number with `ms`, `s`, `m`, `h` or `d` behind it, such as `5s`; a bare number counts seconds. A list
+is one text with commas; its flag may also be repeated.
 """
 
 _CHECKS: Final = """\

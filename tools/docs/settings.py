@@ -1,21 +1,26 @@
-"""Settings of the processes, from their models and their flags."""
+"""Settings of the processes, from their models."""
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
-from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from accelbind.cli import load
-from certs.settings import CertsSettings, duration_text
+from accelbind.run import choices, help_text
+from certs.settings import CertsSettings
 from plugin.settings import PluginSettings
-from services.process.settings import PREFIX, Settings
-from tools.docs.texts import code, table
+from services.process.settings import (
+    TIME,
+    Settings,
+    dashed,
+    default_text,
+    flag_of,
+    value_text,
+    variable,
+)
+from tools.docs.texts import code, default_cell, table
 from webhook.settings import WebhookSettings
 
 MODELS: Final[dict[str, type[Settings]]] = {
@@ -25,8 +30,6 @@ MODELS: Final[dict[str, type[Settings]]] = {
 }
 """By the command that runs the process."""
 
-DEFAULT_IN_HELP: Final = re.compile(r"\s*\(default: (.*)\)$")
-"""How help that has no other place for it tells a default."""
 _BOUNDS: Final = (("ge", "{} or more"), ("gt", "more than {}"), ("le", "up to {}"))
 _SIMPLE: Final = {
     int: "integer",
@@ -42,44 +45,41 @@ def sections() -> Iterator[str]:
     """A section a process."""
     for command, model in MODELS.items():
         yield f"### `accelbind {command}`\n\n" + table(
-            ("flag", "variable", "key of the file", "type", "default", "what it does"),
-            (_row(command, name, field) for name, field in model.model_fields.items()),
+            ("flag", "variable", "type", "default", "what it does"),
+            (_row(name, field) for name, field in model.model_fields.items()),
         )
 
 
-def command_of(words: str) -> Any:  # noqa: ANN401 - Typer exports no type of its commands
-    """A command by its words, such as `certs run`."""
-    name, *rest = words.split()
-    found = load(name)
-    for word in rest:
-        found = found.commands[word]
-    return found
-
-
-def _row(command: str, name: str, field: FieldInfo) -> tuple[str, ...]:
-    (option,) = [each for each in command_of(command).params if each.name == name]
-    flags = ", ".join(map(code, (*option.opts, *option.secondary_opts)))
+def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
+    short = flag_of(field).short
+    flags = [f"--{dashed(name)}"]
+    if field.annotation is bool:
+        flags.append(f"--no-{dashed(name)}")
     return (
-        flags,
-        code(f"{PREFIX}{name.upper()}"),
-        code(name.replace("_", "-")),
+        ", ".join(map(code, [*flags, short] if short else flags)),
+        code(variable(name)),
         type_of(field),
-        _default(field, option),
-        DEFAULT_IN_HELP.sub("", option.help),
+        default_cell(default_text(field)),
+        help_text(field),
     )
 
 
 def type_of(field: FieldInfo) -> str:
     """What may stand there, in words, with its bounds."""
+    if words := choices(field):
+        return ", ".join(map(code, words))
     kind, metadata = _plain(field.annotation, list(field.metadata))
+    is_time = flag_of(field).metavar == TIME
     limits = {
         bound: getattr(each, bound)
         for each in metadata
         for bound, _ in _BOUNDS
         if getattr(each, bound, None) is not None
     }
-    words = [text.format(_shown(limits[bound])) for bound, text in _BOUNDS if bound in limits]
-    return ", ".join([_named(kind), *words])
+    bounds = [
+        text.format(value_text(limits[bound], field)) for bound, text in _BOUNDS if bound in limits
+    ]
+    return ", ".join(["time" if is_time else _named(kind), *bounds])
 
 
 def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401 - a type
@@ -98,30 +98,6 @@ def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:  # no
 def _named(kind: Any) -> str:  # noqa: ANN401 - a type
     if kind in _SIMPLE:
         return _SIMPLE[kind]
-    if get_origin(kind) is Literal:
-        return ", ".join(code(each) for each in get_args(kind))
     if get_origin(kind) is tuple:
         return "list (`a,b`)"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return ", ".join(code(each.value) for each in kind)
     raise TypeError(f"a setting of type {kind}: tell what to call it")
-
-
-def _default(field: FieldInfo, option: Any) -> str:  # noqa: ANN401 - see above
-    """The model's default; the flag's words where that is computed, or nothing."""
-    said = DEFAULT_IN_HELP.search(option.help)
-    words = option.show_default if isinstance(option.show_default, str) else ""
-    words = words or (said[1] if said else "")
-    if field.default in (None, (), PydanticUndefined):
-        return words
-    return code(_shown(field.default))
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, timedelta):
-        return duration_text(value)
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -56,3 +56,8 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """A text as code; nothing of nothing."""
     return f"`{text}`" if text else ""
+
+
+def default_cell(text: str) -> str:
+    """A default in a table: a value as code, words as they are."""
+    return code(text) if text and " " not in text else text

@@ -1,75 +1,53 @@
-"""Reading one card: what both drivers have in common, told apart by a `Driver` value.
+"""Reading one card: its management engine, its ports and the PCI function that it is on.
 
-A card's class entry has a folder for its engine and one for each of its ports. Their names carry
-the numbers that the kernel gave them (`dfl-port.3`), unique on a node and the names of their device
-nodes too. Whatever a file holds, the answer is a `Card`; nothing here raises.
+What differs between drivers is data in a `Driver`. Whatever a file holds, the answer is a `Card`;
+nothing here raises.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
-from services.devices.hardware.layout import (
-    PORT_REGISTERS,
-    Driver,
-    EnginePlace,
-    Layout,
-    Register,
-    find_layout,
-)
-from services.devices.hardware.pci import address_in, function_named, function_of, node_number
-from services.devices.hardware.sysfs import Content, Sysfs, reading_of
+from services.devices.hardware.drivers.base import Driver, Register
+from services.devices.hardware.pci import address_in, function_of, read_function
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import (
     Failure,
-    NodeState,
     Reading,
-    judge_id,
-    judge_node,
-    judge_register,
+    evaluate_id,
+    evaluate_node,
+    evaluate_register,
 )
 from services.devices.model import Card, Fme, PciFunction, Port, Problem
 
 _DECIMAL = re.compile(r"[0-9]{1,9}")
+_NO_FILE = Reading(failure=Failure.MISSING)
 
 
-@dataclass(slots=True)
-class Entry:
-    """An entry of a class folder that may be a card.
-
-    Args:
-        driver: The driver whose folder it is in.
-        name: Its name there.
-        path: Its path below the root, its folder's links followed.
-        target: Where it leads, as written; empty if it is no link.
-        shown: Its path as people know it.
-        key: Tells it from any other, and from another card of its name.
-    """
+class Entry(NamedTuple):
+    """An entry of a class folder that may be a card."""
 
     driver: Driver
     name: str
     path: str
+    """Its path below the root; the links of its folder have been followed."""
     target: str
-    shown: str = field(init=False)
-    key: str = field(init=False)
+    """Where it leads, as written; empty if it is no link."""
 
-    def __post_init__(self) -> None:
-        self.shown = f"{self.driver.folder}/{self.name}"
-        self.key = f"{self.path} -> {self.target}"
+    @property
+    def shown(self) -> str:
+        """Its path as people know it."""
+        return f"{self.driver.folder}/{self.name}"
+
+    @property
+    def key(self) -> str:
+        """Distinguishes it from all others, and from another card of the same name."""
+        return f"{self.shown} -> {self.target}"
 
 
-def list_entries(
-    files: Sysfs, driver: Driver, last: Iterable[Entry] = ()
-) -> tuple[Entry, ...] | Problem | None:
+def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
     """The entries of a driver's class folder that may be cards, by number.
 
-    Regions inside of an engine, which the folder lists too, belong to that one's card.
-
-    Args:
-        files: The root's files.
-        driver: Whose folder to list.
-        last: Those that were in it when it was listed last.
+    Regions inside an engine, which the folder lists too, are recognized by their links.
 
     Returns:
         None if there is no such folder; a problem if it can't be listed.
@@ -82,186 +60,101 @@ def list_entries(
     except OSError as error:
         text = f"{driver.folder} can't be listed: {error.strerror}"
         return Problem("class-unreadable", text)
-    known = {entry.path: entry for entry in last}
-    entries = []
-    for name in driver.entry.among(names):
-        path = f"{folder}/{name}"
-        target = files.link(path)
-        entry = known.get(path)
-        if entry is not None and entry.target == target:
-            entries.append(entry)
-        elif not driver.fme.is_on(target):
-            entries.append(Entry(driver, name, path, target))
-    return tuple(entries)
+    paths = [(name, f"{folder}/{name}") for name in driver.entry.among(names)]
+    entries = [Entry(driver, name, path, files.link(path)) for name, path in paths]
+    return [entry for entry in entries if not driver.fme.is_on(entry.target)]
 
 
-class Look(NamedTuple):
-    """A card as it was last seen.
-
-    Args:
-        layout: Where on it what is.
-        contents: What its files said, in the layout's order.
-        nodes: What its device nodes were, in the layout's order.
-        card: What that came to.
-    """
-
-    layout: Layout
-    contents: tuple[Content, ...]
-    nodes: tuple[NodeState, ...]
-    card: Card
-
-
-def read_card(files: Sysfs, entry: Entry, last: Look | None = None) -> Look | Card | None:
+def read_card(files: Sysfs, entry: Entry) -> Card | None:
     """What a class entry says.
 
-    Args:
-        files: The root's files.
-        entry: The entry.
-        last: How it was last seen, if it could be read then.
-
     Returns:
-        A card alone if it can't be read; None if the entry is none: neither engine nor port, or
-        gone meanwhile.
+        None if it is no card: it has neither engine nor port, or is gone by now.
     """
-    if last is not None:
-        again = _look_again(files, entry, last)
-        if again is not None:
-            return again
+    driver = entry.driver
+    folder = files.resolve(entry.path)
+    if folder is None:
+        return _dangling(files, entry)
     try:
-        within = _enter(files, entry)
-        try:
-            layout = find_layout(within, entry.driver)
-            return None if layout is None else _look(within, entry, layout)
-        finally:
-            within.close()
+        names = files.names(folder)
     except FileNotFoundError:
         return _dangling(files, entry)
     except OSError as error:
-        text = f"{entry.shown} can't be listed: {error.strerror}"
-        failure = Problem("card-unreadable", text)
-        pci = function_of(files, files.resolve(entry.path) or "")
-        return Card(entry.driver.name, entry.name, pci, None, failure=failure)
-
-
-def _enter(files: Sysfs, entry: Entry) -> Sysfs:
-    """The files of a card; to be closed.
-
-    Raises:
-        OSError: Its entry leads nowhere, or to no folder.
-    """
-    if entry.target:
-        return files.follow(entry.path, entry.target)
-    return files.within(entry.path)
-
-
-def _look_again(files: Sysfs, entry: Entry, last: Look) -> Look | None:
-    """The card where it was; None if it has to be looked for."""
-    try:
-        within = files.within(last.layout.folder)
-        try:
-            if not last.layout.holds(within):
-                return None
-            look = _look(within, entry, last.layout, last)
-            if look is not last and _lacks_ids(look.card) and not look.layout.stands(within):
-                return None
-            return look
-        finally:
-            within.close()
-    except OSError:
+        failure = Problem("card-unreadable", f"{entry.shown} can't be listed: {error.strerror}")
+        return failed_card(entry, function_of(files, folder), failure)
+    engines, port_names = driver.fme.among(names), driver.port.among(names)
+    if not engines and not port_names:
         return None
-
-
-def _lacks_ids(card: Card) -> bool:
-    problems = [each for port in card.ports for each in port.problems]
-    if card.fme is not None:
-        problems.extend(card.fme.problems)
-    return any(each.reason in _GONE for each in problems)
-
-
-_GONE = frozenset({"afu-id-missing", "interface-id-missing"})
-"""What a part that is gone is told by, and one that has no id as well."""
-
-
-def _look(files: Sysfs, entry: Entry, layout: Layout, last: Look | None = None) -> Look:
-    """The card, its parts being where the layout says. What says the same is the same card."""
-    contents = files.contents(layout.files)
-    nodes = tuple(map(files.node, layout.nodes))
-    if last is not None and last.contents == contents and last.nodes == nodes:
-        return last
-    return Look(layout, contents, nodes, _judge(entry, layout, contents, nodes))
-
-
-def _judge(
-    entry: Entry, layout: Layout, contents: Iterable[Content], nodes: Iterable[NodeState]
-) -> Card:
-    """The card that files with these contents tell of."""
-    rest, states = iter(contents), iter(nodes)
-    pci = None
-    if layout.address:
-        numa_node = reading_of(next(rest)).text if layout.function else ""
-        pci = PciFunction(layout.address, node_number(numa_node), layout.physfn)
+    pci = function_of(files, folder)
     remarks: list[Problem] = []
     fme = None
-    if layout.engine is not None:
-        fme = _Part(layout.engine.name, rest, states, remarks).engine(entry, layout.engine)
-    ports = [_Part(each.name, rest, states, remarks).port(pci) for each in layout.ports]
-    if len(ports) > 1:
-        ports.sort(key=lambda port: (port.number is None, port.number))
-    return Card(entry.driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
+    if engines:
+        fme = _Part(files, folder, engines[0], remarks).read_engine(driver)
+    ports = [_Part(files, folder, name, remarks).read_port(driver, pci) for name in port_names]
+    ports.sort(key=lambda port: (port.number is None, port.number))
+    return Card(driver.name, entry.name, pci, fme, tuple(ports), tuple(remarks))
+
+
+def failed_card(entry: Entry, pci: PciFunction | None, failure: Problem) -> Card:
+    """A card that could not be read."""
+    return Card(entry.driver.name, entry.name, pci, None, failure=failure)
 
 
 def _dangling(files: Sysfs, entry: Entry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
     if not files.exists(entry.path):
         return None
-    target = files.link(entry.path)
-    address, _ = address_in(target)
-    pci = function_named(files, address) if address else None
-    text = f"leads nowhere: {target}" if target else "can't be followed"
-    failure = Problem("card-dangling", f"{entry.shown} {text}")
-    return Card(entry.driver.name, entry.name, pci, None, failure=failure)
+    address, _ = address_in(entry.target)
+    pci = read_function(files, address) if address else None
+    text = f"leads nowhere: {entry.target}" if entry.target else "can't be followed"
+    return failed_card(entry, pci, Problem("card-dangling", f"{entry.shown} {text}"))
+
+
+def part_folder(files: Sysfs, card: str, name: str) -> str:
+    """The folder of an engine or port, which may be a link within the root.
+
+    Args:
+        files: The root's files.
+        card: Folder of its card, resolved.
+        name: Its folder's name there.
+    """
+    folder = f"{card}/{name}"
+    return files.resolve(folder) or folder
 
 
 class _Part:
-    """An engine or a port while it is judged: its problems and remarks add up.
+    """An engine or a port while it is read: it collects the problems.
 
     Args:
+        files: The root's files.
+        card: Folder of its card.
         name: Its folder's name.
-        contents: What its files say, in the layout's order; those of the next part follow.
-        states: The same of its device nodes.
-        remarks: The card's list, to add to.
+        remarks: Problems of the card that make nothing unhealthy; added to.
     """
 
-    def __init__(
-        self,
-        name: str,
-        contents: Iterator[Content],
-        states: Iterator[NodeState],
-        remarks: list[Problem],
-    ) -> None:
+    def __init__(self, files: Sysfs, card: str, name: str, remarks: list[Problem]) -> None:
+        self._files = files
+        self._folder = part_folder(files, card, name)
         self._name = name
-        self._contents = contents
-        self._states = states
         self._remarks = remarks
         self._problems: list[Problem] = []
 
-    def engine(self, entry: Entry, place: EnginePlace) -> Fme:
-        ids = tuple(islice(self._contents, len(place.id_files)))
-        interface_id = self._interface_id(entry.driver.id_file, ids)
-        self._look_at_node()
-        values = self._values(place.registers)
+    def read_engine(self, driver: Driver) -> Fme:
+        interface_id = self._read_interface_id(driver)
+        self._check_node()
         errors = [
             (register.reason, value)
-            for register, value in zip(place.registers, values, strict=True)
-            if value is not None
+            for register in driver.fme_registers
+            for value in self._read_register(register)
         ]
         return Fme(self._name, self._name, interface_id, tuple(self._problems), tuple(errors))
 
-    def port(self, pci: PciFunction | None) -> Port:
-        afu_id = self._id("afu-id", "afu_id", next(self._contents))
-        self._look_at_node()
-        errors, *_ = self._values(PORT_REGISTERS)
-        number = reading_of(next(self._contents)).text
+    def read_port(self, driver: Driver, pci: PciFunction | None) -> Port:
+        reading = self._files.read(f"{self._folder}/afu_id")
+        afu_id = self._evaluate_id("afu-id", "afu_id", reading)
+        self._check_node()
+        errors, *_ = [self._read_register(each) for each in driver.port_registers]
+        number = self._files.text(f"{self._folder}/id")
         return Port(
             name=self._name,
             number=int(number) if _DECIMAL.fullmatch(number) else None,
@@ -269,24 +162,23 @@ class _Part:
             node=self._name,
             problems=tuple(self._problems),
             pci=pci,
-            errors=errors,
+            errors=errors[0] if errors else None,
         )
 
-    def _interface_id(self, file: str, contents: Sequence[Content]) -> str:
-        """The first usable interface id of an engine; where others differ, that is said."""
-        if len(contents) == 1:
-            return self._id("interface-id", file, contents[0])
-        first = _NO_FILE
+    def _read_interface_id(self, driver: Driver) -> str:
+        """The first usable interface id of an engine; a remark if others differ."""
+        file = driver.interface_id.text
+        unusable = _NO_FILE
         usable: dict[str, None] = {}
-        for content in contents:
-            reading = reading_of(content)
-            value, problem = judge_id("interface-id", file, self._name, reading)
+        for path in driver.interface_id.find(self._files, self._folder):
+            reading = self._files.read(path)
+            value, problem = evaluate_id("interface-id", file, self._name, reading)
             if problem is None:
                 usable[value] = None
-            elif first.failure is Failure.MISSING:
-                first = reading
+            elif unusable.failure is Failure.MISSING:
+                unusable = reading
         if not usable:
-            return self._id("interface-id", file, first)
+            return self._evaluate_id("interface-id", file, unusable)
         chosen = next(iter(usable))
         if len(usable) > 1:
             listed = ", ".join(usable)
@@ -294,34 +186,28 @@ class _Part:
             self._remarks.append(Problem("interface-ids-differ", text))
         return chosen
 
-    def _id(self, what: str, file: str, content: Content) -> str:
-        value, problem = judge_id(what, file, self._name, reading_of(content))
+    def _evaluate_id(self, stem: str, file: str, reading: Reading) -> str:
+        value, problem = evaluate_id(stem, file, self._name, reading)
         if problem:
             self._problems.append(problem)
         return value
 
-    def _look_at_node(self) -> None:
-        problem = judge_node(self._name, next(self._states))
+    def _check_node(self) -> None:
+        problem = evaluate_node(self._name, self._files.node(self._name))
         if problem:
             self._problems.append(problem)
 
-    def _values(self, registers: Sequence[Register]) -> list[int | None]:
-        contents = tuple(islice(self._contents, len(registers)))
-        if _ZEROS.issuperset(contents):
-            return [0] * len(contents)
-        return [self._judge(*each) for each in zip(registers, contents, strict=True)]
-
-    def _judge(self, register: Register, content: Content) -> int | None:
-        reading = reading_of(content)
-        verdict = judge_register(register.reason, register.file, self._name, reading)
-        if verdict.problem:
-            self._problems.append(verdict.problem)
-        if verdict.remark:
-            self._remarks.append(verdict.remark)
-        return verdict.value
-
-
-_ZEROS = frozenset({b"0\n", b"0x0\n"})
-"""What registers hold nearly always: then there is nothing to judge."""
-
-_NO_FILE = Reading(failure=Failure.MISSING)
+    def _read_register(self, register: Register) -> list[int]:
+        """The values of its files that are there and readable."""
+        values = []
+        for path in register.files.find(self._files, self._folder):
+            file = path[len(self._folder) + 1 :]
+            reading = self._files.read(path)
+            status = evaluate_register(register.reason, file, self._name, reading)
+            if status.problem:
+                self._problems.append(status.problem)
+            if status.remark:
+                self._remarks.append(status.remark)
+            if status.value is not None:
+                values.append(status.value)
+        return values

@@ -1,42 +1,141 @@
-"""When to look at the cards: told by the kernel, by watched folders, or by neither.
+"""When to rescan the cards: the kernel reports devices that come and go as uevents.
 
-The kernel's uevents come first. Folders are watched as well where uevents may say nothing of the
-cards: below a root that isn't the host's, without a netlink socket, and in a user namespace of its
-own. Whatever there is, a burst is one look; whatever there isn't, the caller's timer is left.
+A netlink socket with protocol 15, subscribed to group 1, gets a datagram for each event
+(netlink(7), NETLINK_KOBJECT_UEVENT); it needs no privilege. The kernel sends to every network
+namespace of the initial user namespace, so to a pod's too, unless it has `hostUsers: false`.
+Without uevents, and for what they don't report (errors, heat, a new AFU), there is the periodic
+scan.
+
+A message is `KEY=value` pairs, each closed by a NUL, behind a line of the kernel's
+(`lib/kobject_uevent.c`) or a binary header of udev's (`device-monitor.c`), which test beds send. An
+event is only a hint, so a message is searched, not parsed, and its sender is not checked: at worst
+there is a scan too many. When events are lost because they came too fast (ENOBUFS), they may have
+been about a card.
 """
 
 import asyncio
+import errno
+import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from services.devices.hardware.coalescing import WINDOW_SECONDS, Coalescer
-from services.devices.hardware.uevents import follow_uevents, sees_all_users
-from services.process.folder_watch import follow_folders
+KOBJECT_UEVENT: Final = 15
+"""NETLINK_KOBJECT_UEVENT of `linux/netlink.h`."""
+
+KERNEL_GROUP: Final = 1
+"""Group 2 is udev's, which repeats the same events later."""
+
+MAX_MESSAGE: Final = 16 * 1024
+"""Bytes; the kernel has 2 KiB of pairs, udev adds some of its own."""
+
+BUFFER: Final = 1024 * 1024
+"""Bytes that we ask the kernel to keep for us."""
+
+AT_ONCE: Final = 1024
+"""Messages that are read before anybody else gets a turn."""
+
+PAUSE_SECONDS: Final = 0.02
+"""Between two reads: a burst of events, such as a card's, is two scans at most."""
+
+_SUBSYSTEM = re.compile(
+    rb"SUBSYSTEM=(?:(platform)|fpga|fpga_region|fpga_manager|fpga_bridge|dfl|pci)(?:\0|$)"
+)
+_PLATFORM_DEVICE = re.compile(rb"DEVPATH=[^\0]*/(?:dfl|intel-fpga|region)[^/\0]*(?:\0|$)")
+"""How the parts of a card are named that are platform devices: `dfl-port.0`, `intel-fpga-fme.1`."""
+
+_UID_MAP: Final = Path("/proc/self/uid_map")
+_ALL_USERS: Final = ["0", "0", "4294967295"]
 
 log = structlog.get_logger(room="card-events")
 
 
+def is_relevant(message: bytes) -> bool:
+    """Whether an event may be about a card or a part of one, whatever happened to it."""
+    found = _SUBSYSTEM.search(message)
+    if found is None:
+        return False
+    return not found[1] or _PLATFORM_DEVICE.search(message) is not None
+
+
+def kernel_socket() -> socket.socket:
+    """A socket that gets the kernel's uevents.
+
+    Raises:
+        OSError: This process can't have one.
+    """
+    opened = socket.socket(
+        socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, KOBJECT_UEVENT
+    )
+    try:
+        opened.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+        opened.bind((0, KERNEL_GROUP))
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def gets_uevents(uid_map: Path = _UID_MAP) -> bool:
+    """Whether this process is in the initial user namespace, outside of which no uevent comes."""
+    try:
+        return uid_map.read_text(encoding="ascii").split() == _ALL_USERS
+    except OSError:
+        return True
+
+
 async def follow_card_events(
-    root: Path, look: Callable[[], None], *, window: float = WINDOW_SECONDS
+    request_rescan: Callable[[], None],
+    *,
+    connect: Callable[[], socket.socket] = kernel_socket,
+    relevant: Callable[[bytes], bool] = is_relevant,
 ) -> None:
-    """Calls for a look at the cards whenever some may have come or gone, until cancelled.
+    """Request rescans until cancelled; returns when no uevents are to be had.
+
+    The first one is requested at once, for what happened before.
 
     Args:
-        root: Folder below which `sys/` and `dev/` are.
-        look: Called in the event loop; it should only note that a look is due.
-        window: Seconds between two calls at least.
+        request_rescan: Called in the event loop; it should only note that a scan is due.
+        connect: Opens the socket.
+        relevant: Whether a message is about a card.
     """
-    coalescer = Coalescer(look, window=window)
-    heard = sees_all_users()
-    if not heard:
-        log.info("the kernel sends no uevents here (hostUsers: false), folders are watched")
+    if not gets_uevents():
+        log.info("no uevents with hostUsers: false, new cards are found by the periodic scan")
     try:
-        async with asyncio.TaskGroup() as group:
-            told = group.create_task(follow_uevents(coalescer.signal), name="uevents")
-            if root == Path("/") and heard:
-                await told  # it only ends where there are none to be had
-            await follow_folders(root, coalescer.signal)
-    finally:
-        coalescer.close()
+        with connect() as source:
+            request_rescan()
+            while True:
+                if await _receive(source, relevant):
+                    request_rescan()
+                await asyncio.sleep(PAUSE_SECONDS)
+    except OSError as error:
+        log.warning(
+            "no uevents, new cards are found by the periodic scan",
+            reason=error.strerror or str(error),
+        )
+
+
+async def _receive(source: socket.socket, relevant: Callable[[bytes], bool]) -> bool:
+    """Wait for messages and read all that are there; whether one of them was about a card.
+
+    Raises:
+        OSError: The socket is broken.
+    """
+    found = False
+    try:
+        message = await asyncio.get_running_loop().sock_recv(source, MAX_MESSAGE)
+        for _ in range(AT_ONCE):
+            found = found or relevant(message)
+            message = source.recv(MAX_MESSAGE)
+    except BlockingIOError:
+        return found
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
+        log.debug("uevents were lost")
+        return True
+    return found or relevant(message)

@@ -1,14 +1,14 @@
-"""PCI functions: which one a card is on, and what sysfs says about it."""
+"""PCI functions: which one a card is on, and what sysfs says about a function."""
 
 import re
 
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import PciFunction
 
+DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _INNERMOST = re.compile(rf"((?:.*/)?({_ADDRESS.pattern}))(?:/.*)?", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,6}")
-DEVICES = "/sys/bus/pci/devices"
 _ACCELERATOR = "0x1200"
 """Start of the class of a processing accelerator (`0x120000`)."""
 
@@ -17,71 +17,63 @@ def address_in(path: str) -> tuple[str, str]:
     """The innermost PCI address among the folders of a path, and the path up to it.
 
     Returns:
-        Address and path, both empty if there is none.
+        Both empty if there is none.
     """
     found = _INNERMOST.fullmatch(path)
     return (found[2], found[1]) if found else ("", "")
 
 
-def function_of(files: Sysfs, entry: str) -> PciFunction | None:
-    """The PCI function that a card's class entry belongs to.
+def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciFunction:
+    """What sysfs says about a function, physical or virtual.
 
     Args:
         files: The root's files.
-        entry: The entry's folder, resolved, below the root.
+        address: Its address.
+        folder: Its folder, resolved; None to look it up on the PCI bus.
+    """
+    if folder is None:
+        folder = files.resolve(f"{DEVICES}/{address}")
+    if not folder:
+        return PciFunction(address)
+    # -1 is the kernel's word for an unknown node.
+    numa_node = files.text(f"{folder}/numa_node")
+    return PciFunction(
+        address,
+        int(numa_node) if _NUMBER.fullmatch(numa_node) else None,
+        address_in(files.link(f"{folder}/physfn"))[0] or None,
+    )
 
-    Returns:
-        None for a card that is on no PCI function or doesn't tell.
+
+def function_of(files: Sysfs, entry: str) -> PciFunction | None:
+    """The PCI function that a card's class entry belongs to; None if there is none to be found.
+
+    Args:
+        files: The root's files.
+        entry: The entry's folder, resolved.
     """
     address, folder = function_folder(files, entry)
-    return _placed(files, address, folder) if address else None
-
-
-def function_named(files: Sysfs, address: str) -> PciFunction:
-    """The PCI function of an address, with what the PCI bus says about it."""
-    return _placed(files, address, files.resolve(f"{DEVICES}/{address}") or "")
-
-
-def _placed(files: Sysfs, address: str, folder: str) -> PciFunction:
-    numa_node = files.text(f"{folder}/numa_node") if folder else ""
-    return PciFunction(address, node_number(numa_node), physical_of(files, folder))
-
-
-def physical_of(files: Sysfs, folder: str) -> str | None:
-    """The address of the physical function that a virtual one is of; None for any other.
-
-    Args:
-        files: The root's files.
-        folder: The function's folder below the root; empty if it has none.
-    """
-    link = f"{folder}/physfn"
-    if not folder or not files.exists(link):
-        return None
-    return address_in(files.link(link))[0] or None
+    return read_function(files, address, folder) if address else None
 
 
 def function_folder(files: Sysfs, entry: str) -> tuple[str, str]:
     """Address and folder of the PCI function that a card's class entry belongs to.
 
     It is the nearest folder above the entry that is named like a PCI address. An entry that
-    stands elsewhere (a copy of sysfs whose links were replaced by what they led to) tells it by
+    stands elsewhere (a copy of sysfs whose links were replaced by what they led to) names it by
     its `device` link, even if that leads nowhere, or by `PCI_SLOT_NAME` in the function's
     `uevent`.
 
     Args:
         files: The root's files.
-        entry: The entry's folder, resolved, below the root.
+        entry: The entry's folder, resolved.
 
     Returns:
-        Both empty for a card that is on no PCI function or doesn't tell; the folder empty if
-        the function has none.
+        Both empty if there is none to be found; the folder empty if the function has none.
     """
     address, folder = address_in(entry)
-    return (address, folder) if address else _linked(files, f"{entry}/device")
-
-
-def _linked(files: Sysfs, link: str) -> tuple[str, str]:
-    """The PCI address that a `device` link tells, and that function's folder if there is one."""
+    if address:
+        return address, folder
+    link = f"{entry}/device"
     resolved = files.resolve(link) or ""
     address, folder = address_in(resolved)
     if address:
@@ -101,19 +93,10 @@ def _slot_name(uevent: str) -> str:
     return ""
 
 
-def node_number(text: str) -> int | None:
-    """The NUMA node that a function's file tells; -1 is the kernel's word for unknown."""
-    return int(text) if _NUMBER.fullmatch(text) else None
-
-
 def accelerators(files: Sysfs) -> list[str]:
     """Addresses of the processing accelerators on the PCI bus, whatever their driver."""
-    try:
-        names = sorted(files.names(DEVICES))
-    except OSError:
-        return []
     found = []
-    for name in names:
+    for name in sorted(files.names_if_listable(DEVICES)):
         folder = files.resolve(f"{DEVICES}/{name}")
         if folder and files.text(f"{folder}/class").startswith(_ACCELERATOR):
             found.append(name)

@@ -1,37 +1,45 @@
-"""Finding the cards of a node under an injected root, whichever driver they have.
+"""Finding the cards of a node below an injected root, whichever driver they have.
 
-Whatever a scan reads may hang, so it reads in `Readers`: a card whose read hangs is in the answer
-as a failure and is not read again until that read returns; where a class folder can't be listed,
-the cards that were in it last are read all the same.
+A read below `/sys` runs code of the card's driver and may hang, so all cards are read in one call
+that can be given up, and then each card in a call of its own. A card whose read hangs is in the
+answer as a failure and is not read again until that read returns. While a class folder can't be
+listed, the cards that were in it last are read all the same.
+
+Nothing else is remembered: ids, error registers and device nodes are read each time, because sysfs
+shows no change in a file's time or size.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final, TypeVar
 
-from services.devices.hardware.card import Entry, Look, list_entries, read_card
+from services.devices.hardware.card import Entry, failed_card, list_entries, read_card
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
-from services.devices.hardware.layout import Driver
-from services.devices.hardware.pci import DEVICES, accelerators, address_in, function_named
+from services.devices.hardware.pci import DEVICES, accelerators, address_in, read_function
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.model import Card, Inventory, PciFunction, Problem
-from services.process.readers import PATIENCE, Readers
+from services.process.blocking import BlockingCalls
 
-DRIVERS = (OPAE, DFL)
-"""Both are looked for: a node may have cards under each."""
+DRIVERS: Final = (OPAE, DFL)
+"""A node may have cards under each."""
 
-CLASSES = {driver.name: driver.folder for driver in DRIVERS}
+CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 """The class folders, by the names of their drivers."""
+
+PATIENCE: Final = 1.0
+"""Seconds within which all cards must answer, and then each; one takes a third of a millisecond."""
+
+ALL_CARDS: Final = "scan"
+"""The key of the call that reads all cards."""
+
+T = TypeVar("T")
 
 
 class Scanner:
-    """Looks at a node again and again.
-
-    Ids, error registers and device nodes are read each time: sysfs shows no change in a file's
-    time or size. Keep one for as long as the node is looked at, since it knows what hangs; threads
-    that call it at once take turns.
+    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
@@ -47,26 +55,24 @@ class Scanner:
         files: Callable[[Path], Sysfs] = Sysfs,
     ) -> None:
         self._root = root
+        self._patience = patience
         self._files = files
-        self._readers = Readers("cards", patience=patience)
-        self._listed: dict[str, tuple[Entry, ...]] = {}
-        self._looks: dict[str, Look] = {}
+        self._calls = BlockingCalls()
+        self._listed: dict[str, list[Entry]] = {}
         self._pci: dict[str, PciFunction | None] = {}
+        """Where each card was when it could be read last."""
         self._turn = threading.Lock()
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """What hangs now, the longest first: class folders and class entries, as paths.
-
-        Each has a thread of its own; between scans there are no others.
-        """
-        return self._readers.stuck
+        """What hangs now, the longest first: class folders and class entries."""
+        return tuple(key for key in self._calls.abandoned if key != ALL_CARDS)
 
     def scan(self) -> Inventory:
         """Every card of the node, with its health.
 
-        One broken card is in the answer with its reasons and takes nothing from the others. What
-        hangs for the first time delays the answer by the patience, and what hangs on by nothing.
+        A broken card is in the answer with its reasons and takes nothing from the others. What
+        hangs for the first time delays the answer by twice the patience; what hangs on, by nothing.
 
         Returns:
             The cards in a stable order; without any, the reason why there is none.
@@ -77,105 +83,99 @@ class Scanner:
         with self._turn:
             files = self._files(self._root)
             problems = self._list(files)
-            entries = [entry for driver in DRIVERS for entry in self._listed.get(driver.folder, ())]
+            entries = [entry for driver in DRIVERS for entry in self._listed.get(driver.name, ())]
             cards = self._read(files, entries)
             if not cards and not problems:
                 problems.append(self._why_nothing(files))
             return Inventory(tuple(cards), tuple(problems))
 
+    def _call(self, calls: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+        """The results of calls by key, without those that hang."""
+        return self._calls.run_all(
+            ALL_CARDS, calls, timeout=self._patience, what=f"reading cards below {self._root}"
+        )
+
     def _list(self, files: Sysfs) -> list[Problem]:
-        """Lists the class folders; one that can't be listed keeps the entries it had."""
-        last = self._listed
-        listings = self._readers.run(
-            {
-                driver.folder: partial(list_entries, files, driver, last.get(driver.folder, ()))
-                for driver in DRIVERS
-            }
+        """List the class folders; one that can't be listed keeps the entries it had."""
+        listings = self._call(
+            {driver.folder: partial(list_entries, files, driver) for driver in DRIVERS}
         )
         problems = []
         for driver in DRIVERS:
-            found = listings.get(driver.folder, self._class_hangs(driver))
+            found = listings.get(driver.folder, self._folder_hangs(driver.folder))
             if isinstance(found, Problem):
                 problems.append(found)
             elif found is None:
-                self._listed.pop(driver.folder, None)
+                self._listed.pop(driver.name, None)
             else:
-                self._listed[driver.folder] = found
+                self._listed[driver.name] = found
         return problems
 
-    def _class_hangs(self, driver: Driver) -> Problem:
-        return Problem("class-hung", f"listing {driver.folder} {self._hangs()}")
-
     def _read(self, files: Sysfs, entries: Sequence[Entry]) -> list[Card]:
-        read = self._readers.run(
-            {
-                entry.key: partial(read_card, files, entry, self._looks.get(entry.key))
-                for entry in entries
-            }
-        )
-        self._looks = {key: each for key, each in read.items() if isinstance(each, Look)}
-        found = {key: each.card if isinstance(each, Look) else each for key, each in read.items()}
+        found = self._call({entry.key: partial(read_card, files, entry) for entry in entries})
         missing = [entry for entry in entries if entry.key not in found]
         if missing:
-            found |= self._hung(files, missing)
+            found |= self._unread(files, missing)
         cards = {entry.key: card for entry in entries if (card := found[entry.key]) is not None}
         self._pci = {key: card.pci for key, card in cards.items()}
         return list(cards.values())
 
-    def _hung(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
-        """What stands for cards that don't answer: on the PCI function that they were on.
+    def _unread(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
+        """Cards that don't answer, on the PCI functions that they were on.
 
-        Of one that has never answered, the PCI bus knows the function, whose files need neither
-        the card nor its driver.
+        If a card has never answered, the PCI bus knows its function: the files of a function need
+        neither the card nor its driver.
         """
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
-        unknown = self._readers.run(
+        functions = self._call(
             {
-                f"{DEVICES}/{address}": partial(function_named, files, address)
+                f"{DEVICES}/{address}": partial(read_function, files, address)
                 for key, address in addresses.items()
                 if address and key not in self._pci
             }
         )
-        stuck = set(self.hanging)
+        hanging = set(self.hanging)
         cards = {}
         for entry in entries:
             address = addresses[entry.key]
-            pci = self._pci.get(entry.key) or unknown.get(f"{DEVICES}/{address}")
+            pci = self._pci.get(entry.key) or functions.get(f"{DEVICES}/{address}")
             if pci is None and address:
                 pci = PciFunction(address)
-            failure = Problem("card-hung", f"reading {entry.shown} {self._hangs()}")
-            if entry.key not in stuck:
-                text = f"{entry.shown} is not read: {len(stuck)} reads hang already"
+            failure = Problem("card-hung", f"reading {entry.shown} {self._hangs}")
+            if entry.key not in hanging:
+                text = f"{entry.shown} is not read: {len(hanging)} reads hang already"
                 failure = Problem("card-unread", text)
-            card = Card(entry.driver.name, entry.name, pci, None, failure=failure)
-            cards[entry.key] = card
+            cards[entry.key] = failed_card(entry, pci, failure)
         return cards
 
+    @property
     def _hangs(self) -> str:
-        return f"hangs: no answer within {self._readers.patience:g} s"
+        return f"hangs: no answer within {self._patience:g} s"
+
+    def _folder_hangs(self, folder: str) -> Problem:
+        return Problem("class-hung", f"listing {folder} {self._hangs}")
 
     def _why_nothing(self, files: Sysfs) -> Problem:
-        why = self._readers.run({DEVICES: partial(self._reason, files)})
-        return why.get(DEVICES) or Problem("class-hung", f"listing {DEVICES} {self._hangs()}")
+        reasons = self._call({DEVICES: partial(self._explain_nothing, files)})
+        return reasons.get(DEVICES) or self._folder_hangs(DEVICES)
 
-    def _reason(self, files: Sysfs) -> Problem:
-        """Why there is no card."""
+    def _explain_nothing(self, files: Sysfs) -> Problem:
         if not files.exists("/sys"):
             text = f"there is no sys folder below {self._root}: name the host's root with --root"
             return Problem("no-sysfs", text)
         idle = accelerators(files)
         seen = f"; accelerators on the PCI bus: {', '.join(idle)}" if idle else ""
         if self._listed:
-            loaded = " and ".join(self._listed)
+            loaded = " and ".join(CLASSES[name] for name in self._listed)
             return Problem("no-cards", f"{loaded} list no card with a port{seen}")
-        folders = " nor ".join(driver.folder for driver in DRIVERS)
+        folders = " nor ".join(CLASSES.values())
         text = f"neither {folders} exists: load the driver, intel-fpga-pci or dfl-pci{seen}"
         return Problem("no-driver", text)
 
 
 def scan(root: Path) -> Inventory:
-    """Every card of a node, looked at once; see `Scanner`.
+    """Every card of a node, read once.
 
-    A read that hangs keeps its thread: whoever looks again and again keeps a `Scanner`.
+    A read that hangs keeps its thread, so keep a `Scanner` to scan repeatedly.
     """
     return Scanner(root).scan()

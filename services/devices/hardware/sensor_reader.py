@@ -1,31 +1,27 @@
-"""Reading what cards measure: under `thermal_mgmt`, `power_mgmt`, `hwmon` and `sensorN`.
+"""Reading what cards measure: below `thermal_mgmt`, `power_mgmt`, `hwmon` and `sensorN`.
 
 Where the sensors of a card are depends on its driver and its board. The out-of-tree driver has
 `thermal_mgmt/temperature` (°C) and `power_mgmt/consumed` (W) in the engine's folder; the in-tree
 one has `hwmon` folders there (`temp1_input` in m°C, `power1_input` in µW, Linux'
 `Documentation/hwmon/sysfs-interface.rst`). A board's management controller adds its own deeper
-down, behind buses whose names nobody can foretell: `hwmon` in tree, `sensorN` with `type` and
-`value` (m°C, mW) out of tree. So what is below an engine is searched, a bounded number of folders
-deep and wide; what was found is read directly for a while, since drivers add to it at most once,
-late.
+down, behind buses whose names vary: `hwmon` in tree, `sensorN` with `type` and `value` (m°C, mW)
+out of tree. So the folders below an engine are searched, limited in depth and number.
 
-Apart from the scan on purpose: a controller answers in milliseconds where a register does in
-microseconds. A read that hangs holds up no other card (`services.process.readers`).
+Sensors are read apart from the scan: a controller answers in milliseconds, a register in
+microseconds. A read that hangs holds up no other card (`services.process.blocking`).
 """
 
 import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from services.devices.hardware.layout import part_folder
+from services.devices.hardware.card import part_folder
 from services.devices.hardware.pci import function_folder
-from services.devices.hardware.scan import CLASSES
+from services.devices.hardware.scan import CLASSES, PATIENCE
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import register_value
 from services.devices.model import Card, Problem
@@ -40,10 +36,7 @@ from services.devices.sensors import (
     label,
     watts,
 )
-from services.process.readers import PATIENCE, Readers
-
-SEARCH_EVERY: Final = 20
-"""Reads after which a card's sensors are searched again."""
+from services.process.blocking import BlockingCalls
 
 MAX_DEPTH: Final = 10
 """Folders below an engine down to a sensor; eight on an N3000."""
@@ -53,6 +46,9 @@ MAX_FOLDERS: Final = 512
 
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
+
+_ALL_SENSORS: Final = "sensors"
+"""The key of the call that reads all cards."""
 
 HUNG: Final = "sensors-hung"
 """Reason code of a card whose sensors don't answer; other problems are those of the scan."""
@@ -68,34 +64,20 @@ _MILLI_WATTS: Final[_Parse] = partial(watts, unit=1e-3)
 _MICRO_WATTS: Final[_Parse] = partial(watts, unit=1e-6)
 
 
-@dataclass(frozen=True, slots=True)
-class _Channel:
-    """A file that holds what a sensor measures.
-
-    Args:
-        kind: `temp` or `power`.
-        label: What it measures.
-        file: Its path below the root.
-        parse: Makes °C or W of its text.
-    """
+class _Channel(NamedTuple):
+    """A file that holds what a sensor measures."""
 
     kind: str
+    """`temp` or `power`."""
     label: str
     file: str
+    """Its path below the root."""
     parse: _Parse
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The sensors of an engine, and for how many more reads that may be believed."""
-
-    inode: int | None
-    channels: tuple[_Channel, ...]
-    reads: int = SEARCH_EVERY
+    """Makes °C or W of its text."""
 
 
 class SensorReader:
-    """Reads cards' sensors again and again; one call at a time.
+    """Reads cards' sensors repeatedly; one call at a time.
 
     Args:
         root: Folder below which `sys/` is.
@@ -111,21 +93,20 @@ class SensorReader:
         files: Callable[[Path], Sysfs] = Sysfs,
     ) -> None:
         self._root = root
+        self._patience = patience
         self._files = files
-        self._readers = Readers("sensors", patience=patience)
-        self._layouts: dict[str, _Layout] = {}
+        self._calls = BlockingCalls()
 
     @property
     def hanging(self) -> tuple[str, ...]:
-        """The cards whose sensors hang now, the longest first; each has a thread."""
-        return self._readers.stuck
+        """The cards whose sensors hang now, the longest first."""
+        return tuple(key for key in self._calls.abandoned if key != _ALL_SENSORS)
 
     def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
         """What the sensors of cards read now.
 
         Args:
-            cards: As the last scan found them; of those that it could not read, nothing is read
-                here either.
+            cards: As the last scan found them. Cards that it could not read are not read here.
 
         Returns:
             One for each card, in their order.
@@ -135,63 +116,50 @@ class SensorReader:
         """
         files = self._files(self._root)
         wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}
-        found = self._readers.run(
+        found = self._calls.run_all(
+            _ALL_SENSORS,
             {
-                path: partial(_read, files, path, card, self._layouts.get(path))
+                path: partial(_read, files, path, card)
                 for path, card in wanted.items()
                 if card.failure is None
-            }
+            },
+            timeout=self._patience,
+            what="reading sensors",
         )
-        self._layouts = {path: layout for path, (_, layout) in found.items() if layout is not None}
         return tuple(
-            found[path][0] if path in found else _nothing(card, card.failure or self._hangs(path))
+            found[path] if path in found else _nothing(card, card.failure or self._hangs(path))
             for path, card in wanted.items()
         )
 
     def _hangs(self, path: str) -> Problem:
-        text = f"reading the sensors of {path} hangs: no answer within {self._readers.patience:g} s"
+        text = f"reading the sensors of {path} hangs: no answer within {self._patience:g} s"
         return Problem(HUNG, text)
 
 
-def _read(
-    files: Sysfs, path: str, card: Card, layout: _Layout | None
-) -> tuple[CardSensors, _Layout | None]:
-    """The sensors of a card, and where they are; in a thread that may be left behind."""
+def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
+    """The sensors of a card; in a thread that may be left behind."""
     entry = files.resolve(path)
     if entry is None:
-        return _nothing(card, None), None
-    try:
-        within = files.within(entry)
-    except OSError:  # it went just now, or may not be entered
-        return _nothing(card, None), None
-    with closing(within):
-        return _read_within(within, entry, card, layout)
-
-
-def _read_within(
-    files: Sysfs, entry: str, card: Card, layout: _Layout | None
-) -> tuple[CardSensors, _Layout | None]:
-    read: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
+        return _nothing(card, None)
+    values: dict[str, list[tuple[str, float | None]]] = {"temp": [], "power": []}
     registers: list[ErrorRegister] = []
     if card.fme is not None:
         engine = part_folder(files, entry, card.fme.name)
-        layout = _layout(files, engine, layout)
-        for each in layout.channels:
-            read[each.kind].append((each.label, each.parse(files.text(each.file))))
+        for each in itertools.islice(_search(files, engine), MAX_CHANNELS):
+            values[each.kind].append((each.label, each.parse(files.text(each.file))))
         registers.extend(_engine_registers(files, engine, card.fme.name))
     for port in card.ports:
         file = f"{part_folder(files, entry, port.name)}/errors/errors"
         registers.extend(_registers(files, port.name, {"port_errors": file}))
-    sensors = CardSensors(
+    return CardSensors(
         driver=card.driver,
         card=card.name,
         address=card.address,
-        temperatures=gauges(read["temp"]),
-        powers=gauges(read["power"]),
+        temperatures=gauges(values["temp"]),
+        powers=gauges(values["power"]),
         registers=tuple(registers),
         bus_errors=_bus_errors(files, function_folder(files, entry)[1]),
     )
-    return sensors, layout
 
 
 def _nothing(card: Card, problem: Problem | None) -> CardSensors:
@@ -199,14 +167,6 @@ def _nothing(card: Card, problem: Problem | None) -> CardSensors:
 
 
 # Where the sensors are ---------------------------------------------------------------------------
-
-
-def _layout(files: Sysfs, engine: str, known: _Layout | None) -> _Layout:
-    """Where an engine's sensors are: as known, unless that is old or was another engine."""
-    inode = files.inode(engine)
-    if known is not None and known.inode == inode and known.reads > 1:
-        return replace(known, reads=known.reads - 1)
-    return _Layout(inode, tuple(itertools.islice(_search(files, engine), MAX_CHANNELS)))
 
 
 def _search(files: Sysfs, engine: str) -> Iterator[_Channel]:
@@ -229,10 +189,7 @@ def _search(files: Sysfs, engine: str) -> Iterator[_Channel]:
 
 
 def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
-    try:
-        names = files.names(folder)
-    except OSError:
-        return
+    names = files.names_if_listable(folder)
     owner = files.text(f"{folder}/name")
     power = board_watts if "bmc" in owner else _MICRO_WATTS
     seen: set[str] = set()
@@ -265,10 +222,7 @@ def _by_number(names: Iterable[str]) -> list[str]:
 
 def _engine_registers(files: Sysfs, engine: str, name: str) -> Iterator[ErrorRegister]:
     folder = f"{engine}/errors"
-    try:
-        names = files.names(folder)
-    except OSError:
-        return
+    names = files.names_if_listable(folder)
     paths = {each: f"{folder}/{each}" for each in sorted(names) if _ERRORS.fullmatch(each)}
     if "fme-errors" in names:
         paths["fme_errors"] = f"{folder}/fme-errors/errors"

@@ -42,7 +42,7 @@ from tests.accelbind.doctor.answers import (
 )
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY, accelbind_command, clean_environment
-from webhook.admission import ENDPOINTS
+from webhook.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 

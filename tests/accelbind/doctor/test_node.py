@@ -19,12 +19,12 @@ from accelbind.doctor.files import NodeFiles
 from accelbind.doctor.model import Check, Line, Once, Result, State, failed, ok, run
 from accelbind.doctor.node import Node
 from accelbind.doctor.plugin import RunningPlugin
-from plugin.options import Programming
+from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import describe
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.process.errors import KubeletError
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
@@ -300,7 +300,7 @@ def test_log_folders_matter_most_in_mode_region(short_dir: Path) -> None:
 def written_cdi(folder: Path, *, devices: bool = True) -> Path:
     """Our CDI file about the node of a folder."""
     root = folder / "root"
-    tree = build_tree(scan(root), PluginMode.AF) if devices else None
+    tree = advertise(scan(root), PluginMode.AF) if devices else None
     text = describe(tree.devices() if tree else (), host_root=str(root)).content
     path = folder / "cdi/accelbind-fpga.json"
     path.parent.mkdir(exist_ok=True)

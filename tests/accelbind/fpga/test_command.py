@@ -262,7 +262,7 @@ def test_scripts_can_tell_troubles_apart(
         assert json.loads(out) == {"error": "x", "exitCode": code}
 
 
-@pytest.mark.parametrize("seconds", ["inf", "1e18"])
+@pytest.mark.parametrize("seconds", ["999999999", "999999999d"])
 def test_a_time_out_may_be_longer_than_the_system_can_wait(
     capsys: pytest.CaptureFixture[str], rack: Rack, seconds: str
 ) -> None:

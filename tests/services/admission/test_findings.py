@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from services.admission.findings import Code, Finding, Wish, add_advertised, check, wishes_of
-from services.mappings.model import MappingIndex, Rejected, build_index, parse
+from services.mappings.index import MappingIndex, build_index
+from services.mappings.model import Rejected, parse
 from services.pods.manifests import find_pods
 from tests.services.building import (
     AF_NLB0,

@@ -15,7 +15,8 @@ from services.admission.mutate import (
     UnchangedReason,
     mutate,
 )
-from services.mappings.model import Rejected, build_index, parse
+from services.mappings.index import build_index
+from services.mappings.model import Rejected, parse
 from services.pods import pod as pods
 from services.pods.refusals import RefusalReason
 from services.process.errors import InvalidReview

@@ -3,7 +3,8 @@
 import pytest
 
 from services.admission.mutate import Patched
-from services.mappings.model import build_index, parse
+from services.mappings.index import build_index
+from services.mappings.model import parse
 from tests.services.building import (
     NLB3,
     STRATIX,

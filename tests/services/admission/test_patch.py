@@ -3,11 +3,9 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from services.admission import patch
-from services.admission.mutate import Patched, Policy, Unchanged, UnchangedReason
+from services.admission.mutate import Unchanged, UnchangedReason
 from services.admission.patch import escaped
 from tests.services.building import (
     NLB3,
@@ -107,45 +105,12 @@ def test_paths_are_escaped_as_json_pointers_are() -> None:
     assert escaped("a/b~c~1/") == "a~1b~0c~01~1"
 
 
-def test_what_is_remembered_of_a_container_is_told_apart() -> None:
-    """Pods that differ in one thing only, one after the other and twice."""
-    ask = {LOGICAL + "nlb0": "1"}
-    pods = [
-        pod(container("a", ask)),
-        pod(container("b", ask)),
-        pod(container("a", {LOGICAL + "nlb0": "2"})),
-        pod(container("a", {LOGICAL + "nlb3": "1"})),
-        pod(container("a", ask, requests={})),
-        pod(container("a", ask, env=[{"name": "A", "value": "a"}])),
-        pod(container("a", ask | {REGION: "1"}, env=pair(1))),
-        pod(container("first"), container("a", ask)),
-        pod(container("a", ask), init=[container("setup", ask)]),
-    ]
-    fresh = []
-    for each in pods:
-        patch._operations_as_json.cache_clear()
-        fresh.append(judge(each))
-    again = [judge(each) for each in pods + pods]
-    assert again == fresh + fresh
-    assert len({str(each) for each in fresh}) == len(pods)
-
-
 @pytest.mark.parametrize("requests", [None, {}])
 @pytest.mark.parametrize("env", [None, [], [{"name": "A", "value": "a"}], pair(1)])
-def test_patches_are_spelled_as_an_encoder_spells_them(
-    env: list[Object] | None, requests: Object | None
-) -> None:
+def test_env_is_added_to_or_made(env: list[Object] | None, requests: Object | None) -> None:
     asked = {LOGICAL + "nlb0": "2", LOGICAL + "nlb3": "1", REGION: "1"}
-    first = container('odd "name"\n', asked, requests=requests, env=env)
-    result = judge(pod(first, container("b", {LOGICAL + "nlb0": "1"})))
-    assert isinstance(result, Patched)
-    assert msgspec.json.encode(msgspec.json.decode(result.patch)) == result.patch
-
-
-def test_big_patches_are_not_remembered() -> None:
-    patch._operations_as_json.cache_clear()
-    policy = Policy(max_units=1000)
-    assert isinstance(judge(pod(container("a", {LOGICAL + "nlb0": "65"})), policy=policy), Patched)
-    assert patch._operations_as_json.cache_info().currsize == 0
-    assert isinstance(judge(pod(container("a", {LOGICAL + "nlb0": "64"})), policy=policy), Patched)
-    assert patch._operations_as_json.cache_info().currsize == 1
+    number = 1 if env == pair(1) else 0
+    before = pod(container('odd "name"\n', asked, requests=requests, env=env))
+    added = [pair(number + 1), pair(number + 2), pair(number + 3, afu=NLB3)]
+    assert env_of(mutated(before)) == (env or []) + [each for two in added for each in two]
+    assert limits_of(mutated(before)) == {REGION: "4"}

@@ -6,8 +6,8 @@ import pytest
 
 from services.containers.holder_source import HolderSource
 from services.containers.holders import Holder
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from services.process.worker import Worker
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod, running, settings
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 def source(folder: Path) -> HolderSource:
     return HolderSource(
-        kubelet_dir=folder / "k", pod_logs_dir=folder / "k/pod-logs", worker=Worker("files")
+        kubelet_dir=folder / "k", pod_logs_dir=folder / "k/pod-logs", calls=BlockingCalls()
     )
 
 

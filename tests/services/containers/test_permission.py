@@ -4,7 +4,7 @@ from services.containers.enforce import Enforce, is_enforced
 from services.containers.identity import Wish
 from services.containers.permission import check_functions, check_resource
 from services.devices.model import PluginMode
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.process.errors import NotMapped
 from tests.services.building import (
     AF_NLB0,

@@ -9,7 +9,7 @@ from services.devices.allocation import (
     resource_variable,
 )
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.process.errors import NotAllowed
 from tests.services.cards import AF_NLB0, REGION, UNIT, card, port
 
@@ -17,10 +17,10 @@ AF_VARIABLE = "ACCELBIND_AF_CE4_D84_ZKIWK5JWXZOUBVYHCL4QITHCTCSKO8QT_J5DNOP5BAS"
 REGION_VARIABLE = "ACCELBIND_REGION_CE48969398F05F33946D560708BE108A"
 
 
-def tree(mode: PluginMode) -> Tree:
+def tree(mode: PluginMode) -> AdvertisedResources:
     """Three cards on different functions, the last one with two ports."""
     pair = (port("dfl-port.2", number=0), port("dfl-port.3", number=1))
-    return build_tree(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
+    return advertise(Inventory((card(0), card(1), card(2, *pair))), mode, units=4)
 
 
 def nodes(*names: str, host: str = "") -> tuple[NodeMount, ...]:

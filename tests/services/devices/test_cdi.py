@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.devices.allocation import allocate
 from services.devices.cdi import KIND, CdiFile, Hook, describe, qualified_name
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.process.errors import InvalidName
 from tests.services.cards import BAD, card, port
 
@@ -85,7 +85,7 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
     inventory = Inventory((card(0, port(), port("dfl-port.1", number=1)),))
 
     def granted(mode: PluginMode) -> dict[str, set[str]]:
-        file = describe(build_tree(inventory, mode).devices(), mode=mode)
+        file = describe(advertise(inventory, mode).devices(), mode=mode)
         return {
             each["name"]: {node["path"] for node in each["containerEdits"]["deviceNodes"]}
             for each in (parsed(file)["devices"] if file.content else ())
@@ -99,7 +99,7 @@ def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
 
 @pytest.mark.parametrize("mode", [each for each in PluginMode if each is not PluginMode.UNITS])
 def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> None:
-    tree = build_tree(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
+    tree = advertise(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
     file = describe(tree.devices(), mode=mode)
     given_ = [
         name
@@ -112,7 +112,7 @@ def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> N
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.BDF])
 def test_all_devices_of_a_tree_can_be_named(mode: PluginMode) -> None:
     found = Inventory((card(0, port(), port("dfl-port.1", number=1)), card(2)))
-    devices = list(build_tree(found, mode).devices())
+    devices = list(advertise(found, mode).devices())
     file = describe(devices)
     assert set(file.devices) == {device.id for device in devices} != set()
     assert file.problems == ()
@@ -123,7 +123,7 @@ def test_an_unhealthy_device_is_there_for_the_container_that_has_it() -> None:
 
 
 def test_units_have_no_nodes_and_need_no_file() -> None:
-    devices = build_tree(Inventory(), PluginMode.UNITS).devices()
+    devices = advertise(Inventory(), PluginMode.UNITS).devices()
     assert describe(devices) == CdiFile(b"", (), ())
 
 

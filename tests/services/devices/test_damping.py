@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from services.devices.damping import RECOVERING, Damping, Health, damp
 from services.devices.model import Device, Inventory, PluginMode, Problem
-from services.devices.resources import Tree, build_tree, empty_tree
+from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
 from tests.services.cards import BAD, NLB3, card, port
 
 ID = "dfl-port.0"
 THREE = Damping(good_scans=3)
 
 
-def tree_of(*devices: Device) -> Tree:
+def tree_of(*devices: Device) -> AdvertisedResources:
     resources: dict[str, dict[str, Device]] = {}
     for device in devices:
         resources.setdefault(device.resource, {})[device.id] = device
-    return Tree(resources, (), empty_tree(PluginMode.AF).memory)
+    return AdvertisedResources(resources, (), nothing_advertised(PluginMode.AF).memory)
 
 
 def device(key: str = ID, *problems: Problem, resource: str = "fpga.intel.com/af-x") -> Device:
@@ -119,7 +119,7 @@ def test_a_device_that_comes_back_with_another_function_has_to_prove_itself() ->
     memory, health = None, Health()
     answers = []
     for each in (port(), port(ID, "", BAD), port(ID, NLB3), port(ID, NLB3), port(ID, NLB3)):
-        tree = build_tree(Inventory((card(0, each),)), PluginMode.AF, previous=memory)
+        tree = advertise(Inventory((card(0, each),)), PluginMode.AF, previous=memory)
         memory = tree.memory
         damped, health = damp(tree, health, THREE, now=0)
         (found,) = damped.devices()

@@ -4,9 +4,9 @@ from services.devices.health import (
     Failure,
     NodeState,
     Reading,
-    judge_id,
-    judge_node,
-    judge_register,
+    evaluate_id,
+    evaluate_node,
+    evaluate_register,
     no_fme,
 )
 from services.devices.model import Problem
@@ -15,7 +15,7 @@ AFU = "d8424dc4a4a3c413f89e433683f9040b"
 
 
 def judge_afu(reading: Reading) -> tuple[str, Problem | None]:
-    return judge_id("afu-id", "afu_id", "dfl-port.0", reading)
+    return evaluate_id("afu-id", "afu_id", "dfl-port.0", reading)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_message_shows_only_the_start_of_a_long_text() -> None:
     ("text", "value"), [("0", 0), ("0x0", 0), ("0x" + "0" * 32, 0), ("00", 0), ("0X0", 0)]
 )
 def test_a_register_of_zero_is_good(text: str, value: int) -> None:
-    verdict = judge_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    verdict = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
     assert (verdict.value, verdict.problem, verdict.remark) == (value, None, None)
 
 
@@ -86,7 +86,7 @@ def test_a_register_of_zero_is_good(text: str, value: int) -> None:
     [("1", 1), ("0x40", 0x40), ("0X1f", 0x1F), ("10", 16), ("F" * 64, 16**64 - 1)],
 )
 def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None:
-    verdict = judge_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    verdict = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
     message = f"errors/errors of dfl-port.0 reads {value:#x}"
     assert verdict.value == value
     assert verdict.problem == Problem("port-errors", message)
@@ -95,7 +95,7 @@ def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663"])
 def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
-    verdict = judge_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
+    verdict = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
     message = f"ap1_event of dfl-port.0 is no hex number: {text[:48]!r}"
     assert verdict.problem is None
     assert verdict.value is None
@@ -104,13 +104,13 @@ def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
 
 def test_a_register_that_is_not_there_is_fine() -> None:
     reading = Reading(failure=Failure.MISSING)
-    verdict = judge_register("ap1-event", "ap1_event", "dfl-port.0", reading)
+    verdict = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", reading)
     assert (verdict.value, verdict.problem, verdict.remark) == (None, None, None)
 
 
 def test_a_register_that_may_not_be_read_is_only_remarked_on() -> None:
     reading = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
-    verdict = judge_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    verdict = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
     message = "errors/fme_errors of dfl-fme.0 can't be read: Permission denied"
     assert verdict.problem is None
     assert verdict.remark == Problem("fme-errors-unreadable", message)
@@ -118,7 +118,7 @@ def test_a_register_that_may_not_be_read_is_only_remarked_on() -> None:
 
 def test_a_card_that_does_not_answer_is_unhealthy() -> None:
     reading = Reading(failure=Failure.DEAD, detail="Input/output error")
-    verdict = judge_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    verdict = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
     message = "errors/fme_errors of dfl-fme.0 can't be read: Input/output error"
     assert verdict.problem == Problem("fme-errors-unreadable", message)
     assert verdict.remark is None
@@ -140,7 +140,7 @@ def test_a_card_that_does_not_answer_is_unhealthy() -> None:
     ],
 )
 def test_a_device_node_must_be_a_device(state: NodeState, problem: Problem | None) -> None:
-    assert judge_node("dfl-port.0", state) == problem
+    assert evaluate_node("dfl-port.0", state) == problem
 
 
 def test_a_port_without_engine_says_where_it_was_looked_for() -> None:

@@ -6,13 +6,14 @@ from services.devices.limits import (
     TOO_HOT,
     TOO_MUCH_POWER,
     Limits,
-    judged,
-    over_limits,
+    Over,
+    apply_limits,
+    limit_problems,
     parse_ignored,
-    still_over,
+    sensors_over,
 )
 from services.devices.model import Fme, Inventory, PluginMode, Problem
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
 from tests.services.cards import BAD, card, function, port, virtual
@@ -29,54 +30,58 @@ def measured(
     return [CardSensors("dfl", name, "0000:5e:00.0", heat, watts)]
 
 
+def problems(found: list[CardSensors], limits: Limits, before: Over) -> dict[str, Problem]:
+    return limit_problems(sensors_over(found, limits, before), limits)
+
+
 def test_a_card_within_its_limits_is_fine() -> None:
     found = measured(95.0, 40.0, power=(100.0,))
-    assert over_limits(found, Limits(95.0, 100.0), {}) == {}
-    assert over_limits(measured(390.0, power=(4000.0,)), Limits(), {}) == {}
+    assert problems(found, Limits(95.0, 100.0), {}) == {}
+    assert problems(measured(390.0, power=(4000.0,)), Limits(), {}) == {}
 
 
 def test_a_card_beyond_a_limit_is_told_with_the_sensor_and_the_flag() -> None:
-    hot = over_limits(measured(20.0, 95.5), HOT, {})
+    hot = problems(measured(20.0, 95.5), HOT, {})
     assert hot == {
         "region0": Problem(TOO_HOT, "t1 of region0 went beyond --max-temperature, 95 °C")
     }
-    hungry = over_limits(measured(20.0, power=(100.5,)), HUNGRY, {})
+    hungry = problems(measured(20.0, power=(100.5,)), HUNGRY, {})
     assert hungry["region0"] == Problem(
         TOO_MUCH_POWER, "p0 of region0 went beyond --max-power, 100 W"
     )
 
 
 def test_many_hot_sensors_are_not_all_named() -> None:
-    text = over_limits(measured(96, 97, 98, 99, 100), HOT, {})["region0"].message
+    text = problems(measured(96, 97, 98, 99, 100), HOT, {})["region0"].message
     assert text.startswith("t0, t1, t2 and 2 more of region0")
 
 
 def test_the_words_stay_the_same_while_the_value_changes() -> None:
-    first = over_limits(measured(96.0), HOT, {})
-    beyond = still_over(measured(96.0), HOT, {})
-    assert over_limits(measured(99.0), HOT, beyond) == first
-    assert over_limits(measured(91.0), HOT, beyond) == first
+    first = problems(measured(96.0), HOT, {})
+    beyond = sensors_over(measured(96.0), HOT, {})
+    assert problems(measured(99.0), HOT, beyond) == first
+    assert problems(measured(91.0), HOT, beyond) == first
 
 
 def test_a_card_at_its_limit_does_not_flap() -> None:
-    beyond = still_over(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
+    beyond = sensors_over(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
     assert beyond == {
         ("region0", TOO_HOT): frozenset({"t0"}),
         ("region0", TOO_MUCH_POWER): frozenset({"p0"}),
     }
-    assert still_over(measured(90.1, power=(95.1,)), Limits(95.0, 100.0), beyond) == beyond
-    assert still_over(measured(90.0, power=(95.0,)), Limits(95.0, 100.0), beyond) == {}
-    assert still_over(measured(94.0), HOT, {}) == {}
+    assert sensors_over(measured(90.1, power=(95.1,)), Limits(95.0, 100.0), beyond) == beyond
+    assert sensors_over(measured(90.0, power=(95.0,)), Limits(95.0, 100.0), beyond) == {}
+    assert sensors_over(measured(94.0), HOT, {}) == {}
 
 
 def test_of_two_reasons_heat_is_told() -> None:
-    found = over_limits(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
+    found = problems(measured(96.0, power=(101.0,)), Limits(95.0, 100.0), {})
     assert found["region0"].reason == TOO_HOT
 
 
 def test_a_sensor_that_tells_nothing_any_more_says_nothing() -> None:
-    beyond = still_over(measured(96.0), HOT, {})
-    assert still_over(measured(), HOT, beyond) == {}
+    beyond = sensors_over(measured(96.0), HOT, {})
+    assert sensors_over(measured(), HOT, beyond) == {}
 
 
 def test_limits_know_whether_sensors_matter() -> None:
@@ -86,26 +91,26 @@ def test_limits_know_whether_sensors_matter() -> None:
 def test_a_card_beyond_a_limit_takes_all_its_ports_with_it_those_on_virtual_functions_too() -> None:
     physical = card(0)
     inventory = Inventory((physical, virtual(physical, 1, port("dfl-port.1")), card(2)))
-    seen = judged(inventory, {"region0": Problem(TOO_HOT, "m")}, HOT)
+    seen = apply_limits(inventory, {"region0": Problem(TOO_HOT, "m")}, HOT)
     for mode, sick in (
         (PluginMode.AF, {"dfl-port.0", "dfl-port.1"}),
         (PluginMode.REGION, {"dfl-fme.0"}),
     ):
-        devices = build_tree(seen, mode).devices()
+        devices = advertise(seen, mode).devices()
         assert {device.id for device in devices if not device.healthy} == sick
 
 
 def test_a_card_without_an_engine_has_its_ports_blamed() -> None:
     alone = replace(card(0), fme=None)
-    (seen,) = judged(Inventory((alone,)), {"region0": Problem(TOO_HOT, "m")}, HOT).cards
+    (seen,) = apply_limits(Inventory((alone,)), {"region0": Problem(TOO_HOT, "m")}, HOT).cards
     assert [each.reason for each in seen.ports[0].problems] == [TOO_HOT]
 
 
 def test_what_nothing_is_laid_over_is_the_same() -> None:
     inventory = Inventory((card(0), card(1)))
-    assert judged(inventory, {}, Limits()) is inventory
+    assert apply_limits(inventory, {}, Limits()) is inventory
     assert (
-        judged(inventory, {}, Limits(ignored={"port-errors": None})).cards[0]
+        apply_limits(inventory, {}, Limits(ignored={"port-errors": None})).cards[0]
         is (inventory.cards[0])
     )
 
@@ -125,7 +130,7 @@ def test_an_ignored_error_of_a_port_is_a_remark(
     errors: int | None, ignored: dict[str, int | None], healthy: bool
 ) -> None:
     sick = replace(port("dfl-port.0"), problems=(BAD,), errors=errors)
-    (seen,) = judged(Inventory((card(0, sick),)), {}, Limits(ignored=ignored)).cards
+    (seen,) = apply_limits(Inventory((card(0, sick),)), {}, Limits(ignored=ignored)).cards
     assert (not seen.ports[0].problems) == healthy
     assert [each.message for each in seen.problems] == (
         [f"{BAD.message}; ignored"] if healthy else []
@@ -143,7 +148,7 @@ def test_an_ignored_error_of_an_engine_is_a_remark_and_others_stay() -> None:
     )
     limits = Limits(ignored=parse_ignored(["fme-errors=0x2", "fme-errors=0x4", "overheated"]))
     inventory = Inventory((card(0, fme=sick, pci=function()),))
-    (seen,) = judged(inventory, {}, limits).cards
+    (seen,) = apply_limits(inventory, {}, limits).cards
     assert seen.fme is not None
     assert [each.reason for each in seen.fme.problems] == ["node-missing"]
     assert [each.reason for each in seen.problems] == ["fme-errors", "overheated"]

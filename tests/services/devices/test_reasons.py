@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.devices.health import NodeState, Reading, judge_id, judge_node
+from services.devices.health import NodeState, Reading, evaluate_id, evaluate_node
 from services.devices.limits import FLAGS, REGISTERS, TOO_HOT, TOO_MUCH_POWER
 from services.devices.model import Problem
 from services.devices.reasons import OTHERWISE, REASONS, remedy
@@ -79,13 +79,13 @@ def test_every_code_of_the_table_is_made_somewhere() -> None:
 @pytest.mark.parametrize("text", ["", "ff" * 16, "no id", "f" * 31])
 @pytest.mark.parametrize("what", ["afu-id", "interface-id"])
 def test_every_verdict_on_an_id_is_in_the_table(what: str, text: str) -> None:
-    _, problem = judge_id(what, "file", "port", Reading(text))
+    _, problem = evaluate_id(what, "file", "port", Reading(text))
     assert problem is not None
     assert problem.reason in REASONS
 
 
 def test_every_verdict_on_a_device_node_is_in_the_table() -> None:
-    problems = [judge_node("n", state) for state in NodeState]
+    problems = [evaluate_node("n", state) for state in NodeState]
     assert {each.reason for each in problems if each} <= set(REASONS)
 
 

@@ -13,7 +13,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
-from services.devices.resources import Tree, build_tree, empty_tree
+from services.devices.resources import AdvertisedResources, advertise, nothing_advertised
 from tests.services.cards import (
     AF_NLB0,
     BAD,
@@ -41,11 +41,13 @@ ID_EMPTY = Problem("interface-id-empty", "compat_id of dfl-fme.0 is empty")
 UNREADABLE = Problem("card-unreadable", "region0 can't be listed")
 
 
-def tree(mode: PluginMode, *cards: Card, after: Tree | None = None) -> Tree:
-    return build_tree(Inventory(cards), mode, previous=after.memory if after else None)
+def tree(
+    mode: PluginMode, *cards: Card, after: AdvertisedResources | None = None
+) -> AdvertisedResources:
+    return advertise(Inventory(cards), mode, previous=after.memory if after else None)
 
 
-def ids(made: Tree) -> dict[str, list[str]]:
+def ids(made: AdvertisedResources) -> dict[str, list[str]]:
     return {resource: list(devices) for resource, devices in made.resources.items()}
 
 
@@ -53,7 +55,7 @@ def reasons(device: Device) -> list[str]:
     return [problem.reason for problem in device.reasons]
 
 
-def only(made: Tree) -> Device:
+def only(made: AdvertisedResources) -> Device:
     (device,) = made.devices()
     return device
 
@@ -88,7 +90,7 @@ def test_in_af_mode_a_device_is_a_port_under_the_function_in_it() -> None:
         interface_id=INTERFACE,
         afu_ids=(NLB3,),
     )
-    assert made.unplaced == ()
+    assert made.not_offered == ()
 
 
 @pytest.mark.parametrize("mode", REGIONS)
@@ -127,7 +129,7 @@ def test_in_bdf_mode_further_ports_of_a_function_are_told_apart_by_number() -> N
     assert ids(made) == {UNIT: ["5e:00.0", "5e:00.0-3", "5e:00.0-2"]}
 
 
-def unit_nodes(made: Tree) -> dict[str, str]:
+def unit_nodes(made: AdvertisedResources) -> dict[str, str]:
     return {key: device.nodes[0].name for key, device in made.resources[UNIT].items()}
 
 
@@ -155,7 +157,7 @@ def test_in_bdf_mode_a_new_port_never_gets_the_id_of_another() -> None:
     alone = tree(BDF, card(0, port("dfl-port.5", number=1)))
     made = tree(BDF, card(0, port("dfl-port.4"), port("dfl-port.5", number=1)), after=alone)
     assert unit_nodes(made) == {"5e:00.0-1": "dfl-port.4", "5e:00.0": "dfl-port.5"}
-    assert made.unplaced == ()
+    assert made.not_offered == ()
     three = (port("dfl-port.4"), port("dfl-port.5", number=1), port("dfl-port.6", number=1))
     assert len(unit_nodes(tree(BDF, card(0, *three), after=made))) == 3
 
@@ -164,7 +166,7 @@ def test_in_bdf_mode_a_port_without_pci_function_is_not_offered() -> None:
     bare = replace(card(0), pci=None, ports=(port("dfl-port.0"), port("dfl-port.1", number=1)))
     made = tree(BDF, bare)
     assert made.resources == {}
-    assert [(each.id, each.reasons, each.healthy, each.resource) for each in made.unplaced] == [
+    assert [(each.id, each.reasons, each.healthy, each.resource) for each in made.not_offered] == [
         (
             name,
             (Problem("no-pci-address", f"{name} is on no PCI function that could name it"),),
@@ -194,17 +196,17 @@ def test_two_cards_without_pci_function_are_not_related() -> None:
 
 
 def test_units_need_no_card() -> None:
-    made = build_tree(Inventory(), UNITS)
+    made = advertise(Inventory(), UNITS)
     assert ids(made) == {UNIT: [str(number) for number in range(40)]}
-    assert ids(build_tree(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
+    assert ids(advertise(Inventory((card(0),)), UNITS, units=2)) == {UNIT: ["0", "1"]}
     assert made.resources[UNIT]["7"] == Device("7", UNIT, healthy=True)
-    assert build_tree(Inventory(), UNITS, units=0).resources == {}
+    assert advertise(Inventory(), UNITS, units=0).resources == {}
     assert made.memory.mode is UNITS
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
 def test_no_card_is_no_resource(mode: PluginMode) -> None:
-    assert tree(mode) == empty_tree(mode)
+    assert tree(mode) == nothing_advertised(mode)
 
 
 def test_both_drivers_share_a_resource() -> None:
@@ -248,7 +250,7 @@ def test_a_region_has_the_ports_of_its_virtual_functions(mode: PluginMode) -> No
     assert device.pci_addresses == addresses[: 3 if develops else 2]
     assert device.afu_ids == (NLB0, NLB3)
     assert device.healthy
-    assert made.unplaced == ()
+    assert made.not_offered == ()
     alone = only(tree(mode, *cards[:2]))
     assert [node.name for node in alone.nodes][:1] == ["dfl-port.1"]
     assert alone.resource == REGION
@@ -272,9 +274,9 @@ def test_a_virtual_function_without_its_physical_one_offers_nothing_and_says_so(
     orphan = virtual(card(0), 1, port("dfl-port.1"))
     made = tree(mode, orphan, card(1))
     assert [device.card for device in made.devices()] == ["region1"]
-    (unplaced,) = made.unplaced
-    assert (unplaced.id, unplaced.resource, unplaced.healthy) == ("dfl-port.1", "", False)
-    assert unplaced.reasons == (
+    (not_offered,) = made.not_offered
+    assert (not_offered.id, not_offered.resource, not_offered.healthy) == ("dfl-port.1", "", False)
+    assert not_offered.reasons == (
         Problem(
             "no-fme",
             "dfl-port.1 can't be programmed or named: "
@@ -291,10 +293,10 @@ def test_a_virtual_function_whose_physical_one_can_not_be_read_says_why() -> Non
     assert ids(bad) == {AF_NLB0: ["dfl-port.1", "dfl-port.0"]}
     assert [device.reasons for device in bad.devices()] == [(UNREADABLE,), (UNREADABLE,)]
     elsewhere = unreadable(card(3))
-    assert reasons(tree(AF, elsewhere, split).unplaced[0]) == ["no-fme"]
+    assert reasons(tree(AF, elsewhere, split).not_offered[0]) == ["no-fme"]
     nowhere = replace(unreadable(physical), pci=None)
     bare = Card("dfl", "region9", None, None, (port("dfl-port.9"),))
-    assert reasons(tree(AF, nowhere, bare).unplaced[0]) == ["no-fme"]
+    assert reasons(tree(AF, nowhere, bare).not_offered[0]) == ["no-fme"]
 
 
 def test_an_engine_on_a_virtual_function_is_its_own() -> None:
@@ -308,10 +310,10 @@ def test_an_engine_on_a_virtual_function_is_its_own() -> None:
 
 def test_a_card_without_engine_and_without_function_says_what_is_missing() -> None:
     bare = Card("dfl", "region0", None, None, (port("dfl-port.0"),))
-    (unplaced,) = tree(AF, bare).unplaced
+    (not_offered,) = tree(AF, bare).not_offered
     message = "dfl-port.0 can't be programmed or named: its card has no FME"
-    assert unplaced.reasons == (Problem("no-fme", message),)
-    assert (unplaced.interface_id, unplaced.card) == ("", "region0")
+    assert not_offered.reasons == (Problem("no-fme", message),)
+    assert (not_offered.interface_id, not_offered.card) == ("", "region0")
 
 
 # Health
@@ -345,8 +347,8 @@ def test_a_problem_of_a_port_is_one_of_its_region(mode: PluginMode) -> None:
 def test_a_port_without_afu_id_is_unhealthy_where_its_function_matters() -> None:
     bare = card(0, port("dfl-port.0", "", AFU_GONE))
     assert reasons(only(tree(PluginMode.REGION, bare))) == ["afu-id-missing"]
-    (unplaced,) = tree(AF, bare).unplaced
-    assert reasons(unplaced) == ["afu-id-missing"]
+    (not_offered,) = tree(AF, bare).not_offered
+    assert reasons(not_offered) == ["afu-id-missing"]
     for mode in (PluginMode.REGIONDEVEL, BDF):
         device = only(tree(mode, bare))
         assert (device.healthy, device.reasons) == (True, ())
@@ -355,8 +357,8 @@ def test_a_port_without_afu_id_is_unhealthy_where_its_function_matters() -> None
 def test_a_card_without_region_is_unhealthy_in_each_mode_but_bdf() -> None:
     bare = with_engine_problem(card(0), ID_GONE, interface="")
     for mode in (AF, *REGIONS):
-        (unplaced,) = tree(mode, bare).unplaced
-        assert reasons(unplaced) == ["interface-id-missing"]
+        (not_offered,) = tree(mode, bare).not_offered
+        assert reasons(not_offered) == ["interface-id-missing"]
     unit = only(tree(BDF, bare))
     assert (unit.healthy, unit.reasons, unit.nodes) == (True, (), (DeviceNode("dfl-port.0"),))
     neither = with_engine_problem(
@@ -387,19 +389,23 @@ def test_a_broken_engine_is_unhealthy_in_bdf_mode_too(problem: Problem) -> None:
 
 def test_in_bdf_mode_a_port_without_address_is_told_for_that_and_not_for_its_ids() -> None:
     bare = replace(card(0), pci=None, ports=(port("dfl-port.0", "", AFU_GONE),))
-    (unplaced,) = tree(BDF, with_engine_problem(bare, ID_GONE, interface="")).unplaced
-    assert (reasons(unplaced), unplaced.healthy) == (["no-pci-address"], False)
+    (not_offered,) = tree(BDF, with_engine_problem(bare, ID_GONE, interface="")).not_offered
+    assert (reasons(not_offered), not_offered.healthy) == (["no-pci-address"], False)
 
 
 @pytest.mark.parametrize("mode", CARD_MODES)
 def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = tree(mode, replace(card(0), ports=()))
     assert made.resources == {}
-    (unplaced,) = made.unplaced
-    assert (unplaced.id, reasons(unplaced), unplaced.card) == ("dfl-fme.0", ["no-port"], "region0")
-    assert unplaced.pci_addresses == ("0000:5e:00.0",)
-    assert unplaced.numa_node == 0
-    message = unplaced.reasons[0].message
+    (not_offered,) = made.not_offered
+    assert (not_offered.id, reasons(not_offered), not_offered.card) == (
+        "dfl-fme.0",
+        ["no-port"],
+        "region0",
+    )
+    assert not_offered.pci_addresses == ("0000:5e:00.0",)
+    assert not_offered.numa_node == 0
+    message = not_offered.reasons[0].message
     assert message == "dfl-fme.0 has no port: none is enabled, or all released"
 
 
@@ -407,10 +413,10 @@ def test_an_engine_without_port_offers_nothing_and_says_so(mode: PluginMode) -> 
 def test_an_unreadable_card_offers_nothing_and_says_so(mode: PluginMode) -> None:
     made = tree(mode, replace(unreadable(card(0)), pci=None), card(1))
     assert [device.card for device in made.devices()] == ["region1"]
-    (unplaced,) = made.unplaced
-    assert (unplaced.id, unplaced.reasons) == ("region0", (UNREADABLE,))
-    assert (unplaced.pci_addresses, unplaced.numa_node) == ((), None)
-    assert unplaced.healthy is False
+    (not_offered,) = made.not_offered
+    assert (not_offered.id, not_offered.reasons) == ("region0", (UNREADABLE,))
+    assert (not_offered.pci_addresses, not_offered.numa_node) == ((), None)
+    assert not_offered.healthy is False
 
 
 def test_an_unreadable_card_does_not_inherit_by_its_name_what_is_at_another_address() -> None:
@@ -418,7 +424,7 @@ def test_an_unreadable_card_does_not_inherit_by_its_name_what_is_at_another_addr
     elsewhere = replace(unreadable(card(0)), pci=function("0000:af:00.0"))
     made = tree(AF, elsewhere, after=good)
     assert made.resources == {}
-    assert [each.reasons for each in made.unplaced] == [(UNREADABLE,)]
+    assert [each.reasons for each in made.not_offered] == [(UNREADABLE,)]
     beside = replace(unreadable(card(7)), pci=None)
     assert ids(tree(AF, card(1), beside, after=good)) == {AF_NLB0: ["dfl-port.1"]}
 
@@ -444,12 +450,12 @@ def test_a_port_that_goes_bad_keeps_the_resource_it_had_until_it_is_good_again(
     assert ids(bad) == {AF_NLB0: ["dfl-port.0", "dfl-port.1"]} or ids(bad) == {
         AF_NLB0: ["dfl-port.1", "dfl-port.0"]
     }
-    assert bad.unplaced == ()
+    assert bad.not_offered == ()
     assert [device.healthy for device in bad.devices() if device.id == "dfl-port.0"] == [False]
     still = tree(AF, spoilt, card(1), after=bad)
     assert still == bad
     assert tree(AF, card(0), card(1), after=still) == good
-    assert [each.id for each in tree(AF, spoilt).unplaced] != []
+    assert [each.id for each in tree(AF, spoilt).not_offered] != []
 
 
 @pytest.mark.parametrize("mode", REGIONS)
@@ -504,7 +510,7 @@ def test_a_card_that_does_not_tell_its_address_any_more_keeps_its_devices() -> N
         ("dfl-port.1", True),
         ("dfl-port.0", False),
     ]
-    assert bad.unplaced == ()
+    assert bad.not_offered == ()
     spoilt = card(0, port("dfl-port.0", "", AFU_EMPTY))
     assert ids(tree(AF, spoilt, card(1), after=bad)) == ids(good)
 
@@ -513,7 +519,7 @@ def test_a_port_that_gets_another_function_moves() -> None:
     good = tree(AF, card(0))
     moved = tree(AF, card(0, port("dfl-port.0", NLB3)), after=good)
     assert ids(moved) == {AF_NLB3: ["dfl-port.0"]}
-    assert moved.unplaced == ()
+    assert moved.not_offered == ()
 
 
 def test_a_card_with_another_interface_moves() -> None:
@@ -526,7 +532,7 @@ def test_a_card_that_comes_to_have_the_name_of_another_does_not_inherit() -> Non
     elsewhere = card(0, port("dfl-port.0", "", AFU_EMPTY), pci=function("0000:af:00.0"))
     made = tree(AF, elsewhere, after=good)
     assert made.resources == {}
-    assert [each.id for each in made.unplaced] == ["dfl-port.0"]
+    assert [each.id for each in made.not_offered] == ["dfl-port.0"]
 
 
 def test_a_card_that_is_gone_is_forgotten() -> None:
@@ -567,17 +573,17 @@ def test_a_device_that_is_there_is_not_carried_over_as_well() -> None:
     renamed = replace(card(0), name="region7")
     made = tree(AF, unreadable(card(0)), renamed, after=good)
     assert only(made).healthy
-    assert made.unplaced == ()
+    assert made.not_offered == ()
 
 
 def test_of_two_devices_with_one_name_the_second_is_not_offered() -> None:
     twin = card(1, port("dfl-port.0"))
     made = tree(AF, card(0), twin)
     assert only(made).card == "region0"
-    (unplaced,) = made.unplaced
-    assert (unplaced.resource, unplaced.card, unplaced.healthy) == ("", "region1", False)
+    (not_offered,) = made.not_offered
+    assert (not_offered.resource, not_offered.card, not_offered.healthy) == ("", "region1", False)
     message = "dfl-port.0 on region1 has the name of another device"
-    assert unplaced.reasons == (Problem("duplicate-name", message),)
+    assert not_offered.reasons == (Problem("duplicate-name", message),)
 
 
 # For any cards
@@ -632,7 +638,7 @@ def test_whatever_cards_there_are_the_tree_holds_together(
             assert len(key) <= 63
             assert device.healthy is not bool(device.reasons)
             assert device.nodes
-    for each in made.unplaced:
+    for each in made.not_offered:
         assert each.resource == ""
         assert each.reasons
         assert not each.healthy

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.model import Card, Inventory, PluginMode, Port, Problem
-from services.devices.resources import build_tree
+from services.devices.resources import advertise
 from services.devices.stale_errors import MAX_VALUES, Clearing, Tried, choose
 from tests.services.cards import BAD, NLB0, card, function, port, virtual
 
@@ -126,7 +126,7 @@ def test_a_port_is_left_alone_whatever_it_was_allocated_as(
 def test_the_ids_of_every_mode_are_understood(mode: PluginMode) -> None:
     physical = card(0, broken("dfl-port.0"), broken("dfl-port.2"))
     cards = physical, virtual(physical, 1, broken("dfl-port.1")), card(2, broken("dfl-port.3"))
-    devices = list(build_tree(Inventory(cards), mode).devices())
+    devices = list(advertise(Inventory(cards), mode).devices())
     assert len(devices) >= 2
     assert Node().look(*cards, allocated=[device.id for device in devices]) == []
     for device in devices:

@@ -3,24 +3,25 @@
 import asyncio
 import contextlib
 import heapq
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.kube.connection import connector
-from services.kube.pace import Pace
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.source import ApiServerSource, Timing
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer
+from tests.services.kube.kubeconfigs import write_config
 from tests.support import eventually_async
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
 NLB3 = "f7df405cbd7acf7222f144b0b93acd18"
 
-QUICK = Pace(first=0.002, longest=0.02, steady=60.0, watch=300.0)
+QUICK = WatchTimeouts(first=0.002, longest=0.02, steady=60.0, watch=300.0)
 """For tests in real time: hardly any pauses."""
+USUAL = WatchTimeouts()
 
 
 @dataclass
@@ -93,18 +94,7 @@ class SimulatedTime:
 
 
 def write_kubeconfig(folder: Path, server: str, **user: str) -> Path:
-    path = folder / "kubeconfig"
-    path.write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user or {"token": "secret"}}],
-            }
-        )
-    )
-    return path
+    return write_config(folder, {"server": server}, user or None)
 
 
 @asynccontextmanager
@@ -112,7 +102,7 @@ async def following(
     server: FaultyApiServer,
     folder: Path,
     *,
-    pace: Pace = QUICK,
+    pace: WatchTimeouts = QUICK,
     timing: Timing | None = None,
     interval: float = 0.001,
     **user: str,

@@ -4,7 +4,7 @@ Pauses pass in simulated time, over real sockets.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.pace import Pace
+from services.kube.list_watch import WatchTimeouts
 from tests.faults.apiserver import (
     FUNCTIONS,
     Connection,
@@ -26,6 +26,7 @@ from tests.faults.apiserver import (
 from tests.services.kube.following import (
     ARRIA,
     NLB0,
+    USUAL,
     FakeTime,
     SimulatedTime,
     following,
@@ -41,7 +42,7 @@ from tests.services.kube.following import (
 
 pytestmark = pytest.mark.anyio
 
-PACE = Pace(watch=30.0)
+PACE = WatchTimeouts(watch=30.0)
 """The webhook's, but for `--max-staleness`."""
 MINUTE = 60.0
 MOST = 16
@@ -169,11 +170,57 @@ async def test_a_mapping_that_is_deleted_while_watches_are_broken_is_gone_within
                 await until(lambda: names(source) == set())
 
 
+async def no_head(_connection: Connection) -> None:
+    """Nothing, not even the head of an answer."""
+
+
+async def silence(connection: Connection) -> None:
+    await connection.begin()
+
+
+async def blank_lines(connection: Connection) -> None:
+    await connection.begin()
+    while True:
+        await connection.chunk(b"\n")
+        await asyncio.sleep(0.05)  # the moment between two bytes
+
+
+async def endless_line(connection: Connection) -> None:
+    await connection.begin()
+    await connection.chunk(b'{"type":"BOOKMARK","object":{"kind":"')
+    while True:
+        await connection.chunk(b"x")
+        await asyncio.sleep(0.05)  # the moment between two bytes
+
+
+@pytest.mark.parametrize("hang", [no_head, silence, blank_lines, endless_line])
+async def test_a_watch_that_never_ends_is_cut_counted_said_once_and_followed_by_a_list(
+    tmp_path: Path, hang: Callable[[Connection], Awaitable[None]]
+) -> None:
+    pace = WatchTimeouts(first=0.01, longest=0.02, steady=0.5, watch=1.0, grace=0.1)
+
+    async def action(_request: Request, connection: Connection) -> None:
+        await hang(connection)
+        await asyncio.Event().wait()
+
+    async with FaultyApiServer().running() as server:
+        put_function(server, "deleted")
+        with server.fault(action, matches=watches), capture_logs() as logs:
+            async with following(server, tmp_path, pace=pace) as source:
+                await until(lambda: names(source) == {"deleted"})
+                server.delete(FUNCTIONS, "default", "deleted")
+                await until(lambda: names(source) == set())
+                await until(lambda: min(source.watch_failures.values()) >= 3)
+    warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
+    assert sorted(warned) == ["acceleratorfunctions", "fpgaregions"]
+    assert not [entry for entry in logs if "up to date again" in entry["event"]]
+
+
 async def test_watches_that_work_again_are_said_once_and_clear_the_problem(tmp_path: Path) -> None:
     time = FakeTime()
     async with FaultyApiServer().running() as server:
         with capture_logs() as logs:
-            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 await until_watching(server, source)
                 with server.saying(event("ERROR", status(500, "etcd"))):
                     server.end_watches()
@@ -193,7 +240,7 @@ async def test_a_quiet_watch_of_full_length_is_recovery_too(tmp_path: Path) -> N
     time = FakeTime()
     async with (
         FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=Pace(), timing=time.timing()) as source,
+        following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
     ):
         with server.saying(event("ERROR", status(500, "etcd"))):
             await until(lambda: "500" in source.problem)
@@ -212,7 +259,7 @@ async def test_an_open_watch_that_says_nothing_does_not_make_mappings_younger(
     time = FakeTime()
     async with FaultyApiServer().running() as server:
         put_function(server, "x")
-        async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+        async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
             await until_watching(server, source)
             time.now += 40
             assert source.age == 40
@@ -230,13 +277,13 @@ async def test_a_list_that_never_gets_whole_does_not_make_mappings_younger(tmp_p
         for number in range(501):
             put_function(server, f"x{number}")
         with server.dropping(matches=lambda request: request.is_later_page):
-            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 began = time.now
                 await until(lambda: time.now > began + 300)
                 assert source.age > 290
 
 
-async def test_a_quiet_watch_that_ends_early_every_time_is_no_problem_but_followed_by_a_list(
+async def test_a_quiet_watch_that_ends_early_every_time_is_followed_by_a_list_and_said_once(
     tmp_path: Path,
 ) -> None:
     """Such as by a proxy that ends what is silent for twenty seconds."""
@@ -253,4 +300,5 @@ async def test_a_quiet_watch_that_ends_early_every_time_is_no_problem_but_follow
                     assert listed(server) == number
                     assert source.age < 2
     assert set(time.slept) == {PACE.first * 5 / 6}
-    assert not [entry for entry in logs if entry["log_level"] == "warning"]
+    warned = [entry["kind"] for entry in logs if entry["log_level"] == "warning"]
+    assert sorted(warned) == ["acceleratorfunctions", "fpgaregions"]

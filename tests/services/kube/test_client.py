@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from services.kube import client as module
-from services.kube.client import BadStatus, ClusterClient, TooLong, load_config
+from services.kube.client import BadStatus, ClusterClient, TooLong
 from services.process.errors import ClusterError
+from tests.services.kube.kubeconfigs import client_of
 
 pytestmark = pytest.mark.anyio
 
@@ -61,27 +61,6 @@ class Server:
             yield self
         finally:
             server.close()
-
-
-def kubeconfig(folder: Path, server: str, **user: str) -> Path:
-    path = folder / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": user or {"token": "secret"}}],
-            }
-        )
-    )
-    return path
-
-
-def client_of(folder: Path, server: str, **user: str) -> ClusterClient:
-    config = load_config(kubeconfig(folder, server, **user), environment={})
-    assert config is not None
-    return ClusterClient(config)
 
 
 @asynccontextmanager
@@ -154,7 +133,7 @@ async def test_a_refusal_tells_its_status_and_how_long_to_wait(
             await client.get_pod("ns", "p")
         assert (caught.value.status, caught.value.retry_after) == (429, seconds)
         with pytest.raises(BadStatus) as caught:
-            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+            async with client.lines("/api/v1/pods", {}, seconds=5):
                 pass
     assert (caught.value.status, caught.value.retry_after) == (429, seconds)
 
@@ -253,7 +232,7 @@ async def test_lines_end_at_newlines_only_however_they_are_cut(tmp_path: Path) -
     async with (
         Server(reply).run() as server,
         client_of(tmp_path, server.url) as client,
-        client.lines("/api/v1/pods", {"watch": 1}, idle_seconds=5) as lines,
+        client.lines("/api/v1/pods", {"watch": 1}, seconds=5) as lines,
     ):
         assert [line async for line in lines] == [one, two, b"rest"]
     assert server.requests[0].startswith("GET /api/v1/pods?watch=1 ")
@@ -264,7 +243,7 @@ async def test_what_is_asked_for_compressed_is_read_as_it_was(tmp_path: Path) ->
     packed = answer(200, gzip.compress(body), more="Content-Encoding: gzip\r\n")
     async with talk(tmp_path, packed, packed) as (client, server):
         assert await client.get("/apis/g/v2/things") == body
-        async with client.lines("/apis/g/v2/things", {}, idle_seconds=5) as lines:
+        async with client.lines("/apis/g/v2/things", {}, seconds=5) as lines:
             assert [line async for line in lines] == [body]
     assert "gzip" in server.requests[0].lower().partition("accept-encoding: ")[2].splitlines()[0]
 
@@ -275,7 +254,7 @@ async def test_lines_of_a_refusal_say_what_the_server_said(tmp_path: Path) -> No
         _server,
     ):
         with pytest.raises(ClusterError, match=r"answers 410 .*too old resource version"):
-            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+            async with client.lines("/api/v1/pods", {}, seconds=5):
                 pass
 
 
@@ -283,7 +262,7 @@ async def test_lines_that_stop_coming_are_given_up(tmp_path: Path) -> None:
     reply = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n"
     async with (
         talk(tmp_path, reply) as (client, _),
-        client.lines("/api/v1/pods", {}, idle_seconds=0.1) as lines,
+        client.lines("/api/v1/pods", {}, seconds=0.1) as lines,
     ):
         assert await anext(lines) == b"{}"
         with pytest.raises(ClusterError, match="doesn't answer"):
@@ -295,7 +274,7 @@ async def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.Mon
     async with (
         Server(answer(200, b"x" * 1001)).run() as server,
         client_of(tmp_path, server.url) as client,
-        client.lines("/api/v1/pods", {}, idle_seconds=5) as lines,
+        client.lines("/api/v1/pods", {}, seconds=5) as lines,
     ):
         with pytest.raises(TooLong, match="longer than 1000 bytes"):
             async for _ in lines:
@@ -305,40 +284,5 @@ async def test_a_line_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_a_callers_own_time_out_is_not_the_servers(tmp_path: Path) -> None:
     async with talk(tmp_path, answer(200, b"{}\n")) as (client, _server):
         with pytest.raises(TimeoutError):
-            async with client.lines("/api/v1/pods", {}, idle_seconds=5):
+            async with client.lines("/api/v1/pods", {}, seconds=5):
                 raise TimeoutError
-
-
-def test_the_file_named_counts_before_the_environment(tmp_path: Path) -> None:
-    config = load_config(kubeconfig(tmp_path, "http://a"), environment={"KUBECONFIG": "/nowhere"})
-    assert config is not None
-    assert config.server == "http://a"
-
-
-def test_the_environment_names_a_file(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path, "http://b")
-    config = load_config(environment={"KUBECONFIG": str(path)})
-    assert config is not None
-    assert config.server == "http://b"
-
-
-def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
-    (tmp_path / "ca.crt").write_text("c")
-    host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    config = load_config(environment=host, service_account=str(tmp_path))
-    assert config is not None
-    assert (config.server, config.authority) == ("https://[fd00::1]:443", b"c")
-    assert config.token_file == tmp_path / "token"
-
-
-def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("t")
-    with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
-        load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
-
-
-def test_nothing_configured_is_none(tmp_path: Path) -> None:
-    host = {"KUBERNETES_SERVICE_HOST": "h"}
-    assert load_config(environment={}) is None
-    assert load_config(environment=host, service_account=str(tmp_path)) is None

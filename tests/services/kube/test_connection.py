@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 def is_open(client: ClusterClient) -> bool:
-    return not client._http.is_closed
+    return not client.is_closed
 
 
 async def test_a_client_serves_all_who_ask(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from services.kube import credentials
-from services.kube.client import ClusterClient, load_config
 from services.process.errors import ClusterError
+from tests.services.kube.kubeconfigs import client_of
 from tests.services.kube.test_client import POD, Server, answer
 from tests.support import eventually_async
 
@@ -21,19 +20,6 @@ PLUGIN = """#!/bin/sh
 echo "$KUBERNETES_EXEC_INFO" > "$NOTE"
 echo '{"kind": "ExecCredential", "status": {"token": "'"$(cat "$1")"'"}}'
 """
-
-
-def written(folder: Path, server: str, user: dict[str, Any]) -> Path:
-    file = folder / "kubeconfig"
-    context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
-    config = {
-        "current-context": "c",
-        "contexts": [context],
-        "clusters": [{"name": "k", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    file.write_text(yaml.safe_dump(config))
-    return file
 
 
 def of_plugin(version: str) -> Callable[[Path], dict[str, Any]]:
@@ -69,23 +55,23 @@ async def test_a_token_is_had_from_where_the_kubeconfig_says_and_had_anew_when_i
     token = tmp_path / "token"
     token.write_text("first")
     answers = answer(200, b"{}"), answer(401, b""), answer(200, b"{}")
-    async with Server(*answers).run() as server:
-        config = load_config(written(tmp_path, server.url, user(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            await client.get(POD)
-            token.write_text("second")
-            assert await client.get(POD) == b"{}"
+    async with (
+        Server(*answers).run() as server,
+        client_of(tmp_path, server.url, user(tmp_path)) as client,
+    ):
+        await client.get(POD)
+        token.write_text("second")
+        assert await client.get(POD) == b"{}"
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second"]
 
 
 async def test_a_plugin_of_today_is_told_what_to_answer(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("first")
-    async with Server(answer(200, b"{}")).run() as server:
-        config = load_config(written(tmp_path, server.url, of_plugin("v1")(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            await client.get(POD)
+    async with (
+        Server(answer(200, b"{}")).run() as server,
+        client_of(tmp_path, server.url, of_plugin("v1")(tmp_path)) as client,
+    ):
+        await client.get(POD)
     told = json.loads((tmp_path / "note").read_text())
     assert told["apiVersion"] == "client.authentication.k8s.io/v1"
     assert told["spec"] == {"interactive": False}
@@ -96,17 +82,17 @@ async def test_a_tokens_file_is_read_anew_before_what_it_held_is_refused(
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first")
-    async with Server(*[answer(200, b"{}")] * 4).run() as server:
-        config = load_config(written(tmp_path, server.url, of_file(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            await client.get(POD)
-            token.write_text("second")
-            await client.get(POD)
-            monkeypatch.setattr(credentials, "REREAD_SECONDS", 0.0)
-            await client.get(POD)
-            token.unlink()
-            await client.get(POD)
+    async with (
+        Server(*[answer(200, b"{}")] * 4).run() as server,
+        client_of(tmp_path, server.url, of_file(tmp_path)) as client,
+    ):
+        await client.get(POD)
+        token.write_text("second")
+        await client.get(POD)
+        monkeypatch.setattr(credentials, "REREAD_SECONDS", 0.0)
+        await client.get(POD)
+        token.unlink()
+        await client.get(POD)
     assert shown(server) == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 
 
@@ -124,12 +110,12 @@ async def test_a_tokens_file_that_holds_none_is_named(
 ) -> None:
     if content is not None:
         (tmp_path / "token").write_bytes(content)
-    async with Server().run() as server:
-        config = load_config(written(tmp_path, server.url, of_file(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            with pytest.raises(ClusterError, match=f"the token file {tmp_path}/token {message}"):
-                await client.get(POD)
+    async with (
+        Server().run() as server,
+        client_of(tmp_path, server.url, of_file(tmp_path)) as client,
+    ):
+        with pytest.raises(ClusterError, match=f"the token file {tmp_path}/token {message}"):
+            await client.get(POD)
     assert server.requests == []
 
 
@@ -167,21 +153,19 @@ async def test_a_plugin_that_gives_nothing_is_named_with_what_it_says(
 ) -> None:
     if "longer" in message:
         monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.2)
-    async with Server().run() as server:
-        config = load_config(written(tmp_path, server.url, user(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            with pytest.raises(ClusterError, match=f"the credential plugin .*{message}"):
-                await client.get(POD)
+    async with (
+        Server().run() as server,
+        client_of(tmp_path, server.url, user(tmp_path)) as client,
+    ):
+        with pytest.raises(ClusterError, match=f"the credential plugin .*{message}"):
+            await client.get(POD)
     assert server.requests == []
 
 
 async def test_a_plugin_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"sleep 3600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {pid}; wait"
-    config = load_config(written(tmp_path, "http://a", saying(script)(tmp_path)))
-    assert config is not None
-    async with ClusterClient(config) as client:
+    async with client_of(tmp_path, "http://a", saying(script)(tmp_path)) as client:
         asking = asyncio.create_task(client.get(POD))
         await eventually_async(pid.exists, what="the plugin has started something")
         asking.cancel()
@@ -201,20 +185,18 @@ def is_running(pid: int) -> bool:
 
 async def test_a_plugin_is_asked_once_however_many_requests_wait_for_it(tmp_path: Path) -> None:
     script = f'echo x >> {tmp_path}/asked; echo \'{{"status": {{"token": "t"}}}}\''
-    async with Server(*[answer(200, b"{}")] * 3).run() as server:
-        config = load_config(written(tmp_path, server.url, saying(script)(tmp_path)))
-        assert config is not None
-        async with ClusterClient(config) as client:
-            await asyncio.gather(*[client.get(POD) for _ in range(3)])
+    async with (
+        Server(*[answer(200, b"{}")] * 3).run() as server,
+        client_of(tmp_path, server.url, saying(script)(tmp_path)) as client,
+    ):
+        await asyncio.gather(*[client.get(POD) for _ in range(3)])
     assert (tmp_path / "asked").read_text() == "x\n"
 
 
 async def test_a_plugin_that_wants_to_know_is_told_of_the_cluster(tmp_path: Path) -> None:
     script = f"echo \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/note; echo '{{}}'"
     user = saying(script, provideClusterInfo=True)(tmp_path)
-    config = load_config(written(tmp_path, "http://a", user))
-    assert config is not None
-    async with ClusterClient(config) as client:
+    async with client_of(tmp_path, "http://a", user) as client:
         with pytest.raises(ClusterError, match="holds no token"):
             await client.get(POD)
     told = json.loads((tmp_path / "note").read_text())
@@ -223,13 +205,9 @@ async def test_a_plugin_that_wants_to_know_is_told_of_the_cluster(tmp_path: Path
 
 async def test_a_name_and_a_password_are_shown(tmp_path: Path) -> None:
     async with Server(answer(200, b"{}")).run() as server:
-        user = {"username": "u", "password": "p", "as": "jane", "as-groups": ["a", "b"]}
-        config = load_config(written(tmp_path, server.url, user))
-        assert config is not None
-        async with ClusterClient(config) as client:
+        user = {"username": "u", "password": "p"}
+        async with client_of(tmp_path, server.url, user) as client:
             await client.get(POD)
     head = server.requests[0].lower()
     assert "authorization: basic dtpw\r\n" in head
     assert "user-agent: accelbind\r\n" in head
-    for line in ("user: jane", "group: a", "group: b"):
-        assert f"\r\nimpersonate-{line}\r\n" in head

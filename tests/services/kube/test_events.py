@@ -12,18 +12,23 @@ import pytest
 
 from services.kube import events
 from services.kube.connection import Connection, connector
-from services.kube.event_queue import Happening, Involved, node
-from services.kube.events import EventWriter, Rate, Reporter
-from services.kube.pace import Pace
+from services.kube.events import (
+    EventRecord,
+    EventRecorder,
+    EventSource,
+    ObjectReference,
+    Rate,
+    node_reference,
+)
+from services.process.retry import Backoff
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Pace(first=0.01, longest=0.05)
 FREELY = Rate(burst=1000, seconds=0.001)
-NODE = node("n1")
+NODE = node_reference("n1")
 
 
 @pytest.fixture
@@ -40,26 +45,27 @@ class Clock:
         return self.now
 
 
-class Writer:
-    """A writer whose outcomes are counted."""
+class Recorder:
+    """A recorder whose outcomes are counted."""
 
     def __init__(self, api: ApiServerStandIn, rate: Rate) -> None:
         self.counts: Counter[str] = Counter()
         self.clock = Clock()
         self.connection = Connection(connector(api.kubeconfig_path))
-        self.writer = EventWriter(
+        self.recorder = EventRecorder(
             self.connection,
-            Reporter("accelbind-plugin", host="n1"),
-            counted=lambda outcome: self.counts.update([outcome]),
-            pace=QUICK,
+            EventSource("accelbind-plugin", host="n1"),
+            on_result=lambda outcome: self.counts.update([outcome]),
+            backoff=Backoff(0.01, 0.05),
             rate=rate,
             clock=self.clock,
         )
 
-    def tell(
+    def record(
         self, subject: str = "port", reason: str = "Bad", message: str = "it is bad", **values: Any
     ) -> None:
-        self.writer.tell(Happening(values.pop("about", NODE), subject, reason, message, **values))
+        about = values.pop("about", NODE)
+        self.recorder.record(EventRecord(about, subject, reason, message, **values))
 
     async def until(self, **counts: int) -> None:
         await eventually_async(
@@ -69,9 +75,9 @@ class Writer:
 
 
 @asynccontextmanager
-async def writing(api: ApiServerStandIn, *, rate: Rate = FREELY) -> AsyncIterator[Writer]:
-    made = Writer(api, rate)
-    task = asyncio.create_task(made.writer.run())
+async def writing(api: ApiServerStandIn, *, rate: Rate = FREELY) -> AsyncIterator[Recorder]:
+    made = Recorder(api, rate)
+    task = asyncio.create_task(made.recorder.write_forever())
     try:
         yield made
         assert not task.done(), f"it has ended: {task}"
@@ -92,7 +98,7 @@ def patches(request: Request) -> bool:
 
 async def test_an_event_is_what_kubectl_describe_shows_of_a_node(api: ApiServerStandIn) -> None:
     async with writing(api) as made:
-        made.tell(message="dfl-port.0 is Unhealthy: afu_id is empty")
+        made.record(message="dfl-port.0 is Unhealthy: afu_id is empty")
         await made.until(created=1)
     [event] = written(api)
     name = event["metadata"]["name"]
@@ -121,10 +127,10 @@ async def test_what_happens_again_is_counted_in_the_event_that_is_there(
 ) -> None:
     async with writing(api) as made:
         for number in range(1, 4):
-            made.tell(message=f"time {number}")
+            made.record(message=f"time {number}")
             await made.until(created=1, counted=number - 1)
             made.clock.now += 60
-        made.tell(reason="Good", message="well", warning=False)
+        made.record(reason="Good", message="well", warning=False)
         await made.until(created=2)
     bad, good = sorted(written(api), key=lambda event: str(event["reason"]))
     assert (bad["count"], bad["message"]) == (3, "time 3")
@@ -135,46 +141,59 @@ async def test_what_happens_again_is_counted_in_the_event_that_is_there(
 
 async def test_an_event_that_was_forgotten_meanwhile_is_made_anew(api: ApiServerStandIn) -> None:
     async with writing(api) as made:
-        made.tell()
+        made.record()
         await made.until(created=1)
         [old] = written(api)
         api.drop("Event", old["metadata"]["name"])
-        made.tell()
+        made.record()
         await made.until(created=2)
     [new] = written(api)
     assert new["count"] == 2
     assert new["metadata"]["name"] != old["metadata"]["name"]
 
 
-async def test_without_the_right_to_patch_the_same_is_told_anew_only_now_and_then(
+async def test_without_the_right_to_patch_each_repeat_is_a_new_event(
     api: ApiServerStandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with api.faults.failing(403, matches=patches):
         async with writing(api) as made:
-            made.tell()
-            await made.until(created=1)
             for number in range(1, 4):
-                made.tell()
-                await made.until(repeated=number)
-            assert len(written(api)) == 1
-            made.tell(reason="Good")
-            await made.until(created=2)
-            made.tell()  # another state than the one that was told last
-            await made.until(created=3)
-            made.clock.now += events.REPEAT_SECONDS + 1
-            made.tell()
-            await made.until(created=4)
-    assert [event["count"] for event in written(api) if event["reason"] == "Bad"] == [1, 5, 6]
+                made.record()
+                await made.until(created=number)
+    assert sorted(event["count"] for event in written(api)) == [1, 2, 3]
     assert capsys.readouterr().out.count("allow `patch` of events") == 1
+
+
+async def test_a_series_goes_on_after_another_state_was_written_in_between(
+    api: ApiServerStandIn,
+) -> None:
+    async with writing(api) as made:
+        for number, reason in enumerate(("Bad", "Good", "Bad"), 1):
+            made.record(reason=reason)
+            await eventually_async(
+                lambda: sum(made.counts.values()) == number,  # noqa: B023 - it is awaited here
+            )
+    assert {event["reason"]: event["count"] for event in written(api)} == {"Bad": 2, "Good": 1}
+
+
+async def test_what_is_remembered_is_bounded(
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_SERIES", 2)
+    async with writing(api) as made:
+        for number, subject in enumerate(("a", "b", "c", "a"), 1):
+            made.record(subject)
+            await made.until(created=number)
+    assert [event["count"] for event in written(api)] == [1] * 4
 
 
 async def test_an_event_of_a_pod_lives_in_its_namespace(api: ApiServerStandIn) -> None:
     api.seed({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}})
-    pod = Involved("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
+    pod = ObjectReference("Pod", "p", namespace="team", uid="u", field_path="spec.containers{c}")
     async with writing(api) as made:
-        made.tell(about=pod)
+        made.record(about=pod)
         await made.until(created=1)
-        made.tell(about=pod)
+        made.record(about=pod)
         await made.until(counted=1)
     [event] = written(api)
     assert event["metadata"]["namespace"] == "team"
@@ -188,8 +207,8 @@ async def test_while_the_api_server_is_away_the_latest_state_waits_and_nobody_el
     async with writing(api) as made:
         async with api.away():
             for number in range(20):
-                made.tell("a", reason=("Bad", "Good")[number % 2], message=f"{number}")
-                made.tell("b", message=f"{number}")
+                made.record("a", reason=("Bad", "Good")[number % 2], message=f"{number}")
+                made.record("b", message=f"{number}")
         await made.until(created=2, superseded=38)
     assert {(event["reason"], event["message"]) for event in written(api)} == {
         ("Good", "19"),
@@ -202,8 +221,8 @@ async def test_more_than_may_wait_is_dropped_and_counted(api: ApiServerStandIn) 
     async with writing(api) as made:
         async with api.away():
             for number in range(300):
-                made.tell(f"port.{number}", message=f"{number}")
-            assert made.counts["dropped"] in {44, 43}  # one may be under way
+                made.record(f"port.{number}", message=f"{number}")
+            assert made.counts["dropped"] == 300 - events.MAX_WAITING
         await eventually_async(lambda: made.counts["created"] + made.counts["dropped"] == 300)
     assert "299" in {event["message"] for event in written(api)}
 
@@ -211,9 +230,9 @@ async def test_more_than_may_wait_is_dropped_and_counted(api: ApiServerStandIn) 
 async def test_a_burst_is_written_and_the_rest_at_its_rate(api: ApiServerStandIn) -> None:
     async with writing(api, rate=Rate(burst=3, seconds=3600)) as made:
         for number in range(10):
-            made.tell(f"port.{number}")
+            made.record(f"port.{number}")
         await made.until(created=3)
-        made.tell("port.9", reason="Good")
+        made.record("port.9", reason="Good")
         await made.until(superseded=1)
         assert len(written(api)) == 3
 
@@ -223,10 +242,10 @@ async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
 ) -> None:
     async with writing(api) as made:
         with api.faults.failing(403):
-            made.tell("a")
-            made.tell("b", about=Involved("Pod", "p", namespace="elsewhere"))
+            made.record("a")
+            made.record("b", about=ObjectReference("Pod", "p", namespace="elsewhere"))
             await made.until(refused=2)
-        made.tell("c")
+        made.record("c")
         await made.until(created=1)
     lines = capsys.readouterr().out.splitlines()
     [said] = [line for line in lines if "[warning" in line]
@@ -239,7 +258,7 @@ async def test_what_the_api_server_does_not_take_is_given_up_and_said_once(
 async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code: int) -> None:
     async with writing(api) as made:
         with api.faults.failing(code, count=3):
-            made.tell()
+            made.record()
             await made.until(created=1)
     assert len(written(api)) == 1
 
@@ -248,7 +267,7 @@ async def test_what_may_go_well_later_is_tried_again(api: ApiServerStandIn, code
 async def test_names_are_unique_bounded_and_valid(api: ApiServerStandIn, name: str) -> None:
     async with writing(api) as made:
         for subject in ("a", "b"):
-            made.tell(subject, about=Involved("Node", name, uid=name), message="m" * 5000)
+            made.record(subject, about=ObjectReference("Node", name, uid=name), message="m" * 5000)
         await made.until(created=2)
     names = {event["metadata"]["name"] for event in written(api)}
     assert len(names) == 2

@@ -8,22 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from services.kube.access import Access
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import Access, load_config
 from services.process.errors import ClusterError
+from tests.services.kube.kubeconfigs import config_of
 
 
 def config(
     cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "n"}}],
-        "clusters": [{"name": "k", "cluster": {"server": "https://a", **(cluster or {})}}],
-        "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
-    }
+    return config_of({"server": "https://a", **(cluster or {})}, user)
 
 
 def loaded(folder: Path, content: dict[str, Any]) -> Access:
@@ -47,7 +41,7 @@ def test_what_a_cluster_is_told_of_is_taken_as_it_is(tmp_path: Path) -> None:
     assert access.authority == b"authority"
     assert access.server_name == "api.example.com"
     assert access.proxy == "http://proxy:3128"
-    assert access.token == "t"  # noqa: S105 - a test's
+    assert access.token == "secret"  # noqa: S105 - a test's
 
 
 def test_files_that_a_kubeconfig_names_are_seen_from_its_folder(tmp_path: Path) -> None:
@@ -67,23 +61,6 @@ def test_data_counts_before_files(tmp_path: Path) -> None:
     assert loaded(tmp_path, config(cluster)).authority == b"data"
 
 
-def test_who_is_acted_as_is_told_with_each_request(tmp_path: Path) -> None:
-    user = {
-        "token": "t",
-        "as": "jane",
-        "as-uid": "7",
-        "as-groups": ["one", "two"],
-        "as-user-extra": {"example.com/scopes": ["view"]},
-    }
-    assert loaded(tmp_path, config(user=user)).headers == (
-        ("Impersonate-User", "jane"),
-        ("Impersonate-Uid", "7"),
-        ("Impersonate-Group", "one"),
-        ("Impersonate-Group", "two"),
-        ("Impersonate-Extra-example.com%2Fscopes", "view"),
-    )
-
-
 def test_secrets_are_not_shown_with_the_rest(tmp_path: Path) -> None:
     user = {"token": "secret", "username": "u", "password": "secret"}
     assert "secret" not in repr(loaded(tmp_path, config(user=user)))
@@ -100,7 +77,7 @@ def test_several_files_count_together_and_the_first_one_first(tmp_path: Path) ->
     named = f"{one}:{tmp_path / 'missing'}::{two}"
     access = load_config(environment={"KUBECONFIG": named})
     assert access is not None
-    assert access.token == "t"  # noqa: S105 - a test's
+    assert access.token == "secret"  # noqa: S105 - a test's
     assert access.authority == b"second", "a path is seen from the folder of its own file"
 
 
@@ -157,10 +134,16 @@ def test_a_file_that_can_not_be_used_says_why(
             None,
             "exclude each other",
         ),
-        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider is gone since Kubernetes 1.26"),
-        ({}, {"as-groups": ["a"]}, "need an as"),
+        ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider was removed in Kubernetes 1.26"),
+        (
+            {},
+            {"as": "jane", "as-uid": "7"},
+            r"impersonates another one \(as, as-uid\)",
+        ),
+        ({}, {"as-groups": ["a"]}, r"\(as-groups\), which is not supported"),
+        ({}, {"as-user-extra": {"a": ["b"]}}, r"\(as-user-extra\), which is not supported"),
         ({}, {"client-certificate": "/nowhere/crt"}, "No such file"),
-        ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'its plugin answers in "v9"'),
+        ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'plugin has the apiVersion "v9"'),
         ({}, {"exec": {"apiVersion": "v9"}}, "is no kubeconfig"),
     ],
 )
@@ -174,7 +157,7 @@ def test_an_entry_that_can_not_be_used_says_why(
 def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
     content = config()
     del content["contexts"][0]["context"]["user"]
-    with pytest.raises(ClusterError, match="names no user to be"):
+    with pytest.raises(ClusterError, match="names no user"):
         loaded(tmp_path, content)
 
 
@@ -189,8 +172,8 @@ def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
             {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
             "the client certificate and key are no pair",
         ),
-        ({"proxy-url": "socks5://p:1080"}, None, r"proxy-url names a proxy .*scheme socks5"),
-        ({"proxy-url": "http://p:many"}, None, "proxy-url names a proxy"),
+        ({"proxy-url": "socks5://p:1080"}, None, "proxy-url is no http:// or https:// URL"),
+        ({"proxy-url": "http://p:many"}, None, "proxy-url is no http:// or https:// URL"),
         ({}, {"token": "one two"}, "the kubeconfig's token holds something else than one token"),
         ({}, {"token": " \n"}, "the kubeconfig's token holds no token"),
     ],
@@ -201,3 +184,40 @@ def test_what_can_not_be_shown_or_trusted_is_an_error_before_anything_is_asked(
     access = loaded(tmp_path, config(cluster, user))
     with pytest.raises(ClusterError, match=f"credentials for https://a can't be used: .*{message}"):
         ClusterClient(access)
+
+
+@pytest.mark.parametrize(
+    ("named", "variable", "server"),
+    [("one", "", "http://one"), ("one", "two", "http://one"), (None, "two", "http://two")],
+)
+def test_the_file_that_is_passed_counts_before_the_environment(
+    tmp_path: Path, named: str | None, variable: str, server: str
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(json.dumps(config({"server": f"http://{name}"})))
+    environment = {"KUBECONFIG": str(tmp_path / variable) if variable else ""}
+    access = load_config(tmp_path / named if named else None, environment=environment)
+    assert access is not None
+    assert access.server == server
+
+
+def test_a_pod_has_its_service_account(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("c")
+    host = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = load_config(environment=host, service_account=str(tmp_path))
+    assert access is not None
+    assert (access.server, access.authority) == ("https://[fd00::1]:443", b"c")
+    assert access.token_file == tmp_path / "token"
+
+
+def test_a_service_account_that_is_not_whole_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with pytest.raises(ClusterError, match=r"No such file or directory \(.*ca.crt\)"):
+        load_config(environment={"KUBERNETES_SERVICE_HOST": "h"}, service_account=str(tmp_path))
+
+
+def test_nothing_configured_is_none(tmp_path: Path) -> None:
+    host = {"KUBERNETES_SERVICE_HOST": "h"}
+    assert load_config(environment={}) is None
+    assert load_config(environment=host, service_account=str(tmp_path)) is None

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from services.kube.connection import Connection, connector
-from services.kube.node_watcher import NodeFollower
-from services.kube.pace import Pace
+from services.kube.list_watch import WatchTimeouts
+from services.kube.node_watcher import NodeWatcher
 from services.mappings.source import Timing
 from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
@@ -19,7 +19,7 @@ from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
-QUICK = Pace(first=0.01, longest=0.05, steady=0.5, watch=60.0, grace=10.0)
+QUICK = WatchTimeouts(first=0.01, longest=0.05, steady=0.5, watch=60.0, grace=10.0)
 
 
 @pytest.fixture
@@ -39,21 +39,21 @@ def put(api: ApiServerStandIn, name: str = "n1", **annotations: str) -> None:
     api.put(node)
 
 
-class Follower:
-    """A follower that notes what it is told."""
+class Watcher:
+    """A watcher that notes what it is told."""
 
     def __init__(
-        self, api: ApiServerStandIn, pace: Pace, poll_seconds: float, timing: Timing
+        self, api: ApiServerStandIn, pace: WatchTimeouts, poll_seconds: float, timing: Timing
     ) -> None:
         self.told: list[Mapping[str, str] | None] = []
         self.failures = 0
         self.connection = Connection(connector(api.kubeconfig_path))
-        self.follower = NodeFollower(
+        self.watcher = NodeWatcher(
             "n1",
             self.connection,
             self.told.append,
-            pace=pace,
-            failed=self._failed,
+            timeouts=pace,
+            on_failure=self._failed,
             poll_seconds=poll_seconds,
             clock=timing.clock,
             sleep=timing.sleep,
@@ -73,12 +73,12 @@ class Follower:
 async def following(
     api: ApiServerStandIn,
     *,
-    pace: Pace = QUICK,
+    pace: WatchTimeouts = QUICK,
     poll_seconds: float = 60.0,
     timing: Timing | None = None,
-) -> AsyncIterator[Follower]:
-    made = Follower(api, pace, poll_seconds, timing or Timing())
-    task = asyncio.create_task(made.follower.run())
+) -> AsyncIterator[Watcher]:
+    made = Watcher(api, pace, poll_seconds, timing or Timing())
+    task = asyncio.create_task(made.watcher.watch_forever())
     try:
         yield made
         assert not task.done(), f"it has ended: {task}"
@@ -143,10 +143,10 @@ async def test_a_node_that_is_not_there_yet_is_waited_for_and_said_once(
 ) -> None:
     async with following(api, poll_seconds=0.02) as made:
         await eventually_async(lambda: made.told.count(None) > 3)
-        assert 'knows no node "n1": set --node-name' in made.follower.problem
+        assert 'knows no node "n1": set --node-name' in made.watcher.error
         put(api, mode="af")
         await made.until_told({"mode": "af"})
-        assert made.follower.problem == ""
+        assert made.watcher.error == ""
     [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
     assert "knows no node" in said
 
@@ -156,7 +156,7 @@ async def test_a_refusal_is_an_answer_too(api: ApiServerStandIn) -> None:
     async with following(api) as made:
         with api.faults.failing(403):
             await made.until_told(None)
-            assert "RBAC" in made.follower.problem
+            assert "RBAC" in made.watcher.error
         await made.until_told({"mode": "af"})
 
 
@@ -166,7 +166,7 @@ async def test_an_outage_only_delays_what_has_changed_meanwhile(api: ApiServerSt
         await watching(api)
         for mode in ("region", "af", "regiondevel"):
             async with api.away():
-                await eventually_async(lambda: made.follower.problem)
+                await eventually_async(lambda: made.watcher.error)
                 put(api, mode=mode)
             await made.until_told({"mode": mode})
     assert None not in made.told
@@ -199,7 +199,7 @@ async def test_a_node_that_has_not_changed_for_long_can_be_watched(api: ApiServe
 
 async def test_a_connection_that_falls_silent_is_given_up(api: ApiServerStandIn) -> None:
     put(api, mode="af")
-    pace = Pace(first=0.01, longest=0.05, steady=0.5, watch=1.0, grace=0.1)
+    pace = WatchTimeouts(first=0.01, longest=0.05, steady=0.5, watch=1.0, grace=0.1)
     async with following(api, pace=pace) as made:
         await watching(api)
         api.silence_watches()
@@ -293,13 +293,13 @@ async def test_a_minute_of_broken_watches_is_cheap_said_once_counted_and_changes
     put(api, mode="af")
     time = SimulatedTime(1, MINUTE, jitter)
     with broken(api, code):
-        async with following(api, pace=Pace(), timing=time.timing()) as made:
+        async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
             await asyncio.wait_for(time.over.wait(), MINUTE)
             assert 4 <= len(list(asked(api))) <= 16
             assert made.told[-1] == {"mode": "af"}
             assert {"mode": "old"} not in made.told
             assert made.failures == 4
-            assert made.follower.watch_problem
+            assert made.watcher.watch_error
     [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
     assert "the node can't be watched" in said
 
@@ -322,15 +322,29 @@ async def test_a_watch_that_works_again_is_said_once(
 ) -> None:
     put(api, mode="af")
     time = FakeTime()
-    async with following(api, pace=Pace(), timing=time.timing()) as made:
+    async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
         with api.faults.watches_failing(500, count=3):
             await watching(api)
-        assert "500" in made.follower.watch_problem
+        await eventually_async(lambda: made.watcher.watching)
+        assert "500" in made.watcher.watch_error
         time.now += 60
         api.end_watches()
-        await eventually_async(lambda: not made.follower.watch_problem)
+        await eventually_async(lambda: not made.watcher.watch_error)
         assert time.slept[-1] == 0
     assert capsys.readouterr().out.count("the node can be watched again") == 1
+
+
+async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds(
+    api: ApiServerStandIn,
+) -> None:
+    put(api, mode="new")
+    stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
+    time = SimulatedTime(1, MINUTE, 1.0)
+    with api.faults.replaying(stale * 1000, stream=True, matches=watches):
+        async with following(api, pace=WatchTimeouts(), timing=time.timing()) as made:
+            await asyncio.wait_for(time.over.wait(), MINUTE)
+            assert {"mode": "old"} not in made.told
+    assert len([each for each in asked(api) if "watch=1" not in each]) <= 16
 
 
 async def test_a_cache_that_lags_does_not_undo_what_was_read(api: ApiServerStandIn) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.pace import Pace
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.source import Timing
 from tests.faults.apiserver import FUNCTIONS, FaultyApiServer, lists, watches
 from tests.services.kube.following import (
+    USUAL,
     FakeTime,
     following,
     names,
@@ -31,7 +32,7 @@ async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_
     async with FaultyApiServer().running() as server:
         put_function(server, "x")
         with capture_logs() as logs:
-            async with following(server, tmp_path, pace=Pace(), timing=time.timing()) as source:
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 await until_watching(server, source)
                 before = source.index
                 time.slept.clear()
@@ -109,7 +110,7 @@ async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) 
     time = FakeTime(until=3000)
     async with (
         FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=Pace(), timing=time.timing(jitter=1.0)) as source,
+        following(server, tmp_path, pace=USUAL, timing=time.timing(jitter=1.0)) as source,
     ):
         await until_watching(server, source)
         for _ in range(4):
@@ -117,7 +118,7 @@ async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) 
             time.now += 50
             server.cut_watches()
             await until_watching_again(server, source, before)
-    assert set(time.slept) == {Pace().first}
+    assert set(time.slept) == {WatchTimeouts().first}
 
 
 async def test_a_token_in_a_file_is_read_anew_when_it_is_refused(tmp_path: Path) -> None:

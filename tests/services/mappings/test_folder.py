@@ -82,7 +82,7 @@ def test_a_file_as_clusters_have_it_works_unchanged(tmp_path: Path) -> None:
     )
     snapshot = load(tmp_path, mappings__yaml=b"\xef\xbb\xbf" + text.encode())
     assert served(snapshot) == ["default/arria10.dcp1.0-nlb0", "lab/arria10.dcp1.0"]
-    assert snapshot.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1}
+    assert snapshot.index.counts == {"AcceleratorFunction": 1, "FpgaRegion": 1}
     assert snapshot.problems == ()
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from services.kube.client import Answer, BadStatus
-from services.mappings.model import NamespaceMappings
+from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.names import function_name
 from services.process.errors import ClusterError

@@ -1,16 +1,15 @@
 """Objects of an API server as an index: what serves, what doesn't, and when it is handed out."""
 
 import asyncio
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.kube.connection import connector
-from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, MappingIndex
-from services.mappings.source import AT_ONCE, Allowance, ApiServerSource, Teller
-from services.mappings.table import Entry, MappingTable
+from services.mappings.index import MappingIndex
+from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION
+from services.mappings.source import ApiServerSource, ProblemLog
 from services.process.errors import ClusterError
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer, encode
 from tests.services.kube.following import (
@@ -52,36 +51,6 @@ async def test_a_cluster_without_mappings_is_loaded_too(tmp_path: Path) -> None:
         assert len(source.index) == 0
 
 
-async def test_a_list_is_taken_in_namespace_by_namespace_in_whatever_order_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[str] = []
-    put = MappingTable.put
-
-    def noted(table: MappingTable, entry: Entry) -> None:
-        taken.append(entry.namespace)
-        put(table, entry)
-
-    monkeypatch.setattr(MappingTable, "put", noted)
-    async with FaultyApiServer().running() as server:
-        spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "region"}
-        server.fill(
-            FUNCTIONS,
-            [
-                (
-                    ("", f"{number:02}"),
-                    encode(FUNCTIONS, f"team-{number % 4}", f"f{number}", 1, spec),
-                )
-                for number in range(12)
-            ],
-        )
-        async with following(server, tmp_path) as source:
-            await until(lambda: source.loaded)
-            assert [len(source.index.namespace(f"team-{number}")) for number in range(4)] == [3] * 4
-    assert len(taken) == 12
-    assert len([each for each, _ in groupby(taken)]) == 4
-
-
 async def test_changes_are_followed(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
         await until_watching(server, source)
@@ -110,7 +79,7 @@ async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> No
             with server.answering(403, "forbidden", matches=regions):
                 await until(lambda: server.open_watches == 1)
                 put_function(server, "z")
-                await until(lambda: source._table.counts[ACCELERATOR_FUNCTION] == 3)
+                await until(lambda: len(list(source._table.keys(ACCELERATOR_FUNCTION))) == 3)
                 assert not source.loaded
                 assert source.counts[ACCELERATOR_FUNCTION] == 0, "what is counted is what serves"
                 assert len(source.index) == 0
@@ -291,24 +260,6 @@ async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
             await task
 
 
-async def test_changes_after_some_quiet_are_taken_at_once_each(tmp_path: Path) -> None:
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, interval=10_000) as source,
-    ):
-        await until_watching(server, source)
-        for number in range(AT_ONCE // 2):
-            put_function(server, f"f{number}")
-            await until(lambda number=number: len(source.index) == number + 1)  # type: ignore[misc]  # mypy knows no default here
-
-
-def test_what_was_saved_up_is_spent_without_a_pause_and_nothing_more() -> None:
-    allowance = Allowance(3.0)
-    assert [allowance.spend(100.0, 1.0) for _ in range(5)] == [0, 0, 0, 1, 2]
-    assert [allowance.spend(102.0, 1.0), allowance.spend(104.5, 1.0)] == [1, 0]
-    assert [allowance.spend(1000.0, 10.0), allowance.spend(1008.0, 1.0)] == [7, 0]
-
-
 async def test_age_is_that_of_the_kind_that_is_silent(tmp_path: Path) -> None:
     time = FakeTime(until=2000)
     async with FaultyApiServer().running() as server:
@@ -336,15 +287,15 @@ async def test_a_kubeconfig_that_is_no_good_ends_the_start(tmp_path: Path) -> No
         await source.follow()
 
 
-def test_problems_are_told_at_a_bounded_rate() -> None:
+def test_problems_are_logged_at_a_bounded_rate() -> None:
     time = FakeTime()
-    teller = Teller(time.clock, most=2, window=60.0)
+    problems = ProblemLog(time.clock, most=2, window=60.0)
     with capture_logs() as logs:
         for number in range(5):
-            teller.tell(f"problem {number}")
+            problems.log(f"problem {number}")
         for text in ("later", "much later"):
             time.now += 60
-            teller.tell(text)
+            problems.log(text)
     assert [entry.get("problem", entry.get("number")) for entry in logs] == [
         "problem 0",
         "problem 1",

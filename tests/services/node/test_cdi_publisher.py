@@ -12,25 +12,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.devices.cdi import FILE_NAME, CdiFile, describe
-from services.devices.cdi_files import CdiFolder, Put
+from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.node import cdi_publisher as module
 from services.node.cdi_publisher import CdiPublisher
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
 
-def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> Tree:
-    return build_tree(scan(rack.root), mode)
+def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources:
+    return advertise(scan(rack.root), mode)
 
 
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", worker=Worker("cdi"))
+    return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", calls=BlockingCalls())
 
 
 @asynccontextmanager
@@ -130,8 +130,9 @@ async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
     rack.add_card(CardSpec())
     with capture_logs() as logs:
         with monkeypatch.context() as patch:
-            full = Put(problems=(f"{FILE_NAME} can't be written: No space left on device",))
-            patch.setattr(CdiFolder, "put", lambda *_: full)
+            text = f"{FILE_NAME} can't be written: No space left on device"
+            full = CdiWrite(problems=(text,), failed=True)
+            patch.setattr(CdiFolder, "write", lambda *_: full)
             for _ in range(3):
                 publisher.take(tree_of(rack))
                 await publisher.run_once()
@@ -192,11 +193,11 @@ async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(
 ) -> None:
     release = Event()
 
-    def hang(*_: object) -> Put:
+    def hang(*_: object) -> CdiWrite:
         release.wait(30)
-        return Put()
+        return CdiWrite()
 
-    monkeypatch.setattr(CdiFolder, "put", hang)
+    monkeypatch.setattr(CdiFolder, "write", hang)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)
     rack.add_card(CardSpec())
     publisher = publisher_for(short_dir)

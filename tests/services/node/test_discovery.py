@@ -9,10 +9,10 @@ import pytest
 
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.node import discovery as module
 from services.node.discovery import Discovery
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
 
@@ -34,7 +34,7 @@ class Setting:
     def __init__(self, mode: PluginMode = PluginMode.AF, interval: float = 0.01) -> None:
         self.found: Callable[[], Inventory] = card
         self.scans = 0
-        self.trees: list[Tree] = []
+        self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
         self.discovery = Discovery(
             mode=mode,
@@ -43,7 +43,7 @@ class Setting:
             interval=interval,
             damping=Damping(good_scans=2),
             scan=self.scan,
-            worker=Worker("files"),
+            calls=BlockingCalls(),
             apply=self.trees.append,
             scanned=self.seconds.append,
         )
@@ -145,11 +145,11 @@ async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
 ) -> None:
     built: list[Inventory] = []
 
-    def noted(inventory: Inventory, mode: PluginMode, **named: Any) -> Tree:
+    def noted(inventory: Inventory, mode: PluginMode, **named: Any) -> AdvertisedResources:
         built.append(inventory)
-        return build_tree(inventory, mode, **named)
+        return advertise(inventory, mode, **named)
 
-    monkeypatch.setattr(module, "build_tree", noted)
+    monkeypatch.setattr(module, "advertise", noted)
     setting = Setting()
     for _ in range(5):
         await setting.discovery.run_once()

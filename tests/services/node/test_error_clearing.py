@@ -14,8 +14,8 @@ from services.devices.hardware.scan import scan
 from services.devices.stale_errors import Clearing
 from services.node import error_clearing as module
 from services.node.error_clearing import ErrorClearing
+from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from services.process.worker import Worker
 from services.programming.errors_clear import Cleared, Outcome
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
@@ -41,7 +41,7 @@ class Setting:
             rack.root,
             locks=rack.root.parent / "locks",
             holders=self.holders,
-            worker=Worker("errors"),
+            calls=BlockingCalls(),
             counted=self.outcomes.append,
             look_now=self.look_now,
         )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode, Problem
-from services.devices.resources import Memory, build_tree
+from services.devices.resources import OfferMemory, advertise
 from services.node.offer import MAX_BYTES, MOST_RESOURCES, decode, encode, offered
 
 PLACE = "0000:5e:00.0"
@@ -30,8 +30,8 @@ def device(**values: Any) -> Device:
     return Device(**(told | values))
 
 
-def memory(*devices: Device, mode: PluginMode = PluginMode.AF) -> Memory:
-    return Memory(mode, {(each.id, PLACE): each for each in devices})
+def memory(*devices: Device, mode: PluginMode = PluginMode.AF) -> OfferMemory:
+    return OfferMemory(mode, {(each.id, PLACE): each for each in devices})
 
 
 def altered(**values: Any) -> bytes:
@@ -68,7 +68,7 @@ def test_the_resources_that_were_offered_are_known_in_any_mode(mode: PluginMode)
 
 
 def test_units_were_offered_in_mode_units() -> None:
-    assert offered(Memory(PluginMode.UNITS)) == {"b-com.com/accelerator"}
+    assert offered(OfferMemory(PluginMode.UNITS)) == {"b-com.com/accelerator"}
 
 
 def test_no_more_resources_are_ended_than_fit_into_memory() -> None:
@@ -125,10 +125,10 @@ def test_no_bytes_are_an_error(content: bytes) -> None:
 )
 def test_no_value_of_any_field_is_an_error(value: Any, field: str) -> None:
     found = decode(altered(**{field: value}))
-    assert found is None or isinstance(found, Memory)
+    assert found is None or isinstance(found, OfferMemory)
 
 
 def test_units_are_always_there_and_are_not_remembered() -> None:
-    units = build_tree(Inventory(), PluginMode.UNITS, units=3).memory
+    units = advertise(Inventory(), PluginMode.UNITS, units=3).memory
     assert units.devices
-    assert decode(encode(units)) == Memory(PluginMode.UNITS)
+    assert decode(encode(units)) == OfferMemory(PluginMode.UNITS)

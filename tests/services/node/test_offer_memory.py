@@ -11,10 +11,10 @@ import pytest
 
 from plugin.mode import ANNOTATION
 from services.devices.model import Device, DeviceNode, PluginMode
-from services.devices.resources import Memory, Tree
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.discovery import Discovery
 from services.node.offer_memory import FILE, Recall
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -26,13 +26,15 @@ pytestmark = pytest.mark.anyio
 AF_NLB3 = "fpga.intel.com/af-ce4.f7d.zkiWk5jwXzOUbVYHCL4QivffQFy9es9yIvFEsLk6zRg"
 
 
-def tree(*ids: str) -> Tree:
+def tree(*ids: str) -> AdvertisedResources:
     devices = {
         each: Device(each, AF, healthy=True, nodes=(DeviceNode(each),), card="region0")
         for each in ids
     }
-    memory = Memory(PluginMode.AF, {(key, "0000:05:00.0"): each for key, each in devices.items()})
-    return Tree({AF: devices} if devices else {}, (), memory)
+    memory = OfferMemory(
+        PluginMode.AF, {(key, "0000:05:00.0"): each for key, each in devices.items()}
+    )
+    return AdvertisedResources({AF: devices} if devices else {}, (), memory)
 
 
 def names(folder: Path) -> list[str]:
@@ -41,8 +43,8 @@ def names(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def recalling(folder: Path) -> AsyncIterator[Recall]:
-    worker = Worker("recall")
-    recall = Recall(folder, PluginMode.AF, worker)
+    calls = BlockingCalls()
+    recall = Recall(folder, PluginMode.AF, calls)
     task = asyncio.create_task(recall.run())
     try:
         yield recall
@@ -50,7 +52,6 @@ async def recalling(folder: Path) -> AsyncIterator[Recall]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        worker.close()
 
 
 async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(
@@ -112,7 +113,7 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
 
 async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:
     async with recalling(tmp_path) as recall:
-        assert await recall.load() == Memory(PluginMode.AF)
+        assert await recall.load() == OfferMemory(PluginMode.AF)
         recall.take(tree("dfl-port.0", "dfl-port.1"))
         await eventually_async((tmp_path / FILE).exists)
     async with recalling(tmp_path) as recall:
@@ -170,7 +171,7 @@ async def test_what_is_no_memory_is_said_once_and_replaced(
         case "link":
             path.symlink_to("/etc/passwd")
     async with recalling(tmp_path) as recall:
-        assert await recall.load() == Memory(PluginMode.AF)
+        assert await recall.load() == OfferMemory(PluginMode.AF)
         recall.take(tree("dfl-port.0"))
         if made == "folder":
             await eventually_async(lambda: "can't be written" in recall._trouble)

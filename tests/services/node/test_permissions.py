@@ -16,7 +16,7 @@ from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
 from services.node.permissions import Missing, Needs, missing
 from services.node.permissions_watch import AccessWatch
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.promlint import lint
@@ -331,7 +331,7 @@ async def test_what_is_mended_is_said_once_and_may_be_missed_again(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
     watch = AccessWatch(
-        needs(short_dir), worker=Worker("access"), inventory=lambda: None, look_seconds=0.01
+        needs(short_dir), calls=BlockingCalls(), inventory=lambda: None, look_seconds=0.01
     )
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:

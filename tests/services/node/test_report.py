@@ -6,26 +6,28 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
-from services.devices.resources import Memory, Tree, empty_tree
+from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
 from services.node.report import report_inventory, report_tree
 
 OK = Device("p0", "d/r", healthy=True, card="c0")
 EMPTY = Problem("afu-id-empty", "afu_id of p0 is empty")
 HOT = Problem("ap1-event", "ap1_event of p0 reads 0x1")
-NOTHING = empty_tree(PluginMode.AF)
+NOTHING = nothing_advertised(PluginMode.AF)
 
 
 def bad(*problems: Problem) -> Device:
     return replace(OK, healthy=False, reasons=problems)
 
 
-def tree(*devices: Device) -> Tree:
+def tree(*devices: Device) -> AdvertisedResources:
     placed = {device.id: device for device in devices if device.resource}
-    unplaced = tuple(device for device in devices if not device.resource)
-    return Tree({"d/r": placed} if placed else {}, unplaced, Memory(PluginMode.AF))
+    not_offered = tuple(device for device in devices if not device.resource)
+    return AdvertisedResources(
+        {"d/r": placed} if placed else {}, not_offered, OfferMemory(PluginMode.AF)
+    )
 
 
-def events(before: Tree, now: Tree) -> list[tuple[str, str, str]]:
+def events(before: AdvertisedResources, now: AdvertisedResources) -> list[tuple[str, str, str]]:
     with capture_logs() as logs:
         report_tree(before, now)
     return [(log["log_level"], log["event"], log.get("reason", "")) for log in logs]
@@ -51,7 +53,7 @@ def events(before: Tree, now: Tree) -> list[tuple[str, str, str]]:
     ],
 )
 def test_each_change_of_a_device_is_said_once(
-    before: Tree, now: Tree, said: list[tuple[str, str, str]]
+    before: AdvertisedResources, now: AdvertisedResources, said: list[tuple[str, str, str]]
 ) -> None:
     assert events(before, now) == said
 

@@ -12,7 +12,7 @@ from services.devices.limits import TOO_HOT, Limits
 from services.devices.model import Inventory
 from services.node import sensing
 from services.node.sensing import Sensing
-from services.process.worker import Worker
+from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
@@ -41,7 +41,7 @@ class Bench:
             reader or SensorReader(rack.root),
             limits=limits or Limits(),
             interval=30,
-            worker=Worker("sensing"),
+            calls=BlockingCalls(),
             look_now=self._look,
         )
         self.scan()
@@ -125,7 +125,7 @@ async def test_sensors_that_hang_are_said_once_and_have_no_values(rack: Rack) ->
     await eventually_async(lambda: bench.sensing.hanging == 0)
     await bench.read()
     assert bench.reasons() == [TOO_HOT]
-    eventually(lambda: threads("sensors") == 0)
+    eventually(lambda: threads() == 0)
 
 
 async def test_sensors_that_still_hang_at_the_next_look_make_their_card_unhealthy(
@@ -164,7 +164,7 @@ async def test_a_reader_that_does_not_come_back_costs_the_values(
     assert bench.sensing.found == ()
     assert len(logs) == 1
     barrier.release_all()
-    await eventually_async(lambda: threads("sensors") == 0)
+    await eventually_async(lambda: threads() == 0)
 
 
 async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_back(

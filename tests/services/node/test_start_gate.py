@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from plugin.options import PluginOptions
+from plugin.settings import PluginSettings
 from services.containers import claims
 from services.containers.approval_file import ApprovalFile
 from services.containers.claims import Claims
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.node import start_gate as prestart
 from services.node.start_gate import FunctionGate, RegionsNow
+from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, HardwareError, InvalidName, NotAllowed, WorldError
-from services.process.worker import Worker
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -39,7 +39,7 @@ from tests.plugin.support import (
 pytestmark = pytest.mark.anyio
 
 
-def verifying(folder: Path) -> PluginOptions:
+def verifying(folder: Path) -> PluginSettings:
     return settings(folder, PluginMode.REGION, programming="none")
 
 
@@ -242,8 +242,10 @@ class Setting:
         self.logs = folder / "logs"
         self.rack = Rack(folder / "root")
         self.pods = Pods()
-        self.worker = Worker("files")
-        self.tree: Callable[[], Tree] = lambda: build_tree(scan(self.rack.root), PluginMode.REGION)
+        self.calls = BlockingCalls()
+        self.tree: Callable[[], AdvertisedResources] = lambda: advertise(
+            scan(self.rack.root), PluginMode.REGION
+        )
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
         self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
         self.pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
@@ -276,8 +278,8 @@ class Setting:
             node="n1",
             pods=self.pods,
             enforced=False,
-            approvals=ApprovalFile(self.rack.root / "approvals.json", self.worker),
-            worker=self.worker,
+            approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
+            calls=self.calls,
         )
         return FunctionGate(known, node="n1", read_regions=fresh)
 
@@ -292,7 +294,7 @@ def setting(tmp_path: Path) -> Setting:
 
 async def test_the_gate_opens_where_everything_fits(setting: Setting) -> None:
     await setting.check()
-    setting.tree = lambda: build_tree(scan(setting.rack.root / "nothing"), PluginMode.REGION)
+    setting.tree = lambda: advertise(scan(setting.rack.root / "nothing"), PluginMode.REGION)
     with pytest.raises(NotAllowed, match=r"region dfl-fme\.0 is not there any more"):
         await setting.check()
 

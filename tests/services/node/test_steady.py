@@ -3,8 +3,8 @@ import threading
 from dataclasses import replace
 
 from services.devices.model import Card, Inventory
-from services.node.steady import HUNG, SteadyScan
-from services.process.card_threads import CardThreads
+from services.node.steady import HUNG, SteadyScan, card_key
+from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceHung
 from tests.services.cards import NLB0, NLB3, card, port, virtual
 from tests.support import eventually
@@ -15,7 +15,7 @@ class Node:
 
     def __init__(self, *cards: Card) -> None:
         self.cards = cards
-        self.threads = CardThreads()
+        self.threads = BlockingCalls()
         self.scan = SteadyScan(lambda: Inventory(self.cards), self.threads)
         self.release = threading.Event()
 
@@ -24,11 +24,13 @@ class Node:
 
         def run() -> None:
             with contextlib.suppress(DeviceHung):
-                self.threads.run(key, self.release.wait, seconds=seconds, what="working")
+                self.threads.run_sync(
+                    card_key(key), self.release.wait, timeout=seconds, what="working"
+                )
 
         thread = threading.Thread(target=run)
         thread.start()
-        eventually(lambda: key in self.threads.working)
+        eventually(lambda: card_key(key) in self.threads.busy)
         return thread
 
 
@@ -71,7 +73,7 @@ def test_a_card_that_hangs_in_its_driver_is_unhealthy_until_it_comes_back() -> N
     assert failure.reason == HUNG
     assert "given up" in failure.message
     node.release.set()
-    eventually(lambda: not node.threads.working)
+    eventually(lambda: not node.threads.busy)
     assert node.scan().cards[0].failure is None
 
 

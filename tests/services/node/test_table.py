@@ -4,7 +4,7 @@ import msgspec
 
 from services.containers.holders import Holder
 from services.devices.model import Inventory, PluginMode, Problem
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from services.mappings.model import Mapping, parse
 from services.node.device_names import with_names
 from services.node.table import Owner, Row, Table, rows
@@ -16,8 +16,8 @@ HOLDER = Holder("ns", "p", "c")
 OWNER = Owner("ns", "p", "c")
 
 
-def tree(mode: PluginMode = PluginMode.AF, *numbers: int) -> Tree:
-    return build_tree(Inventory(tuple(card(number) for number in numbers or (0,))), mode)
+def tree(mode: PluginMode = PluginMode.AF, *numbers: int) -> AdvertisedResources:
+    return advertise(Inventory(tuple(card(number) for number in numbers or (0,))), mode)
 
 
 def mapping(document: object) -> Mapping:
@@ -68,7 +68,7 @@ def test_the_keys_of_its_json_are_an_interface() -> None:
 
 def test_an_unhealthy_device_says_why_also_if_it_is_not_offered() -> None:
     sick = card(0, port("dfl-port.0", NLB0, BAD), port("dfl-port.1", "", Problem("e", "m")))
-    found = rows(build_tree(Inventory((sick,)), PluginMode.AF), {})
+    found = rows(advertise(Inventory((sick,)), PluginMode.AF), {})
     assert [(row.device, row.resource, row.health) for row in found] == [
         ("dfl-port.0", AF_NLB0, "Unhealthy"),
         ("dfl-port.1", "", "Unhealthy"),
@@ -116,7 +116,7 @@ def test_devices_get_the_names_that_are_mapped_to_what_is_in_them() -> None:
 
 def test_what_is_unknown_has_no_name() -> None:
     broken = card(0, port("dfl-port.0", "", Problem("e", "m")))
-    shown = rows(build_tree(Inventory((broken,)), PluginMode.REGION), {})
+    shown = rows(advertise(Inventory((broken,)), PluginMode.REGION), {})
     assert shown[0].resource == REGION
     mapped = with_names(Table(devices=shown), [mapping(function_object("nlb0", "af"))])
     assert mapped.devices[0].names == ()

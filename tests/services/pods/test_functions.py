@@ -6,7 +6,7 @@ import pytest
 
 from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
 from services.pods import pod as pods
-from services.pods.functions import new_variables, read_functions
+from services.pods.functions import check_functions, new_variables
 from services.pods.pod import EnvVar
 from services.pods.refusals import RefusalReason
 from tests.services.building import (
@@ -205,7 +205,7 @@ def test_long_values_are_cut() -> None:
     ],
 )
 def test_no_more_problems_are_looked_for_than_are_told(variables: list[EnvVar]) -> None:
-    assert len(read_functions(variables, usual(), {}).problems) == 8
+    assert len(check_functions(variables, usual(), {}).problems) == 8
 
 
 def test_every_odd_variable_is_named_up_to_eight() -> None:

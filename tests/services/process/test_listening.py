@@ -1,9 +1,11 @@
+import json
 import socket
+from pathlib import Path
 
 import pytest
 
 from services.process.errors import WorldError
-from services.process.listening import ALL_ADDRESSES, listen
+from services.process.listening import ALL_ADDRESSES, listen, write_ports
 
 
 def port_of(listener: socket.socket) -> int:
@@ -58,3 +60,30 @@ def test_a_host_that_is_not_ours_is_told() -> None:
         listen("192.0.2.1", 0)
     with pytest.raises(WorldError, match=r"^can't listen on no\.such\.host\.invalid: "):
         listen("no.such.host.invalid", 0)
+
+
+def test_ports_are_written_whole_and_replace_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "ports.json"
+    path.write_text("old")
+    write_ports(path, {"metrics": 2, "admission": 1})
+    assert json.loads(path.read_text()) == {"admission": 1, "metrics": 2}
+    assert [file.name for file in tmp_path.iterdir()] == ["ports.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_no_path_means_nothing_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_ports(None, {"metrics": 2})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match=r"can't write the ports file .*: No such file"):
+        write_ports(tmp_path / "none" / "ports.json", {})
+
+
+def test_a_failure_leaves_no_scratch_file(tmp_path: Path) -> None:
+    (tmp_path / "ports.json").mkdir()
+    with pytest.raises(WorldError, match="can't write"):
+        write_ports(tmp_path / "ports.json", {})
+    assert [file.name for file in tmp_path.iterdir()] == ["ports.json"]

@@ -1,24 +1,43 @@
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field, field_validator, model_validator
 
-from services.process.errors import InvalidSettings, WorldError
-from services.process.settings import CommaSeparated, ProcessSettings, Settings, load, render
+from services.process.errors import InvalidSettings
+from services.process.settings import (
+    TIME,
+    CommaSeparated,
+    Days,
+    Duration,
+    Flag,
+    Port,
+    ProcessSettings,
+    Seconds,
+    Settings,
+    default_text,
+    duration,
+    duration_text,
+    load,
+    render,
+)
 
 
 class Sample(ProcessSettings):
     host: str = "0.0.0.0"  # noqa: S104 - data
-    port: Annotated[int, Field(ge=0, le=65535)] = 8443
+    port: Port = 8443
     tls_cert: Path
     domain: CommaSeparated = ("fpga.intel.com",)
     mode: Literal["af", "region"] = "af"
     node_name: str | None = None
     quiet: bool = False
-    interval: float = 5.0
+    interval: Annotated[Seconds, Field(ge=0.05), Flag(TIME)] = 5.0
+    """Time between two rounds."""
+    settle: Annotated[Duration, Field(ge=timedelta(seconds=2))] = timedelta(minutes=1)
+    lifetime: Annotated[Days, Flag(TIME)] = timedelta(days=90)
 
     @field_validator("node_name")
     @classmethod
@@ -28,175 +47,147 @@ class Sample(ProcessSettings):
         return value
 
 
-CERT = {"tls_cert": "/c.pem"}
+CERT: dict[str, object] = {"tls_cert": "/c.pem"}
 
 
-def of(
-    flags: dict[str, object] | None = None,
-    environ: dict[str, str] | None = None,
-    config: Path | None = None,
-) -> Sample:
-    return load(Sample, CERT if flags is None else flags, config, environ=environ or {})
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith("ACCELBIND_")]:
+        monkeypatch.delenv(name)
 
 
-def refusal(
-    flags: dict[str, object] | None = None,
-    environ: dict[str, str] | None = None,
-    config: Path | None = None,
-) -> str:
+@pytest.fixture
+def environ(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The variables of a case."""
+    for name, value in request.param.items():
+        monkeypatch.setenv(name, value)
+
+
+def of(**flags: object) -> Sample:
+    return load(Sample, CERT | flags)
+
+
+def refusal(flags: dict[str, object]) -> str:
     with pytest.raises(InvalidSettings) as caught:
-        of(flags, environ, config)
+        load(Sample, flags)
     text = str(caught.value)
     assert "\n" not in text
     return text
 
 
-def written(folder: Path, text: str | bytes) -> Path:
-    path = folder / "settings.yaml"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return path
-
-
-def test_a_flag_beats_the_environment_and_that_the_file_and_that_the_default(
-    tmp_path: Path,
-) -> None:
-    config = written(tmp_path, "port: 1\nhost: file\nmode: region\n")
-    environ = {"ACCELBIND_PORT": "2", "ACCELBIND_HOST": "environment"}
-    settings = of({**CERT, "port": 3}, environ, config)
-    assert (settings.port, settings.host, settings.mode, settings.quiet) == (
-        3,
-        "environment",
-        "region",
-        False,
-    )
-
-
-def test_a_flag_that_was_not_given_hides_nothing() -> None:
-    assert of({**CERT, "port": None}, {"ACCELBIND_PORT": "2"}).port == 2
-
-
-def test_a_model_made_directly_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_beats_the_variable_and_that_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_PORT", "2")
-    assert Sample(tls_cert=Path("/c.pem")).port == 8443
+    monkeypatch.setenv("ACCELBIND_HOST", "environment")
+    settings = of(port=3)
+    assert (settings.port, settings.host, settings.quiet) == (3, "environment", False)
 
 
-def test_the_environment_is_read_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in os.environ if n.startswith("ACCELBIND_")]:
-        monkeypatch.delenv(name)
+def test_a_flag_that_was_not_given_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_PORT", "2")
-    assert load(Sample, CERT).port == 2
+    monkeypatch.setenv("ACCELBIND_DOMAIN", "a")
+    settings = of(port=None, domain=[])
+    assert (settings.port, settings.domain) == (2, ("a",))
+
+
+def test_an_empty_variable_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_PORT", "")
+    assert of().port == 8443
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [("a.example", ("a.example",)), ("a.example, b.example,", ("a.example", "b.example"))],
 )
-def test_lists_are_spelt_with_commas(text: str, wanted: tuple[str, ...]) -> None:
-    assert of(environ={"ACCELBIND_DOMAIN": text}).domain == wanted
-    assert of({**CERT, "domain": text}).domain == wanted
-    assert of({**CERT, "domain": [text]}).domain == wanted
+def test_lists_are_spelt_with_commas(
+    monkeypatch: pytest.MonkeyPatch, text: str, wanted: tuple[str, ...]
+) -> None:
+    assert of(domain=text).domain == wanted
+    assert of(domain=[text]).domain == wanted
+    monkeypatch.setenv("ACCELBIND_DOMAIN", text)
+    assert of().domain == wanted
 
 
-def test_a_file_may_spell_a_list_either_way(tmp_path: Path) -> None:
-    assert of({**CERT, "domain": ["a,b", "c"]}).domain == ("a", "b", "c")
-    assert of(config=written(tmp_path, "domain: [a, b]\n")).domain == ("a", "b")
-    assert of(config=written(tmp_path, "domain:\n- a\n- b\n")).domain == ("a", "b")
-    assert of(config=written(tmp_path, "domain: a,b\n")).domain == ("a", "b")
-
-
-def test_a_file_takes_dashes_as_well_as_underscores(tmp_path: Path) -> None:
-    assert of(config=written(tmp_path, "metrics-port: 7\n")).metrics_port == 7
-    assert of(config=written(tmp_path, "metrics_port: 8\n")).metrics_port == 8
-
-
-def test_a_file_means_the_same_text_as_the_environment(tmp_path: Path) -> None:
-    config = written(tmp_path, "node_name: 0123\nquiet: true\ninterval: 0.5\nport: 0\n")
-    settings = of(config=config)
-    assert (settings.node_name, settings.quiet, settings.interval) == ("0123", True, 0.5)
-
-
-@pytest.mark.parametrize("nothing", ["", "~", "null"])
-def test_null_in_a_file_and_an_empty_variable_are_not_given(tmp_path: Path, nothing: str) -> None:
-    assert of(config=written(tmp_path, f"port: {nothing}\n")).port == 8443
-    assert of(environ={"ACCELBIND_PORT": ""}).port == 8443
-
-
-@pytest.mark.parametrize("content", ["", "# nothing\n", "---\n", "{}\n"])
-def test_an_empty_file_changes_nothing(tmp_path: Path, content: str) -> None:
-    assert of(config=written(tmp_path, content)).port == 8443
-
-
-def test_an_unknown_key_in_the_file_is_named_with_the_nearest(tmp_path: Path) -> None:
-    config = written(tmp_path, "metrics-prt: 7\n")
-    assert refusal(config=config) == (
-        f"{config}: metrics-prt is no setting; did you mean metrics-port?"
-    )
-    assert refusal(config=written(tmp_path, "zzzzzzzz: 7\n")) == f"{config}: zzzzzzzz is no setting"
+def test_a_flag_may_be_repeated() -> None:
+    assert of(domain=["a,b", "c"]).domain == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(
-    ("content", "wanted"),
+    ("text", "seconds"),
     [
-        ("port: 1\nport: 2\n", "'port' is set twice"),
-        ("metrics-port: 1\nmetrics_port: 2\n", "metrics_port is set twice"),
-        ("- a\n", "a settings file is one mapping of settings to values"),
-        ("just text\n", "a settings file is one mapping of settings to values"),
-        ("port: 1\n---\nport: 2\n", "a settings file is one mapping of settings to values"),
-        ("port: [1\n", "did not find expected"),
-        ("domain: &x [*x]\n", "*x names nothing before it"),
-        (b"port: \xff\n", "invalid"),
-        ("[" * 30_000, "levels deep"),
-        ("- " * 30_000 + "a", "levels deep"),
-        ("#" * 70_000, "more than 64 KiB"),
-        ("? [a]\n: 1\n", "a key has to be a text"),
+        ("90d", 7_776_000),
+        ("12h", 43_200),
+        ("5m", 300),
+        ("45 s", 45),
+        ("45", 45),
+        ("0.5", 0.5),
+        ("1.5h", 5400),
+        ("250ms", 0.25),
     ],
 )
-def test_a_file_that_is_no_settings_file_is_refused_in_one_line(
-    tmp_path: Path, content: str | bytes, wanted: str
-) -> None:
-    config = written(tmp_path, content)
-    text = refusal(config=config)
-    assert text.startswith(f"{config}")
-    assert wanted in text
+def test_times_have_a_unit_or_count_seconds(text: str, seconds: float) -> None:
+    found = duration(text)
+    assert found == timedelta(seconds=seconds)
+    assert duration(duration_text(found)) == found
+    if seconds >= 2:
+        assert (of(interval=text).interval, of(settle=text).settle) == (seconds, found)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "none.yaml"
-    with pytest.raises(WorldError) as caught:
-        of(config=missing)
-    assert str(caught.value) == f"{missing}: No such file or directory"
+@pytest.mark.parametrize(("value", "days"), [("90", 90), (90, 90), ("90d", 90), ("36h", 1.5)])
+def test_a_life_counts_days_where_it_has_no_unit(value: object, days: float) -> None:
+    assert of(lifetime=value).lifetime == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["", "d", "-1d", "-1", "1y", "1d2h", "9" * 30 + "d", "nan", "1e3"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    assert refusal(CERT | {"interval": text}).startswith("--interval: a time is a number with ms,")
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), True])
+def test_numbers_that_are_no_time_are_refused(value: object) -> None:
+    assert refusal(CERT | {"settle": value}).startswith("--settle: a time is a number with ms,")
 
 
 @pytest.mark.parametrize(
     ("flags", "environ", "wanted"),
     [
-        ({**CERT, "port": "70000"}, {}, "--port: input should be less than or equal to 65535"),
-        (CERT, {"ACCELBIND_PORT": "much"}, "ACCELBIND_PORT: input should be a valid integer"),
+        (CERT | {"port": "70000"}, {}, "--port: must be at most 65535 (it is '70000')"),
+        (CERT | {"interval": "1ms"}, {}, "--interval: must be at least 50ms (it is '1ms')"),
+        (CERT | {"settle": "1s"}, {}, "--settle: must be at least 2s (it is '1s')"),
+        (CERT, {"ACCELBIND_PORT": "much"}, "ACCELBIND_PORT: must be a valid integer"),
+        (CERT, {"ACCELBIND_MODE": "x"}, "ACCELBIND_MODE: must be 'af' or 'region' (it is 'x')"),
         ({}, {}, "--tls-cert is required"),
-        ({**CERT, "node_name": "a b"}, {}, "--node-name: a node's name has no blanks"),
-        ({**CERT, "bogus": 1}, {}, "--bogus is no setting"),
+        (CERT | {"node_name": "a b"}, {}, "--node-name: a node's name has no blanks"),
+        (CERT | {"bogus": 1}, {}, "--bogus is no setting"),
     ],
+    indirect=["environ"],
 )
+@pytest.mark.usefixtures("environ")
 def test_a_value_that_does_not_fit_is_told_with_who_gave_it(
-    flags: dict[str, object], environ: dict[str, str], wanted: str
+    flags: dict[str, object], wanted: str
 ) -> None:
-    assert refusal(flags, environ).startswith(wanted)
+    assert refusal(flags).startswith(wanted)
 
 
 def test_the_value_that_does_not_fit_is_shown_and_cut_where_it_is_long() -> None:
-    assert refusal({**CERT, "port": "much"}).endswith("(it is 'much')")
-    assert len(refusal({**CERT, "port": "9" * 5000})) < 400
+    assert refusal(CERT | {"port": "much"}).endswith("(it is 'much')")
+    assert len(refusal(CERT | {"port": "9" * 5000})) < 400
 
 
-def test_a_value_in_the_file_that_does_not_fit_names_file_and_key(tmp_path: Path) -> None:
-    config = written(tmp_path, "port: much\n")
-    assert refusal(config=config).startswith(f"{config}: port: input should be a valid integer")
-
-
-def test_several_wrong_values_are_told_at_once() -> None:
-    text = refusal({}, {"ACCELBIND_PORT": "much"})
+def test_several_wrong_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_PORT", "much")
+    text = refusal({})
     assert "ACCELBIND_PORT" in text
     assert "--tls-cert is required" in text
+
+
+def test_a_default_that_follows_from_another_setting_is_no_further_error() -> None:
+    class Following(Settings):
+        low: int = 1
+        high: int = Field(default_factory=lambda data: data["low"] + 1)
+
+    assert load(Following, {"low": 3}).high == 4
+    with pytest.raises(InvalidSettings, match=r"^--low: [^;]*$"):
+        load(Following, {"low": "x"})
 
 
 def test_a_rule_across_settings_is_told_plainly() -> None:
@@ -211,18 +202,25 @@ def test_a_rule_across_settings_is_told_plainly() -> None:
             return self
 
     with pytest.raises(InvalidSettings, match=r"^low is above high$"):
-        load(Pair, {"low": 3}, environ={})
+        load(Pair, {"low": 3})
 
 
-def test_a_misspelt_variable_is_refused_with_the_nearest() -> None:
-    assert refusal(environ={"ACCELBIND_METRIC_PORT": "1"}) == (
+def test_a_misspelt_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_METRIC_PORT", "1")
+    assert refusal(CERT) == (
         "the environment variable ACCELBIND_METRIC_PORT is no setting;"
         " did you mean ACCELBIND_METRICS_PORT?"
     )
+    monkeypatch.delenv("ACCELBIND_METRIC_PORT")
+    monkeypatch.setenv("ACCELBIND_ZZZZZZ", "1")
+    assert refusal(CERT) == "the environment variable ACCELBIND_ZZZZZZ is no setting"
 
 
-def test_a_variable_of_another_process_is_nobody_s_error() -> None:
-    assert of(environ={"ACCELBIND_SCAN_INTERVAL": "5"}).port == 8443
+def test_a_variable_of_another_process_is_nobody_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_SCAN_INTERVAL", "5")
+    settings = load(Sample, CERT, others=lambda: {"scan_interval"})
+    assert settings.port == 8443
+    assert "ACCELBIND_SCAN_INTERVAL is no setting" in refusal(CERT)
 
 
 @pytest.mark.parametrize(
@@ -241,22 +239,43 @@ def test_a_variable_of_another_process_is_nobody_s_error() -> None:
         ("ACCELBIND_PORT_443_TCP_ADDR", "10.0.0.1"),
     ],
 )
-def test_what_kubernetes_injects_for_a_service_is_no_setting(name: str, value: str) -> None:
-    settings = of(environ={name: value})
+def test_what_kubernetes_injects_for_a_service_is_no_setting(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    settings = of()
     assert (settings.port, settings.metrics_port) == (8443, 9101)
+    assert "ACCELBIND" not in render(settings, CERT)
 
 
-def test_rendered_settings_tell_where_each_value_is_from(tmp_path: Path) -> None:
-    config = written(tmp_path, "mode: region\n")
-    text = render(of({**CERT, "port": 3}, {"ACCELBIND_HOST": "::"}, config))
+def test_rendered_settings_tell_where_each_value_is_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_HOST", "::")
+    flags = CERT | {"port": "3", "interval": "0.5", "quiet": None}
+    text = render(load(Sample, flags), flags)
     rows = {line.split(":")[0]: line for line in text.splitlines()}
     assert re.fullmatch(r"port: 3 +# --port", rows["port"])
     assert re.fullmatch(r"host: '::' +# ACCELBIND_HOST", rows["host"])
-    assert re.fullmatch(rf"mode: region +# {re.escape(str(config))}", rows["mode"])
     assert re.fullmatch(r"quiet: false +# default", rows["quiet"])
+    assert re.fullmatch(r"interval: 500ms +# --interval", rows["interval"])
+    assert re.fullmatch(r"lifetime: 90d +# default", rows["lifetime"])
+    assert re.fullmatch(r"domain: \[fpga.intel.com\] +# default", rows["domain"])
 
 
-def test_rendered_settings_are_a_settings_file(tmp_path: Path) -> None:
-    settings = of({**CERT, "node_name": "0123", "domain": "a,b"})
-    again = load(Sample, {}, written(tmp_path, render(settings)), environ={})
-    assert again.model_dump() == settings.model_dump()
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("interval", "5s"),
+        ("lifetime", "90d"),
+        ("domain", "fpga.intel.com"),
+        ("quiet", "false"),
+        ("node_name", ""),
+        ("tls_cert", ""),
+        ("port", "8443"),
+    ],
+)
+def test_defaults_are_shown_as_they_are_typed(name: str, wanted: str) -> None:
+    assert default_text(Sample.model_fields[name]) == wanted
+
+
+def test_the_docstring_of_a_field_is_its_help() -> None:
+    assert Sample.model_fields["interval"].description == "Time between two rounds."

@@ -10,7 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from services.kube.client import ClusterClient, load_config
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.reports import GIVEN_ANNOTATION

@@ -1,25 +1,6 @@
 """Cards under the out-of-tree driver (`intel-fpga-pci`): `/sys/class/fpga/intel-fpga-dev.N`."""
 
-from collections.abc import Iterator
-
-from services.devices.hardware.layout import Driver, Lister, Register
-from services.devices.hardware.numbered import Numbered
-
-_FME_REGISTERS = (
-    Register("errors/fme-errors/errors", "fme-errors"),
-    Register("errors/catfatal_errors", "fme-catfatal-errors"),
-    Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
-    Register("thermal_mgmt/threshold2_reached", "overheated"),
-)
-
-
-def _id_files(_lister: Lister, fme: str) -> Iterator[str]:
-    yield f"{fme}/pr/interface_id"
-
-
-def _registers_of(_lister: Lister, _fme: str) -> Iterator[Register]:
-    yield from _FME_REGISTERS
-
+from services.devices.hardware.drivers.base import Driver, FilePattern, Numbered, Register
 
 OPAE = Driver(
     name="opae",
@@ -27,7 +8,16 @@ OPAE = Driver(
     entry=Numbered("intel-fpga-dev."),
     fme=Numbered("intel-fpga-fme."),
     port=Numbered("intel-fpga-port."),
-    id_file="pr/interface_id",
-    id_files=_id_files,
-    registers_of=_registers_of,
+    interface_id=FilePattern("pr/interface_id"),
+    fme_registers=(
+        Register("errors/fme-errors/errors", "fme-errors"),
+        Register("errors/catfatal_errors", "fme-catfatal-errors"),
+        Register("errors/nonfatal_errors", "fme-nonfatal-errors"),
+        Register("thermal_mgmt/threshold2_reached", "overheated"),
+    ),
+    port_registers=(
+        Register("errors/errors", "port-errors"),
+        Register("ap1_event", "ap1-event"),
+        Register("ap2_event", "ap2-event"),
+    ),
 )

@@ -7,10 +7,9 @@ A `Barrier` knows which paths hang; a `Scanner` gets its files from it. Unlike
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
-from services.devices.hardware.sysfs import Content, Stamp, Sysfs
+from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import NodeState, Reading
 
 
@@ -55,29 +54,15 @@ class _Files(Sysfs):
         self._barrier(f"read {path}")
         return super().read(path)
 
-    def contents(self, paths: Iterable[str]) -> tuple[Content, ...]:
-        wanted = list(paths)
-        for path in wanted:
-            self._barrier(f"read {path if path.startswith('/') else self._within + path}")
-        return super().contents(wanted)
-
     def names(self, path: str) -> list[str]:
         self._barrier(f"list {path}")
         return super().names(path)
-
-    def stamped(self, path: str) -> tuple[Stamp, list[str]]:
-        self._barrier(f"list {path if path.startswith('/') else self._within + path}")
-        return super().stamped(path)
-
-    def listing(self, path: str) -> tuple[Stamp, dict[str, bool]]:
-        self._barrier(f"list {self.folder if path == '.' else path}")
-        return super().listing(path)
 
     def node(self, name: str) -> NodeState:
         self._barrier(f"look at /dev/{name}")
         return super().node(name)
 
 
-def threads(name: str) -> int:
-    """How many threads of this name there are."""
-    return sum(thread.name == name for thread in threading.enumerate())
+def threads() -> int:
+    """How many threads read a card or its sensors."""
+    return sum(thread.name.startswith("/sys/") for thread in threading.enumerate())

@@ -1,18 +1,88 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import errno
+import os
+import socket
+import struct
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from services.devices.hardware import events as card_events
-from services.devices.hardware.events import follow_card_events
-from simulator.cards import CardSpec, Rack
+from services.devices.hardware.events import (
+    follow_card_events,
+    gets_uevents,
+    is_relevant,
+    kernel_socket,
+)
 from tests.support import eventually_async
 
-pytestmark = pytest.mark.anyio
+Wire = tuple[socket.socket, socket.socket]
 
-Notify = Callable[[], None]
+CARD = "/devices/pci0000:5d/0000:5d:00.0/0000:5e:00.0"
+
+
+def kernel(subsystem: str, devpath: str = f"{CARD}/x", action: str = "add") -> bytes:
+    """A message as the kernel sends it."""
+    pairs = f"ACTION={action}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0SEQNUM=4711\0"
+    return f"{action}@{devpath}\0{pairs}".encode()
+
+
+def udev(subsystem: str, devpath: str = f"{CARD}/x") -> bytes:
+    """A message as udev's monitor sends it."""
+    pairs = kernel(subsystem, devpath).partition(b"\0")[2]
+    header = struct.pack(">8sI", b"libudev\0", 0xFEEDCAFE) + struct.pack("=III", 40, 40, len(pairs))
+    return header + bytes(16) + pairs
+
+
+@pytest.mark.parametrize("message", [kernel, udev])
+@pytest.mark.parametrize(
+    ("subsystem", "devpath", "expected"),
+    [
+        *(
+            (subsystem, f"{CARD}/x", True)
+            for subsystem in (
+                *("fpga", "fpga_region", "fpga_manager", "fpga_bridge"),
+                *("dfl", "pci"),
+            )
+        ),
+        ("platform", f"{CARD}/fpga_region/region0/dfl-port.0", True),
+        ("platform", f"{CARD}/fpga/intel-fpga-dev.0/intel-fpga-fme.1", True),
+        ("platform", "/devices/platform/dfl/serial8250", False),
+        ("platform", "/devices/platform/serial8250", False),
+        ("net", f"{CARD}/net/eth0", False),
+        ("fpga_other", f"{CARD}/x", False),
+        ("", "/module/dfl", False),
+    ],
+)
+def test_an_event_is_relevant_by_its_subsystem(
+    message: Any, subsystem: str, devpath: str, expected: bool
+) -> None:
+    assert is_relevant(message(subsystem, devpath)) is expected
+
+
+@pytest.mark.parametrize("action", ["add", "remove", "change", "bind", "unbind", "move"])
+def test_whatever_happened_to_a_card_is_relevant(action: str) -> None:
+    assert is_relevant(kernel("pci", action=action))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_judged(message: bytes) -> None:
+    assert is_relevant(message) in {True, False}
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    """Our end, not blocking, and the kernel's."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
 
 
 @pytest.fixture
@@ -20,94 +90,159 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def looks() -> list[str]:
-    return []
+class Requests:
+    """Counts the rescans that are requested."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
 
 
 @asynccontextmanager
-async def following(root: Path, looks: list[str], window: float = 0.0) -> AsyncIterator[None]:
-    task = asyncio.create_task(
-        follow_card_events(root, lambda: looks.append("look"), window=window)
-    )
-    yield
-    assert not task.done()
+async def following(source: socket.socket, **more: Any) -> AsyncIterator[Requests]:
+    """Follows events; the first rescan has been requested by then."""
+    requests = Requests()
+    task = asyncio.create_task(follow_card_events(requests, connect=lambda: source, **more))
+    await eventually_async(lambda: requests.count == 1)
+    yield requests
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-class Parts:
-    """What is followed, in place of uevents and folders."""
+@pytest.mark.anyio
+@pytest.mark.parametrize("message", [kernel("fpga"), udev("fpga")])
+async def test_each_event_about_a_card_requests_a_rescan(wire: Wire, message: bytes) -> None:
+    async with following(wire[0]) as requests:
+        for count in (2, 3, 4):
+            wire[1].send(message)
+            await eventually_async(lambda: requests.count == count)  # noqa: B023 - awaited here
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, deaf: bool = False, all_users: bool = True
-    ) -> None:
-        self.running: list[str] = []
-        self.notify: Notify | None = None
-        self._deaf = deaf
-        monkeypatch.setattr(card_events, "follow_uevents", self.uevents)
-        monkeypatch.setattr(card_events, "follow_folders", self.folders)
-        monkeypatch.setattr(card_events, "sees_all_users", lambda: all_users)
 
-    async def uevents(self, notify: Notify) -> None:
-        if self._deaf:
-            return
-        self.notify = notify
-        self.running.append("uevents")
-        await asyncio.Event().wait()
+@pytest.mark.anyio
+async def test_other_events_and_other_bytes_request_none(wire: Wire) -> None:
+    async with following(wire[0]) as requests:
+        for message in (kernel("net"), b"", b"\0", b"libudev\0", bytes(range(128, 228))):
+            wire[1].send(message)
+        wire[1].send(kernel("pci"))
+        await eventually_async(lambda: requests.count > 1)
+    assert requests.count == 2
 
-    async def folders(self, root: Path, notify: Notify) -> None:
-        assert root.is_absolute()
-        self.notify = notify
-        self.running.append("folders")
-        await asyncio.Event().wait()
+
+@pytest.mark.anyio
+async def test_a_burst_requests_one_rescan(wire: Wire) -> None:
+    async with following(wire[0]) as requests:
+        for _ in range(5):
+            wire[1].send(kernel("fpga"))
+        await eventually_async(lambda: requests.count > 1)
+        wire[1].send(kernel("fpga"))
+        await eventually_async(lambda: requests.count > 2)
+    assert requests.count == 3
+
+
+class Scripted(socket.socket):
+    """A socket whose reads come to what a test says, each announced by a message on the wire."""
+
+    def __init__(self, wire: socket.socket, *script: Exception | bytes) -> None:
+        super().__init__(wire.family, wire.type, fileno=os.dup(wire.fileno()))
+        self.setblocking(False)
+        self._script = list(script)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        super().recv(size, flags)
+        result = self._script.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+@pytest.mark.anyio
+async def test_lost_events_may_have_been_about_a_card(wire: Wire) -> None:
+    full = OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+    async with following(Scripted(wire[0], full, full, kernel("pci"))) as requests:
+        for count in (2, 3, 4):
+            wire[1].send(b".")
+            await eventually_async(lambda: requests.count == count)  # noqa: B023 - awaited here
+
+
+@pytest.mark.anyio
+async def test_a_socket_that_breaks_is_reported_and_closed(wire: Wire) -> None:
+    source = Scripted(wire[0], OSError(errno.ENETDOWN, "Network is down"))
+    with capture_logs() as logs:
+        wire[1].send(b".")
+        async with asyncio.timeout(60):
+            await follow_card_events(Requests(), connect=lambda: source)
+    (line,) = [each for each in logs if each["log_level"] == "warning"]
+    assert line["reason"] == "Network is down"
+    assert source.fileno() == -1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT])
+async def test_without_a_socket_the_periodic_scan_is_left(code: int) -> None:
+    def connect() -> socket.socket:
+        raise OSError(code, os.strerror(code))
+
+    requests = Requests()
+    with capture_logs() as logs:
+        await follow_card_events(requests, connect=connect)
+    assert requests.count == 0
+    (line,) = [each for each in logs if each["log_level"] == "warning"]
+    assert (line["event"], line["reason"]) == (
+        "no uevents, new cards are found by the periodic scan",
+        os.strerror(code),
+    )
+
+
+@pytest.mark.anyio
+async def test_the_socket_is_closed_when_cancelled(wire: Wire) -> None:
+    source = Scripted(wire[0])
+    async with following(source):
+        assert source.fileno() != -1
+    assert source.fileno() == -1
+
+
+def own_socket() -> socket.socket:
+    try:
+        return kernel_socket()
+    except OSError as error:
+        pytest.skip(f"no netlink socket here: {error}")
+
+
+def test_a_real_socket_is_opened() -> None:
+    with own_socket() as source:
+        assert source.getsockname()[1] == 1
+        assert not source.getblocking()
+
+
+@pytest.mark.anyio
+async def test_the_kernels_own_events_arrive() -> None:
+    """The kernel sends an event about a device that is there anyway when it is asked to."""
+    asked = Path("/sys/class/mem/null/uevent")
+    if not os.access(asked, os.W_OK):
+        pytest.skip(f"{asked} can't be written")
+    if not gets_uevents():
+        pytest.skip("no uevent reaches this user namespace")
+    async with following(own_socket(), relevant=lambda message: b"mem/null" in message) as requests:
+        asked.write_text(f"change {uuid.uuid4()}")  # noqa: ASYNC240 - the kernel never blocks it
+        await eventually_async(lambda: requests.count >= 2)
 
 
 @pytest.mark.parametrize(
-    ("root", "kernel", "followed"),
+    ("content", "expected"),
     [
-        ("/", {}, {"uevents"}),
-        ("/", {"deaf": True}, {"folders"}),
-        ("/", {"all_users": False}, {"uevents", "folders"}),
-        ("/host", {}, {"uevents", "folders"}),
-        ("/host", {"deaf": True}, {"folders"}),
+        ("         0          0 4294967295\n", True),
+        ("         0     100000      65536\n", False),
+        ("0 0 1\n1 100000 65535\n", False),
+        ("", False),
+        (None, True),
     ],
 )
-async def test_folders_are_watched_where_uevents_may_say_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    looks: list[str],
-    root: str,
-    kernel: dict[str, bool],
-    followed: set[str],
+def test_a_user_namespace_of_its_own_is_recognized(
+    tmp_path: Path, content: str | None, expected: bool
 ) -> None:
-    parts = Parts(monkeypatch, **kernel)
-    async with following(Path(root), looks):
-        await eventually_async(lambda: set(parts.running) == followed)
-    assert set(parts.running) == followed
-
-
-async def test_a_burst_is_one_look_at_once_and_one_when_it_is_over(
-    monkeypatch: pytest.MonkeyPatch, looks: list[str]
-) -> None:
-    parts = Parts(monkeypatch)
-    async with following(Path("/"), looks, window=0.05):
-        await eventually_async(lambda: parts.notify is not None)
-        assert parts.notify
-        for _ in range(100):
-            parts.notify()
-        assert looks == ["look"]
-        await eventually_async(lambda: len(looks) == 2)
-        parts.notify()
-    assert looks == ["look"] * 2
-
-
-async def test_a_card_below_a_root_of_its_own_is_looked_for_at_once(
-    tmp_path: Path, looks: list[str]
-) -> None:
-    rack = Rack(tmp_path)
-    async with following(tmp_path, looks):
-        await eventually_async(lambda: len(looks) >= 1)
-        before = len(looks)
-        rack.add_card(CardSpec())
-        await eventually_async(lambda: len(looks) > before)
-    assert len(looks) > before
+    file = tmp_path / "uid_map"
+    if content is not None:
+        file.write_text(content)
+    assert gets_uevents(file) is expected

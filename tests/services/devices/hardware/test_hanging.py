@@ -12,8 +12,8 @@ import pytest
 
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import Tree, build_tree
-from services.process.readers import Readers
+from services.devices.resources import AdvertisedResources, advertise
+from services.process.blocking import BlockingCalls
 from simulator.cards import NLB3, CardSpec, Rack, lay_out
 from simulator.hanging import PLACES, Hang, Held
 from tests.services.devices.hardware.blocking import Barrier, threads
@@ -29,15 +29,15 @@ def barrier() -> Iterator[Barrier]:
     made = Barrier()
     yield made
     made.release_all()
-    eventually(lambda: threads("cards") == 0)
+    eventually(lambda: threads() == 0)
 
 
 def scanner_of(rack: Rack, barrier: Barrier) -> Scanner:
     return Scanner(rack.root, patience=PATIENCE, files=barrier.files)
 
 
-def tree_of(inventory: Inventory, after: Tree | None = None) -> Tree:
-    return build_tree(inventory, PluginMode.AF, previous=after.memory if after else None)
+def tree_of(inventory: Inventory, after: AdvertisedResources | None = None) -> AdvertisedResources:
+    return advertise(inventory, PluginMode.AF, previous=after.memory if after else None)
 
 
 def failures(inventory: Inventory) -> dict[str, str]:
@@ -95,12 +95,12 @@ def test_a_card_that_hangs_is_not_read_again_until_it_answers(
     eventually(lambda: _if_hung(scanner.scan(), 1))
     for _ in range(20):
         assert failures(scanner.scan()) == {"region0": "card-hung"}
-    assert barrier.arrived == {"region0/dfl-port.0/afu_id": 1}
-    eventually(lambda: threads("cards") == 1)
+    assert barrier.arrived == {"region0/dfl-port.0/afu_id": 2}  # with others, then alone
+    eventually(lambda: threads() == 1)
     rack.set_afu(rack.addresses[1], NLB3)
     assert scanner.scan().cards[1].ports[0].afu_id == NLB3
     barrier.release_all()
-    eventually(lambda: threads("cards") == 0)
+    eventually(lambda: threads() == 0)
     assert failures(scanner.scan()) == {}
 
 
@@ -109,7 +109,7 @@ def test_between_scans_of_answering_cards_there_is_no_thread(tmp_path: Path) -> 
     scanner = Scanner(rack.root)
     for _ in range(10):
         assert failures(scanner.scan()) == {}
-    eventually(lambda: threads("cards") == 0)
+    eventually(lambda: threads() == 0)
     assert scanner.hanging == ()
 
 
@@ -124,7 +124,7 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     lost = inventory.cards[1]
     assert lost.pci is not None
     assert (lost.address, lost.pci.physfn, lost.pci.numa_node) == (virtual, "0000:5e:00.0", 1)
-    (region,) = build_tree(inventory, PluginMode.REGION).devices()
+    (region,) = advertise(inventory, PluginMode.REGION).devices()
     assert [problem.reason for problem in region.reasons] == ["card-hung"]
     assert scanner.scan() == inventory
 
@@ -139,7 +139,7 @@ def test_a_card_whose_function_hangs_as_well_tells_its_address(
     assert card.address == "0000:5e:00.0"
     assert len(scanner.hanging) == 2
     assert scanner.scan().cards == (card,)
-    assert barrier.arrived == {"0000:5e:00.0": 2}
+    assert barrier.arrived == {"0000:5e:00.0": 3}
 
 
 def test_a_card_that_hangs_and_does_not_tell_its_address_is_told_by_name(
@@ -154,7 +154,7 @@ def test_a_card_that_hangs_and_does_not_tell_its_address_is_told_by_name(
     barrier.hang("intel-fpga-port.0")
     inventory = eventually(lambda: _if_hung(scanner.scan(), 1))
     assert inventory.cards[0].pci is None
-    (device,) = tree_of(inventory).unplaced
+    (device,) = tree_of(inventory).not_offered
     assert (device.id, device.reasons[0].reason) == ("intel-fpga-dev.0", "card-hung")
 
 
@@ -166,7 +166,7 @@ def test_many_cards_that_hang_take_nothing_from_one_that_does_not(
     barrier.hang("intel-fpga-port.")
     inventory = eventually(lambda: _if_hung(scanner.scan(), 30))
     assert [card.name for card in inventory.cards if card.failure is None] == ["region0"]
-    eventually(lambda: threads("cards") == 30)
+    eventually(lambda: threads() == 30)
     barrier.release_all()
     eventually(lambda: scanner.hanging == ())
     assert failures(scanner.scan()) == {}
@@ -177,7 +177,7 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
     scanner = scanner_of(rack, barrier)
-    scanner._readers = Readers("cards", patience=PATIENCE, most=3)
+    scanner._calls = BlockingCalls(max_abandoned=4)
     barrier.hang("intel-fpga-port.")
     inventory = scanner.scan()
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]

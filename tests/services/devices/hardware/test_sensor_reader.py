@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.hardware.sensor_reader import MAX_CHANNELS, SEARCH_EVERY, SensorReader
+from services.devices.hardware.sensor_reader import MAX_CHANNELS, SensorReader
 from services.devices.model import Card, Problem
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
 from simulator.cards import CardSpec, Rack, lay_out
@@ -25,7 +25,7 @@ def barrier() -> Iterator[Barrier]:
     made = Barrier()
     yield made
     made.release_all()
-    eventually(lambda: threads("sensors") == 0)
+    eventually(lambda: threads() == 0)
 
 
 def read(root: Path) -> tuple[CardSensors, ...]:
@@ -288,31 +288,13 @@ def test_a_monitor_that_can_not_be_listed_hides_no_other(
     assert (found.temperature, found.power) == (None, 23.0)
 
 
-def test_sensors_are_searched_once_in_a_while(tmp_path: Path) -> None:
+def test_sensors_that_come_late_are_found(tmp_path: Path) -> None:
     rack = lay_out(tmp_path, [CardSpec("dfl")])
     reader, cards = SensorReader(tmp_path), scan(tmp_path).cards
-    (first,) = reader.read(cards)
+    reader.read(cards)
     late = engine_of(rack) / "dfl_dev.3/bmc.1.auto/hwmon/hwmon5"
     write(late / "temp1_input", "77000\n")
-    for _ in range(SEARCH_EVERY - 1):
-        assert reader.read(cards) == (first,)
     assert reader.read(cards)[0].temperature == 77.0
-    assert reader.read(cards)[0].temperature == 77.0
-
-
-def test_the_sensors_of_another_card_in_its_place_are_searched_at_once(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl"), CardSpec("dfl")])
-    reader = SensorReader(tmp_path)
-    reader.read(scan(tmp_path).cards)
-    address = rack.addresses[0]
-    rack.remove_card(address)
-    assert len(reader.read(scan(tmp_path).cards)) == 1
-    rack.add_card(CardSpec("dfl", address=address))
-    names = rack._names(address, 0)
-    late = rack.root / names["entry"] / names["fme"] / "bmc/hwmon/hwmon5"
-    write(late / "temp1_input", "77000\n")
-    found = reader.read(scan(tmp_path).cards)
-    assert sorted(each.temperature or 0 for each in found) == [38.0, 77.0]
 
 
 # Sensors that hang
@@ -335,8 +317,7 @@ def test_sensors_that_hang_cost_their_card_alone_its_sensors(
     assert reader.hanging == (path,)
     for _ in range(5):
         assert reader.read(cards) == hung
-    assert barrier.arrived["hwmon0/temp1_input"] == 1
-    eventually(lambda: threads("sensors") == 1)
+    assert barrier.arrived["hwmon0/temp1_input"] == 2  # with others, then alone
     barrier.release_all()
     eventually(lambda: reader.hanging == ())
     assert reader.read(cards) == good

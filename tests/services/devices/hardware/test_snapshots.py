@@ -7,7 +7,7 @@ import pytest
 
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import Tree, build_tree
+from services.devices.resources import AdvertisedResources, advertise
 from tests.support import require_shared
 
 AF, REGION, DEVEL, BDF = (
@@ -38,10 +38,10 @@ OFFERS = [
 ]
 
 
-def tree(name: str, mode: PluginMode, folder: Path) -> Tree:
+def tree(name: str, mode: PluginMode, folder: Path) -> AdvertisedResources:
     with tarfile.open(require_shared("hardware", f"{name}.tar.gz")) as archive:
         archive.extractall(folder, filter=_as_it_is)  # noqa: S202 - our own snapshots
-    return build_tree(scan(folder / "tmp"), mode)
+    return advertise(scan(folder / "tmp"), mode)
 
 
 def _as_it_is(member: tarfile.TarInfo, _: str) -> tarfile.TarInfo:
@@ -56,7 +56,7 @@ def test_a_real_card_offers_what_it_has(
     made = tree(name, mode, tmp_path)
     full = resource if "/" in resource else f"fpga.intel.com/{resource}"
     assert {each: list(devices) for each, devices in made.resources.items()} == {full: [key]}
-    assert made.unplaced == ()
+    assert made.not_offered == ()
     device = made.resources[full][key]
     assert device.healthy
     assert device.numa_node is None
@@ -65,7 +65,7 @@ def test_a_real_card_offers_what_it_has(
 def test_a_real_card_without_afu_id_says_so(tmp_path: Path) -> None:
     made = tree(N6000, AF, tmp_path)
     assert made.resources == {}
-    (port,) = made.unplaced
+    (port,) = made.not_offered
     assert port.id == "dfl-port.0"
     assert [problem.message for problem in port.reasons] == ["dfl-port.0 has no afu_id"]
 

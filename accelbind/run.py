@@ -1,0 +1,181 @@
+"""Commands made from settings: a flag for each field of a model.
+
+`settings_command` makes a command that runs a process. `with_settings` adds some of a process's
+fields to a command of its own, such as `--root` of the plugin to `accelbind fpga`. Either way the
+name, the type, the help and the default of a flag are those of the field, and pydantic judges the
+value.
+"""
+
+import inspect
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from accelbind.options import default_note
+from services.process.settings import (
+    PROCESS,
+    Settings,
+    dashed,
+    default_text,
+    flag_of,
+    load,
+    render,
+)
+
+S = TypeVar("S", bound=Settings)
+Given: TypeAlias = dict[str, Any]
+"""Values of flags by field, None for those that were not given."""
+
+_PRINT_CONFIG = Parameter(
+    "print_config",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--print-config",
+            help="Show the settings and where each comes from, and exit.",
+            rich_help_panel=PROCESS,
+        ),
+    ],
+)
+
+
+def settings_command(model: type[S], run: Callable[[S], None]) -> Callable[..., None]:
+    """A command that runs a process.
+
+    Args:
+        model: The process's settings.
+        run: Runs it until it ends; its docstring is the command's help.
+    """
+
+    def command(*, print_config: bool, **given: Any) -> None:  # noqa: ANN401 - values of flags
+        settings = load_settings(model, given)
+        if print_config:
+            typer.echo(render(settings, given), nl=False)
+            return
+        # The first process of a container ignores SIGTERM unless it handles it. Until the process
+        # does so itself, there is nothing to end in order.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        run(settings)
+
+    return _with_signature(command, [*_options(model), _PRINT_CONFIG], run.__doc__)
+
+
+def with_settings(
+    model: type[Settings], fields: Mapping[str, str], *, group: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds flags for some fields to a command, which gets their values as `given`.
+
+    Args:
+        model: Has the fields.
+        fields: Names of the fields, each with its default in words if that is another one here.
+        group: The panel of the flags, if not that of the fields.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:  # noqa: ANN401 - values of flags
+            given = {name: values.pop(name) for name in fields}
+            function(**values, given=given)
+
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        added = _options(model, fields, group or None)
+        parameters = [*(each for each in own if each.name != "given"), *added]
+        ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+        named = _with_signature(command, ordered, function.__doc__)
+        named.__name__ = function.__name__
+        return named
+
+    return decorate
+
+
+def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
+    """Fills a model from flags and variables; variables of all processes are known.
+
+    Raises:
+        InvalidSettings: A value does not fit, or a variable is unknown.
+    """
+    return load(model, given, others=_fields_of_all)
+
+
+def _fields_of_all() -> set[str]:
+    from certs.settings import CertsSettings  # noqa: PLC0415 - only where a variable is foreign
+    from plugin.settings import PluginSettings  # noqa: PLC0415 - the same
+    from webhook.settings import WebhookSettings  # noqa: PLC0415 - the same
+
+    models: tuple[type[Settings], ...] = (CertsSettings, PluginSettings, WebhookSettings)
+    return {name for model in models for name in model.model_fields}
+
+
+def _with_signature(
+    command: Callable[..., None], parameters: list[Parameter], doc: str | None
+) -> Callable[..., None]:
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # PEP 362
+    command.__doc__ = doc
+    return command
+
+
+def _options(
+    model: type[Settings], only: Mapping[str, str] | None = None, group: str | None = None
+) -> Iterator[Parameter]:
+    """A parameter for each field, those of every process last."""
+    fields = model.model_fields
+    names = sorted(fields, key=lambda name: flag_of(fields[name]).group == PROCESS)
+    for name in names if only is None else only:
+        field = fields[name]
+        default = default_text(field) if only is None else only[name] or default_text(field)
+        yield _option(name, field, default, group or flag_of(field).group)
+
+
+def _option(name: str, field: FieldInfo, default: str, group: str) -> Parameter:
+    flag = flag_of(field)
+    long = f"--{dashed(name)}"
+    kind: Any = str
+    names = [long, flag.short] if flag.short else [long]
+    if field.annotation is bool:
+        kind, names = bool, [f"{long}/--no-{dashed(name)}"]
+    elif get_origin(field.annotation) is tuple:
+        kind = list[str]
+    option = typer.Option(
+        *names,
+        help=help_text(field, default),
+        metavar=None if kind is bool else flag.metavar,
+        rich_help_panel=None if group == "Options" else group,
+        show_default=False,
+        autocompletion=_completion(choices(field)),
+    )
+    annotation = Annotated[kind | None, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def help_text(field: FieldInfo, default: str = "") -> str:
+    """What the docstring of a field says, with its default, as the help of its flag."""
+    words = " ".join((field.description or "").split())
+    if get_origin(field.annotation) is tuple:
+        words += " Repeat it, or separate with commas."
+    return f"{words} {default_note(default)}" if default else words
+
+
+def choices(field: FieldInfo) -> list[str]:
+    """The values that a field may have, if they are few."""
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        return [str(each) for each in get_args(kind)]
+    members = getattr(kind, "__members__", {})
+    return [str(each.value) for each in members.values()]
+
+
+def _completion(words: list[str]) -> Callable[[str], list[str]] | None:
+    """What a shell offers after the flag."""
+    if not words:
+        return None
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete

@@ -1,0 +1,308 @@
+"""How to reach an API server, and as whom: kubeconfig files, or a pod's service account.
+
+Kubeconfig files are read as kubectl reads them (k8s.io/client-go/tools/clientcmd): of the files
+that `KUBECONFIG` names, those that exist are merged, and the first one that has an entry decides.
+Paths are relative to their file. Only the entries that the current context names have to be right.
+
+A setting that can't be followed is an error and is never ignored: without it we would reach another
+server, or act as another user, than was meant.
+"""
+
+import base64
+import binascii
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from services.process.errors import ClusterError
+from services.process.text import plain
+
+SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+EXEC_VERSIONS: Final = tuple(
+    f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")
+)
+IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A program that prints credentials."""
+
+    api_version: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Variables that it gets beside ours."""
+    hint: str = ""
+    """What to do where it isn't installed."""
+    cluster: Mapping[str, object] | None = None
+    """The cluster as it is described to the program; None if it doesn't want to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach an API server, and as whom."""
+
+    server: str
+    authority: bytes | None = None
+    """The CAs that its certificate may be from, PEM; None for the system's."""
+    insecure: bool = False
+    """Whether its certificate is not verified."""
+    server_name: str = ""
+    """The name in its certificate; empty for the one in the URL."""
+    proxy: str = ""
+    """URL of the proxy to it; if empty, the environment decides."""
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    plugin: ExecPlugin | None = None
+    login: tuple[str, str] | None = field(default=None, repr=False)
+    """User and password."""
+
+
+def load_config(
+    kubeconfig: Path | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    service_account: str = SERVICE_ACCOUNT,
+) -> Access | None:
+    """Read how to reach the API server; None where nothing says how.
+
+    The file that is passed counts first, then the files that `KUBECONFIG` names, then the pod's
+    service account.
+
+    Raises:
+        ClusterError: The files can't be read or used.
+    """
+    if kubeconfig:
+        return _explained(f"kubeconfig {kubeconfig}", lambda: _from_files([str(kubeconfig)]))
+    if named := environment.get("KUBECONFIG"):
+        files = [name for name in named.split(os.pathsep) if name]
+        return _explained(f"kubeconfig {named}", lambda: _from_files(files))
+    if _is_pod(environment, service_account):
+        return _explained(
+            f"service account {service_account}",
+            lambda: _from_service_account(service_account, environment),
+        )
+    return None
+
+
+def may_reach(
+    kubeconfig: Path | None = None, *, environment: Mapping[str, str] = os.environ
+) -> bool:
+    """Whether `load_config` would return a configuration, or raise an error."""
+    return bool(kubeconfig or environment.get("KUBECONFIG")) or _is_pod(
+        environment, SERVICE_ACCOUNT
+    )
+
+
+def _is_pod(environment: Mapping[str, str], service_account: str) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in environment and Path(service_account, "token").exists()
+
+
+def _explained(what: str, read: Callable[[], Access]) -> Access:
+    try:
+        return read()
+    except ClusterError as error:
+        raise ClusterError(f"{what} can't be used: {error}") from error
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise ClusterError(f"{what} can't be read: {error.strerror or error}{where}") from error
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
+
+
+def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access:
+    """Read what a pod has (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+    host = environment["KUBERNETES_SERVICE_HOST"]
+    port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    authority = Path(folder, "ca.crt").read_bytes()
+    return Access(server, authority, token_file=Path(folder, "token"))
+
+
+class _Config(msgspec.Struct, rename="kebab"):
+    current_context: str | None = None
+    clusters: list[dict[str, Any]] | None = None
+    contexts: list[dict[str, Any]] | None = None
+    users: list[dict[str, Any]] | None = None
+
+
+class _Context(msgspec.Struct):
+    cluster: str | None = None
+    user: str | None = None
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    extensions: list[dict[str, Any]] | None = None
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Exec(msgspec.Struct, rename="camel"):
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool | None = None
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    username: str | None = None
+    password: str | None = None
+    exec: _Exec | None = None
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class _Merged:
+    """The entries of several files, each with the folder that its paths are relative to."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.context = ""
+        self._entries: dict[tuple[str, str], tuple[dict[str, Any], Path]] = {}
+        for path in paths:
+            config = msgspec.convert(yaml.safe_load(path.read_text()), _Config)
+            self.context = self.context or config.current_context or ""
+            self._add("cluster", config.clusters, path)
+            self._add("context", config.contexts, path)
+            self._add("user", config.users, path)
+
+    def _add(self, section: str, entries: list[dict[str, Any]] | None, path: Path) -> None:
+        for entry in entries or ():
+            found = entry.get(section) or {}, path.absolute().parent
+            self._entries.setdefault((section, str(entry.get("name"))), found)
+
+    def get(self, section: str, name: str) -> tuple[dict[str, Any], Path]:
+        try:
+            return self._entries[section, name]
+        except KeyError:
+            raise ClusterError(f'it has no {section} "{plain(name, 80)}"') from None
+
+
+def _from_files(files: Sequence[str]) -> Access:
+    paths = [path for path in (Path(file).expanduser() for file in files) if path.exists()]
+    if not paths:
+        raise ClusterError("not found")
+    merged = _Merged(paths)
+    if not merged.context:
+        raise ClusterError("it has no current-context: set one (kubectl config use-context)")
+    context = msgspec.convert(merged.get("context", merged.context)[0], _Context)
+    found, cluster_folder = merged.get("cluster", context.cluster or "")
+    cluster = msgspec.convert(found, _Cluster)
+    if not context.user:
+        raise ClusterError("its current-context names no user: set one that does")
+    told, user_folder = merged.get("user", context.user)
+    _refuse_unsupported(told)
+    user = msgspec.convert(told, _User)
+
+    authority = _content(
+        cluster.certificate_authority_data, cluster.certificate_authority, cluster_folder
+    )
+    insecure = bool(cluster.insecure_skip_tls_verify)
+    if insecure and authority is not None:
+        raise ClusterError(
+            "insecure-skip-tls-verify and a certificate-authority exclude each other"
+        )
+    certificate = _content(user.client_certificate_data, user.client_certificate, user_folder)
+    return Access(
+        server=_checked_url(cluster.server or ""),
+        authority=authority,
+        insecure=insecure,
+        server_name=cluster.tls_server_name or "",
+        proxy=cluster.proxy_url or "",
+        certificate=certificate or b"",
+        key=_content(user.client_key_data, user.client_key, user_folder) or b"",
+        token=user.token or "",
+        token_file=user_folder / user.token_file if user.token_file else None,
+        plugin=_plugin(user.exec, user_folder, cluster, authority) if user.exec else None,
+        login=(user.username, user.password or "") if user.username else None,
+    )
+
+
+def _refuse_unsupported(user: Mapping[str, object]) -> None:
+    if user.get("auth-provider"):
+        raise ClusterError(
+            "auth-provider was removed in Kubernetes 1.26: use a credential plugin (exec)"
+        )
+    named = [key for key in IMPERSONATION if user.get(key)]
+    if named:
+        raise ClusterError(
+            f"its user impersonates another one ({', '.join(named)}), which is not supported:"
+            " use the credentials of the user itself"
+        )
+
+
+def _checked_url(server: str) -> str:
+    with contextlib.suppress(ValueError):
+        url = urlsplit(server)
+        if url.scheme in ("https", "http") and url.hostname and url.port != 0:
+            return server
+    raise ClusterError(f'the server "{plain(server, 80)}" is no URL of https')
+
+
+def _content(data: str | None, path: str | None, folder: Path) -> bytes | None:
+    """Data in the kubeconfig counts before the file that it names; None where neither is set."""
+    if data:
+        try:
+            return base64.b64decode(data)
+        except binascii.Error as error:
+            raise ClusterError(f"some of its data is no base64: {error}") from error
+    return (folder / path).read_bytes() if path else None
+
+
+def _plugin(named: _Exec, folder: Path, cluster: _Cluster, authority: bytes | None) -> ExecPlugin:
+    if named.api_version not in EXEC_VERSIONS:
+        versions = ", ".join(EXEC_VERSIONS)
+        raise ClusterError(
+            f'its credential plugin has the apiVersion "{plain(named.api_version, 80)}":'
+            f" supported are {versions}"
+        )
+    # A bare name is looked up in PATH; a path is relative to the file's folder.
+    command = str(folder / named.command) if "/" in named.command else named.command
+    return ExecPlugin(
+        named.api_version,
+        (command, *(named.args or ())),
+        {variable.name: variable.value for variable in named.env or ()},
+        named.install_hint or "",
+        _described(cluster, authority) if named.provide_cluster_info else None,
+    )
+
+
+def _described(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
+    """A cluster as plugins get it (`Cluster` of client.authentication.k8s.io)."""
+    extensions = {each.get("name"): each.get("extension") for each in cluster.extensions or ()}
+    fields = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": authority,
+        "proxy-url": cluster.proxy_url,
+        "config": extensions.get("client.authentication.k8s.io/exec"),
+    }
+    return {key: value for key, value in fields.items() if value}

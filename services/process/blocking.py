@@ -1,0 +1,321 @@
+"""Calls that may hang, made in threads that can be left behind.
+
+A read below `/sys`, an ioctl or a dead network disk can block in the kernel for ever, and no
+timeout ends it. So such a call runs in a daemon thread, and its caller waits for a limited time.
+Each call has a **key**, which says what it is about (a card, the kubelet's files):
+
+1. Calls of one key run one after the other, in one thread. It ends when there is nothing to do.
+2. A caller that gives up, at its timeout or because it is cancelled, takes its call out of the
+   queue if the call hasn't started.
+3. A call that runs on after its caller timed out leaves its key **abandoned**: other calls of the
+   key are refused at once, until it returns. So a key has at most one hanging thread, and nothing
+   piles up behind it. A call whose caller was cancelled counts as abandoned as soon as another
+   caller has waited for it in vain.
+
+Daemon threads don't keep the process from ending while they hang.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+from services.process.errors import DeviceHung, HardwareError
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+MAX_ABANDONED: Final = 128
+"""Threads that may hang at once; each costs some tens of KiB."""
+
+
+class _GivenUp(DeviceHung):
+    """A call that we gave up or refused, rather than one that raised `DeviceHung` itself."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job(Generic[T]):
+    """A call, and what its caller hears if it hangs."""
+
+    call: Callable[[], T]
+    hangs: str = ""
+    future: "Future[T]" = field(default_factory=Future)
+    has_caller: bool = True
+
+    def make(self) -> None:
+        """Make the call; its result or its error goes to the caller."""
+        try:
+            result = self.call()
+        except BaseException as error:  # noqa: BLE001 - carried over to the caller
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The calls of a key. `current` is the one that runs."""
+
+    queue: deque[_Job[Any]] = field(default_factory=deque)
+    current: _Job[Any] | None = None
+    started: float = 0.0
+    abandoned_at: float | None = None
+
+    def note_timeout(self) -> None:
+        """Somebody waited for too long: abandon the running call if it has no caller."""
+        if self.abandoned_at is None and self.current and not self.current.has_caller:
+            self.abandoned_at = time.monotonic()
+
+
+class BlockingCalls:
+    """Makes calls that may hang, from any thread or event loop.
+
+    Args:
+        max_abandoned: How many threads may hang at once; beyond, new keys are refused.
+    """
+
+    def __init__(self, *, max_abandoned: int = MAX_ABANDONED) -> None:
+        self._max_abandoned = max_abandoned
+        self._lock = threading.Lock()
+        self._lanes: dict[str, _Lane] = {}
+
+    @property
+    def abandoned(self) -> Mapping[str, float]:
+        """Seconds since a call was given up that still hangs, by its key."""
+        now = time.monotonic()
+        with self._lock:
+            return {
+                key: now - lane.abandoned_at
+                for key, lane in self._lanes.items()
+                if lane.abandoned_at is not None
+            }
+
+    @property
+    def busy(self) -> frozenset[str]:
+        """The keys of which a call runs, abandoned or not."""
+        with self._lock:
+            return frozenset(self._lanes)
+
+    async def run(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:  # noqa: ASYNC109 - the call goes on after it
+        """Make a call without blocking the event loop.
+
+        Args:
+            key: What the call is about; calls of one key run one after the other.
+            call: Is called in a thread of the key.
+            timeout: Seconds to wait at most, for earlier calls of the key too.
+            what: What the call does, for error messages.
+
+        Raises:
+            DeviceHung: The call took too long, or an earlier call of this key hangs.
+            HardwareError: The system gives no thread.
+        """
+        job = self._submit(key, call, timeout, what)
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await asyncio.wrap_future(job.future)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the call's own
+            if job.future.done() and not job.future.cancelled():
+                return job.future.result()  # it came in the last moment
+            raise _GivenUp(job.hangs) from error
+        finally:
+            self._leave(key, job, late=limit.expired())
+
+    def run_sync(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:
+        """Make a call and block until it is done; otherwise as `run`."""
+        return self._wait(key, self._submit(key, call, timeout, what), timeout)
+
+    def run_each(
+        self, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
+    ) -> dict[str, T]:
+        """Make calls of different keys in parallel.
+
+        Args:
+            calls: What to call, by key.
+            timeout: Seconds for each.
+            what: What the calls do, for error messages.
+
+        Returns:
+            The results of those that answered, by key.
+
+        Raises:
+            HardwareError: The system gives no thread at all.
+            Exception: The first error that a call raised, when the others are done.
+        """
+        results: dict[str, T] = {}
+        errors: list[Exception] = []
+        waiting = deque(calls.items())
+        while waiting:
+            jobs = self._submit_some(waiting, timeout, what)
+            deadline = time.monotonic() + timeout
+            for key, job in jobs.items():
+                try:
+                    left = max(0.0, deadline - time.monotonic())
+                    results[key] = self._wait(key, job, left)
+                except _GivenUp:
+                    continue
+                except Exception as error:  # noqa: BLE001 - raised when the others are done
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+        return results
+
+    def run_all(
+        self, key: str, calls: Mapping[str, Callable[[], T]], *, timeout: float, what: str
+    ) -> dict[str, T]:
+        """Make calls in one thread; if one of them hangs, the rest in parallel.
+
+        Args:
+            key: The key of the one thread that makes all calls while none hangs.
+            calls: What to call, by the key that the call has once they run in parallel.
+            timeout: Seconds for all together, then for each.
+            what: What the calls do, for error messages.
+
+        Returns:
+            As `run_each`.
+        """
+        results: dict[str, T] = {}
+        errors: list[Exception] = []
+        given_up = threading.Event()
+
+        def one_after_the_other() -> None:
+            for each, call in calls.items():
+                if given_up.is_set():
+                    return
+                try:
+                    found = call()
+                except Exception as error:  # noqa: BLE001 - raised when the others are done
+                    errors.append(error)
+                else:
+                    results[each] = found
+
+        hung = self.abandoned
+        calls = {each: call for each, call in calls.items() if each not in hung}
+        try:
+            if calls:
+                self.run_sync(key, one_after_the_other, timeout=timeout, what=what)
+        except _GivenUp:
+            given_up.set()
+            answered = dict(results)
+            rest = {each: call for each, call in calls.items() if each not in answered}
+            return answered | self.run_each(rest, timeout=timeout, what=what)
+        if errors:
+            raise errors[0]
+        return results
+
+    def _submit_some(
+        self, waiting: deque[tuple[str, Callable[[], T]]], timeout: float, what: str
+    ) -> dict[str, _Job[T]]:
+        """Submit as many calls as there are threads for; the rest stays in `waiting`."""
+        jobs: dict[str, _Job[T]] = {}
+        while waiting and len(jobs) < self._max_abandoned - len(self.abandoned):
+            key, call = waiting[0]
+            try:
+                jobs[key] = self._submit(key, call, timeout, what)
+            except _GivenUp:
+                pass  # it hangs already
+            except HardwareError:
+                if not jobs:
+                    raise
+                return jobs
+            waiting.popleft()
+        if not jobs:
+            waiting.clear()
+        return jobs
+
+    def _submit(self, key: str, call: Callable[[], T], timeout: float, what: str) -> _Job[T]:
+        job = _Job(call, f"{what} hangs: no answer within {timeout:g} s")
+        with self._lock:
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._start(key, what)
+            elif time.monotonic() - lane.started >= timeout:
+                lane.note_timeout()
+            if lane.abandoned_at is not None and lane.current is not None:
+                hangs = lane.current.hangs
+                # The same sentence as before, where the same is tried again: it is logged once.
+                refused = f"{what} was not tried, since {hangs}"
+                raise _GivenUp(hangs if hangs == job.hangs else refused)
+            lane.queue.append(job)
+        return job
+
+    def _start(self, key: str, what: str) -> _Lane:
+        hanging = sum(lane.abandoned_at is not None for lane in self._lanes.values())
+        if hanging >= self._max_abandoned:
+            raise _GivenUp(f"{what} was not tried: {hanging} other calls hang already")
+        lane = self._lanes[key] = _Lane()
+        thread = threading.Thread(target=self._work, args=(key, lane), name=key, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # too many threads, in this process or its container
+            del self._lanes[key]
+            raise HardwareError(f"no thread for {what}: {error}") from error
+        return lane
+
+    def _wait(self, key: str, job: _Job[T], timeout: float) -> T:
+        late = False
+        try:
+            # What the system can wait at most, centuries.
+            return job.future.result(min(timeout, threading.TIMEOUT_MAX))
+        except TimeoutError as error:
+            if job.future.done():
+                return job.future.result()  # the call's own, or in the last moment
+            late = True
+            raise _GivenUp(job.hangs) from error
+        finally:
+            self._leave(key, job, late=late)
+
+    def _leave(self, key: str, job: _Job[T], *, late: bool) -> None:
+        """The caller waits no longer: drop the call from the queue; it may hold a bitstream."""
+        with self._lock:
+            job.has_caller = False
+            lane = self._lanes.get(key)
+            if lane is None:
+                return
+            with suppress(ValueError):
+                lane.queue.remove(job)
+            if late:
+                lane.note_timeout()
+
+    def _work(self, key: str, lane: _Lane) -> None:
+        while self._make_next(key, lane):
+            pass
+
+    def _make_next(self, key: str, lane: _Lane) -> bool:
+        """Make a call, and hold nothing of it after that: a result may be a whole bitstream."""
+        with self._lock:
+            lane.current, lane.abandoned_at = None, None
+            if not lane.queue:
+                del self._lanes[key]
+                return False
+            job = lane.queue.popleft()
+            if not job.future.set_running_or_notify_cancel():
+                return True
+            lane.current, lane.started = job, time.monotonic()
+        job.make()
+        return True
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """An executor whose threads don't keep the process from ending; one thread per call.
+
+    For the event loop's own calls (looking up names), which otherwise delay the exit.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Start a call, as any executor does."""
+        job = _Job(partial(fn, *args, **kwargs))
+        job.future.set_running_or_notify_cancel()
+        threading.Thread(target=job.make, name="lookup", daemon=True).start()
+        return job.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's signature
+        """Do nothing: threads end by themselves."""

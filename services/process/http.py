@@ -1,0 +1,212 @@
+"""Metrics and probes over plain HTTP, beside whatever else a process serves.
+
+The server is uvicorn with a Starlette application. `BoundedProtocol` adds what uvicorn has no
+option for: a deadline for each connection and a bound on their number, so that neither a slow nor
+a hostile client holds anything. Each connection serves one request. Serve it to the cluster's
+network only: it has no TLS and asks nobody who they are.
+"""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import platform
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import ClassVar, Final, Self
+
+import starlette.routing
+import structlog
+import uvicorn
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from services.process.listening import listen
+
+Route = Callable[[], Awaitable[tuple[int, str]]]
+"""Answers a probe: an HTTP status and a text."""
+
+MAX_HEAD: Final = 8 * 1024
+MAX_CONNECTIONS: Final = 64
+DEADLINE: Final = 5.0
+"""Seconds for a whole exchange: reading the request, answering it, the client taking the answer."""
+
+ANSWER_SHARE: Final = 0.8
+"""How much of the deadline a probe may take, so that its failure can still be sent."""
+
+log = structlog.get_logger(room="metrics")
+
+
+class Json(str):
+    """An answer that is a JSON document."""
+
+    __slots__ = ()
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry of our own with the process's CPU, memory and descriptors in it."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def build_info(registry: CollectorRegistry, component: str, version: str = "") -> None:
+    """Add `accelbind_build_info`, always 1, whose labels tell what is running.
+
+    Args:
+        registry: Where to add it.
+        component: What is running.
+        version: Its version; that of the installed package unless it is given.
+    """
+    gauge = Gauge(
+        "accelbind_build_info",
+        "What is running; always 1.",
+        ("component", "version", "python"),
+        registry=registry,
+    )
+    if not version:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version("accelbind")
+    gauge.labels(component, version or "unknown", platform.python_version()).set(1)
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1, with a deadline for each connection and a bound on their number.
+
+    The oldest connection is closed when there are too many: a probe that asks at once gets in,
+    however many clients are silent. Only the documented methods of `asyncio.Protocol` are extended.
+    """
+
+    deadline: ClassVar[float] = DEADLINE
+    connected: "ClassVar[dict[BoundedProtocol, Callable[[], None]]]"
+    """What ends each connection of a server, the oldest first."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connected) >= MAX_CONNECTIONS:
+            self.connected.pop(next(iter(self.connected)))()
+        self.connected[self] = transport.abort
+        self._end = asyncio.get_running_loop().call_later(self.deadline, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A connection has ended."""
+        self._end.cancel()
+        self.connected.pop(self, None)
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that is stopped by whoever runs it, not by signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none: the process has handlers of its own."""
+        yield
+
+
+class MetricsServer:
+    """`/metrics` and probe routes on a port of their own.
+
+    Args:
+        registry: What `/metrics` shows.
+        routes: Further paths, e.g. `{"/healthz": probe}`.
+        deadline: Seconds for a whole exchange.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        routes: Mapping[str, Route] | None = None,
+        *,
+        deadline: float = DEADLINE,
+    ) -> None:
+        self._registry = registry
+        self._answer_seconds = ANSWER_SHARE * deadline
+        endpoints = {path: self._probe(path, route) for path, route in (routes or {}).items()}
+        app = Starlette(
+            routes=[
+                starlette.routing.Route(path, endpoint, methods=["GET"])
+                for path, endpoint in {"/metrics": self._metrics, **endpoints}.items()
+            ]
+        )
+        protocol = type("Protocol", (BoundedProtocol,), {"deadline": deadline, "connected": {}})
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=protocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                headers=[("Connection", "close")],
+                h11_max_incomplete_event_size=MAX_HEAD,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and serve in a task.
+
+        Args:
+            host: The address to listen on; `::` means all, IPv6 and IPv4.
+            port: The port; 0 means any free one.
+
+        Returns:
+            The port it listens on.
+
+        Raises:
+            WorldError: The address can't be had.
+        """
+        listener = listen(host, port)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="metrics")
+        self.port = listener.getsockname()[1]
+        return self.port
+
+    async def close(self) -> None:
+        """Stop listening, and end what is still going on."""
+        if self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _metrics(self, _request: Request) -> Response:
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _probe(self, path: str, route: Route) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(_request: Request) -> Response:
+            try:
+                async with asyncio.timeout(self._answer_seconds):
+                    status, text = await route()
+            except Exception:  # a probe that fails is an answer: not healthy
+                log.exception("probe failed", path=path)
+                return PlainTextResponse("probe failed\n", 500)
+            content = text.encode("utf-8", "replace")
+            if isinstance(text, Json):
+                return Response(content, status, media_type="application/json")
+            return PlainTextResponse(content, status)
+
+        return answer
+
+
+async def serve(
+    registry: CollectorRegistry,
+    host: str,
+    port: int,
+    routes: Mapping[str, Route] | None = None,
+) -> MetricsServer:
+    """Start a `MetricsServer`; its `port` tells which port it got, `close()` ends it."""
+    server = MetricsServer(registry, routes)
+    await server.start(host, port)
+    return server

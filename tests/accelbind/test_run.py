@@ -1,0 +1,154 @@
+"""Commands that are made from settings."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+from accelbind.run import Given, load_settings, settings_command, with_settings
+from certs.settings import CertsSettings
+from plugin.settings import PluginSettings
+from services.process.errors import InvalidSettings
+from services.process.settings import (
+    TIME,
+    CommaSeparated,
+    Flag,
+    ProcessSettings,
+    Seconds,
+)
+from webhook.settings import WebhookSettings
+
+
+class Sample(ProcessSettings):
+    units: Annotated[int, Field(ge=1), Flag("N", "Cards", short="-u")] = 40
+    """Number of units."""
+    pause: Annotated[Seconds, Flag(TIME, "Cards")] = 5.0
+    """Time between two rounds."""
+    domain: Annotated[CommaSeparated, Flag("DOMAIN", "Cards")] = ("a.example",)
+    """Domain that is ours."""
+    quiet: Annotated[bool, Flag(group="Cards")] = True
+    """Say nothing."""
+
+
+@pytest.fixture(autouse=True)
+def _keep_sigterm() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def called(command: Callable[..., None], *arguments: str) -> str:
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def loaded(*arguments: str) -> Sample:
+    found: list[Sample] = []
+    called(settings_command(Sample, found.append), *arguments)
+    (one,) = found
+    return one
+
+
+def test_a_flag_of_each_type_reaches_its_field() -> None:
+    settings = loaded(
+        *("--units", "7", "--pause", "1m", "--domain", "a,b", "--domain", "c", "--no-quiet")
+    )
+    assert (settings.units, settings.pause, settings.quiet) == (7, 60.0, False)
+    assert settings.domain == ("a", "b", "c")
+
+
+def test_what_is_not_given_is_the_default_and_short_flags_are_flags() -> None:
+    settings = loaded("-u", "3")
+    assert (settings.units, settings.pause, settings.domain) == (3, 5.0, ("a.example",))
+    assert (settings.quiet, settings.metrics_port) == (True, 9101)
+
+
+def test_a_variable_counts_where_its_flag_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELBIND_UNITS", "8")
+    assert loaded().units == 8
+    assert loaded("--units", "9").units == 9
+
+
+def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:
+    def run(settings: Sample) -> None:
+        """Runs the sample."""
+
+    shown = " ".join(called(settings_command(Sample, run), "--help").split())
+    assert "Runs the sample." in shown
+    assert "Number of units. [default: 40]" in shown
+    assert "Time between two rounds. [default: 5s]" in shown
+    assert "[default: true]" in shown
+    assert shown.index("Cards") < shown.index("Process")
+
+
+def test_print_config_shows_where_each_value_is_from_and_runs_nothing() -> None:
+    ran: list[Sample] = []
+    shown = called(settings_command(Sample, ran.append), "--print-config", "--units", "7")
+    assert ran == []
+    rows = {line.split(":")[0]: line.split() for line in shown.splitlines()}
+    assert rows["units"] == ["units:", "7", "#", "--units"]
+    assert rows["pause"] == ["pause:", "5s", "#", "default"]
+
+
+def test_a_process_that_is_asked_to_end_while_it_starts_ends() -> None:
+    """As the first process of a container, which ignores SIGTERM unless it handles it."""
+
+    def run(settings: Sample) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail(f"it has gone on with {settings}")
+
+    assert called(settings_command(Sample, run)) == ""
+
+
+def test_a_command_takes_some_settings_of_a_process() -> None:
+    found: list[Any] = []
+
+    @with_settings(Sample, {"units": "all of them", "domain": ""}, group="Where")
+    def look(file: Annotated[str, typer.Argument()], *, given: Given) -> None:
+        """Looks."""
+        found.append((file, given))
+
+    shown = " ".join(called(look, "--help").split())
+    assert "Number of units. [default: all of them]" in shown
+    assert "--pause" not in shown
+    called(look, "f", "--units", "7")
+    assert found[0][0] == "f"
+    assert found[0][1]["units"] == "7"
+    assert load_settings(Sample, found[0][1]).domain == ("a.example",)
+
+
+@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])
+def test_variables_of_the_other_processes_are_no_error(
+    monkeypatch: pytest.MonkeyPatch, model: type[ProcessSettings]
+) -> None:
+    for name in ("SCAN_INTERVAL", "MAX_UNITS", "CA_LIFETIME"):
+        monkeypatch.setenv(f"ACCELBIND_{name}", "9d" if name == "CA_LIFETIME" else "9")
+    given = {"tls_cert": "c", "tls_key": "k"} if model is WebhookSettings else {"lifetime": "5d"}
+    if model is PluginSettings:
+        given = {}
+    assert load_settings(model, given).metrics_port
+    monkeypatch.setenv("ACCELBIND_SCAN_INTERVALS", "5")
+    with pytest.raises(InvalidSettings, match="did you mean ACCELBIND_SCAN_INTERVAL"):
+        load_settings(model, given)
+
+
+@pytest.mark.parametrize("model", [WebhookSettings, PluginSettings, CertsSettings])
+def test_each_setting_says_what_it_is(model: type[ProcessSettings]) -> None:
+    for name, field in model.model_fields.items():
+        assert field.description, name
+        assert "[" not in field.description, "Typer would take it for markup"
+
+
+def test_a_relative_folder_stays_where_the_command_was_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(PluginSettings, {"bitstreams": "b"}).bitstreams == tmp_path / "b"

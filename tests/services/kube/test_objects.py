@@ -1,0 +1,121 @@
+"""Secrets by name, written under the version that was read."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.kube.client import BadStatus, ClusterClient
+from services.kube.connection import connector
+from services.kube.objects import Conflict, read_secret, write_secret
+from services.process.errors import ClusterError
+from simulator.apiserver.http_server import Request, Response
+from simulator.apiserver.standin import ApiServerStandIn
+
+pytestmark = pytest.mark.anyio
+
+OURS = frozenset({"a", "b"})
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
+    async with ApiServerStandIn(tmp_path) as standin:
+        put(standin, data={"a": "QQ==", "other": "Wg=="}, type="Opaque")
+        yield standin
+
+
+@pytest.fixture
+async def client(api: ApiServerStandIn) -> AsyncIterator[ClusterClient]:
+    async with connector(api.kubeconfig_path)() as made:
+        yield made
+
+
+def put(api: ApiServerStandIn, **fields: Any) -> None:
+    metadata = {"name": "s", "namespace": "default", "labels": {"x": "y"}}
+    api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **fields})
+
+
+async def test_data_is_read_as_bytes(client: ClusterClient) -> None:
+    found = await read_secret(client, "default", "s")
+    assert found.data == {"a": b"A", "other": b"Z"}
+    assert found.object.date.endswith("GMT")
+
+
+async def test_our_keys_are_replaced_and_others_stay(
+    api: ApiServerStandIn, client: ClusterClient
+) -> None:
+    found = await read_secret(client, "default", "s")
+    written = await write_secret(client, found, {"b": b"\x00B"}, ours=OURS)
+    assert written.data == {"b": b"\x00B", "other": b"Z"}
+    item = api.get("Secret", "s")
+    assert item is not None
+    assert item["data"] == {"b": "AEI=", "other": "Wg=="}
+    assert item["metadata"]["labels"] == {"x": "y"}
+
+
+async def test_what_was_written_can_be_written_again(client: ClusterClient) -> None:
+    found = await read_secret(client, "default", "s")
+    for number in range(3):
+        found = await write_secret(client, found, {"a": bytes([number])}, ours=OURS)
+    assert found.data["a"] == b"\x02"
+
+
+async def test_of_two_who_read_the_same_the_second_writer_is_told(client: ClusterClient) -> None:
+    first = await read_secret(client, "default", "s")
+    second = await read_secret(client, "default", "s")
+    await write_secret(client, first, {"a": b"1"}, ours=OURS)
+    with pytest.raises(Conflict, match="modified"):
+        await write_secret(client, second, {"a": b"2"}, ours=OURS)
+    assert (await read_secret(client, "default", "s")).data["a"] == b"1"
+
+
+async def test_one_that_was_made_anew_meanwhile_is_not_written(
+    api: ApiServerStandIn, client: ClusterClient
+) -> None:
+    found = await read_secret(client, "default", "s")
+    api.drop("Secret", "s")
+    with pytest.raises(BadStatus, match="404"):
+        await write_secret(client, found, {"a": b"1"}, ours=OURS)
+    put(api)
+    with pytest.raises(Conflict):
+        await write_secret(client, found, {"a": b"1"}, ours=OURS)
+
+
+async def test_one_without_data_is_empty(api: ApiServerStandIn, client: ClusterClient) -> None:
+    put(api)
+    found = await read_secret(client, "default", "s")
+    assert found.data == {}
+    assert (await write_secret(client, found, {"a": b"1"}, ours=OURS)).data == {"a": b"1"}
+
+
+async def test_values_that_are_no_base64_count_as_empty(
+    api: ApiServerStandIn, client: ClusterClient
+) -> None:
+    put(api, data={"a": "!!", "b": "Qg=="})
+    assert (await read_secret(client, "default", "s")).data == {"a": b"", "b": b"B"}
+
+
+async def test_one_that_is_not_there_is_told(client: ClusterClient) -> None:
+    with pytest.raises(ClusterError, match="no Secret default/none: apply the manifests"):
+        await read_secret(client, "default", "none")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"metadata":{}}', b"\xff", b"null"])
+async def test_answers_that_are_no_object_are_told(
+    api: ApiServerStandIn, client: ClusterClient, body: bytes
+) -> None:
+    def of_secrets(request: Request) -> bool:
+        return "/secrets/" in request.path
+
+    with (
+        api.faults.answering(lambda: Response(200, body), matches=of_secrets),
+        pytest.raises(ClusterError, match="can't be read"),
+    ):
+        await read_secret(client, "default", "s")
+
+
+async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: ClusterClient) -> None:
+    with pytest.raises(ClusterError, match="no Secret"):
+        await read_secret(client, "default", "../pods")
+    assert api.seen[-1].target == "/api/v1/namespaces/default/secrets/..%2Fpods"

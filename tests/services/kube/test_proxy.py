@@ -1,0 +1,328 @@
+"""The way to an API server: which proxy, through it, and who is at the other end."""
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+import yaml
+
+from services.kube.client import BadStatus, ClusterClient, may_be_ours
+from services.kube.config import Access
+from services.kube.connection import Connection, connector
+from services.kube.credentials import create_tls_context
+from services.process.errors import ClusterError
+from simulator.apiserver.tls import ServingPair, make_pair
+from tests.client_certificates import ClientAuthority
+from tests.services.kube.kubeconfigs import write_config
+
+pytestmark = pytest.mark.anyio
+
+POD = "/api/v1/namespaces/ns/pods/p"
+
+
+def encoded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+@pytest.fixture(scope="module")
+def pair() -> ServingPair:
+    return make_pair(["api.example.com"])
+
+
+class Ends:
+    """A TLS server that answers what it knows of who asks, and a proxy to it.
+
+    Attributes:
+        server: its URL.
+        proxy: the proxy's.
+        asked: heads of what the proxy was asked.
+        reply: what it answers; a tunnel if empty.
+        refused: who isn't let in any more.
+    """
+
+    def __init__(self) -> None:
+        self.server = self.proxy = ""
+        self.asked: list[str] = []
+        self.reply = b""
+        self.refused = b""
+        self.body = b"{}"
+        self._port = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                shown = writer.get_extra_info("peercert") or {}
+                names = [
+                    value for attributes in shown.get("subject", ()) for _, value in attributes
+                ]
+                body = names[0].encode() if names else self.body
+                status = 401 if body == self.refused else 200
+                head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n"
+                writer.write(head.encode() + body)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        if self.reply:
+            writer.write(self.reply)
+            writer.close()
+            return
+        inner, outer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\nX: y\r\n\r\n")
+        await asyncio.gather(copied(reader, outer), copied(inner, writer))
+
+    @asynccontextmanager
+    async def run(self, context: ssl.SSLContext | None) -> AsyncIterator["Ends"]:
+        server = await asyncio.start_server(self.answer, "127.0.0.1", 0, ssl=context)
+        proxy = await asyncio.start_server(self.relay, "127.0.0.1", 0)
+        self._port = server.sockets[0].getsockname()[1]
+        self.server = f"http{'s' if context else ''}://127.0.0.1:{self._port}"
+        self.proxy = f"http://u%40x:p@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            proxy.close()
+
+
+async def copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+def client_of(folder: Path, cluster: dict[str, Any]) -> ClusterClient:
+    return connector(write_config(folder, cluster))()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_proxy_is_asked_for_a_tunnel_and_sees_nothing_of_what_goes_through(
+    tmp_path: Path, pair: ServingPair, run: Callable[..., None]
+) -> None:
+    async def scenario() -> None:
+        async with Ends().run(pair.context()) as ends:
+            ends.body = b"x" * 3_000_000  # more than what any buffer on the way holds
+            cluster = {
+                "server": "https://api.example.com",
+                "certificate-authority-data": encoded(pair.authority),
+                "proxy-url": ends.proxy,
+            }
+            async with client_of(tmp_path, cluster) as client:
+                assert await client.get(POD) == ends.body
+                assert await client.get(POD) == ends.body
+        (head,) = ends.asked
+        assert head.startswith("CONNECT api.example.com:443 HTTP/1.1\r\n")
+        login = base64.b64encode(b"u@x:p").decode()
+        assert f"\r\nProxy-Authorization: Basic {login}\r\n" in head
+        assert "Bearer" not in head
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "answers 403 Forbidden"),
+        (b"SSH-2.0\r\n\r\n", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
+        (b"x" * 200_000, "closed the connection"),
+    ],
+)
+async def test_a_proxy_that_gives_no_tunnel_is_an_error(
+    tmp_path: Path, reply: bytes, message: str
+) -> None:
+    async with Ends().run(None) as ends:
+        ends.reply = reply
+        cluster = {"server": "https://a", "proxy-url": ends.proxy}
+        async with client_of(tmp_path, cluster) as client:
+            with pytest.raises(ClusterError, match=f"https://a .*{message}"):
+                await client.get(POD)
+
+
+async def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
+    async with Ends().run(None) as ends:
+        proxy = ends.proxy
+    async with client_of(tmp_path, {"server": "https://a", "proxy-url": proxy}) as client:
+        where = proxy.rpartition("@")[2]
+        refused = f"can't be reached through the proxy {where}: .*Connect call failed"
+        with pytest.raises(ClusterError, match=refused) as caught:
+            await client.get(POD)
+    assert "u%40x" not in str(caught.value)
+
+
+async def test_the_environment_names_a_proxy_too(
+    tmp_path: Path, pair: ServingPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8")
+    async with Ends().run(pair.context()) as ends:
+        monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
+        cluster = {
+            "server": "https://api.example.com:6443",
+            "certificate-authority-data": encoded(pair.authority),
+        }
+        async with client_of(tmp_path, cluster) as client:
+            assert await client.get(POD) == b"{}"
+    assert ends.asked[0].startswith("CONNECT api.example.com:6443 ")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "answered"),
+    [
+        ({}, False),
+        ({"tls-server-name": "api.example.com"}, True),
+        ({"tls-server-name": "other.example.com"}, False),
+        ({"insecure-skip-tls-verify": True}, True),
+    ],
+)
+async def test_a_server_has_to_be_who_is_meant(
+    tmp_path: Path, pair: ServingPair, cluster: dict[str, Any], answered: bool
+) -> None:
+    authority = {"certificate-authority-data": encoded(pair.authority)}
+    trusted = {} if "insecure-skip-tls-verify" in cluster else authority
+    async with (
+        Ends().run(pair.context()) as ends,
+        client_of(tmp_path, {"server": ends.server, **trusted, **cluster}) as client,
+    ):
+        if answered:
+            assert await client.get(POD) == b"{}"
+        else:
+            with pytest.raises(ClusterError, match=r"can't be reached: .*certificate"):
+                await client.get(POD)
+
+
+async def test_a_servers_own_certificate_may_be_what_is_trusted(
+    tmp_path: Path, pair: ServingPair
+) -> None:
+    cluster = {
+        "tls-server-name": "api.example.com",
+        "certificate-authority-data": encoded("# Größe\n".encode() + pair.certificate),
+    }
+    async with (
+        Ends().run(pair.context()) as ends,
+        client_of(tmp_path, cluster | {"server": ends.server}) as client,
+    ):
+        assert await client.get(POD) == b"{}"
+
+
+def test_authorities_that_later_versions_of_python_find_too_old_are_trusted() -> None:
+    context = create_tls_context(Access("https://a"))
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+async def test_a_plugin_may_give_a_certificate_and_another_one_later(
+    tmp_path: Path, pair: ServingPair
+) -> None:
+    authority = ClientAuthority(tmp_path)
+    context = pair.context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.path)
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\n")
+    plugin.chmod(0o755)
+    cluster = {
+        "certificate-authority-data": encoded(pair.authority),
+        "tls-server-name": "api.example.com",
+    }
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./plugin"}}
+    async with Ends().run(context) as ends:
+        (tmp_path / "answer").write_text(credential(authority, "jane"))
+        config = write_config(tmp_path, cluster | {"server": ends.server}, user)
+        connection = Connection(connector(config))
+        async with connection.client() as client:
+            assert await client.get(POD) == b"jane"
+            (tmp_path / "answer").write_text(credential(authority, "john"))
+            assert await client.get(POD) == b"jane"
+            ends.refused = b"jane"
+            with pytest.raises(BadStatus) as caught:
+                await client.get(POD)
+            assert may_be_ours(caught.value)
+            await connection.renew(client)
+        async with connection.client() as client:
+            assert await client.get(POD) == b"john"
+        await connection.aclose()
+
+
+def credential(authority: ClientAuthority, name: str) -> str:
+    certificate, key = (path.read_text() for path in authority.issue(name))
+    status = {"clientCertificateData": certificate, "clientKeyData": key}
+    return yaml.safe_dump({"status": status}, default_flow_style=True, default_style='"', width=1e9)
+
+
+@pytest.mark.parametrize(
+    ("host", "no_proxy", "spared"),
+    [
+        ("localhost", "", True),
+        ("127.0.0.1", "", True),
+        ("[::1]", "", True),
+        ("224.0.0.1", "", False),
+        ("224.0.0.1", "224.0.0.0/8", True),
+        ("224.0.0.1", "224.0.0.1", True),
+        ("224.0.0.1", "192.168.0.0/16, 224.0.0.0/12", True),
+        ("224.0.0.1", "224.0.0.1:9", True),
+        ("224.0.0.1", "224.0.0.1:443", False),
+        ("224.0.0.1", "10.0.0.0/8", False),
+        ("[ff02::1]", "ff00::/8", True),
+        ("[ff02::1]", "10.0.0.0/8,.svc", False),
+        ("api.Example.com", "example.COM", True),
+        ("api.example.com", ".example.com", True),
+        ("api.example.com", "*.example.com", True),
+        ("api.example.com", "example.com:9", True),
+        ("example.com", ".example.com", False),
+        ("badexample.com", "example.com", False),
+        ("api.example.com", "*", True),
+        ("api.example.com", ",,", False),
+    ],
+)
+async def test_no_proxy_names_what_is_reached_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, no_proxy: str, spared: bool
+) -> None:
+    """Nobody listens on port 9 of this machine, multicast can't be connected to, and no name is
+    found: so each try ends at once."""
+
+    def not_found(*_args: object, **_kwargs: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async with Ends().run(None) as ends:
+        ends.reply = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+        monkeypatch.setenv("HTTPS_PROXY", ends.proxy)
+        monkeypatch.setenv("NO_PROXY", no_proxy)
+        resolve = socket.getaddrinfo
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda name, *args, **kwargs: (
+                not_found() if "example" in str(name) else resolve(name, *args, **kwargs)
+            ),
+        )
+        async with client_of(tmp_path, {"server": f"https://{host}:9"}) as client:
+            with pytest.raises(ClusterError, match="can't be reached"):
+                await client.get(POD)
+        assert (not ends.asked) == spared
+
+
+@pytest.mark.parametrize("proxy", ["socks5://proxy:1080", "ftp://proxy", "http://proxy:many"])
+def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(
+        ClusterError, match="HTTPS_PROXY or ALL_PROXY is no http:// or https:// URL"
+    ):
+        client_of(tmp_path, {"server": "https://a"})

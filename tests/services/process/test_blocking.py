@@ -1,0 +1,387 @@
+import asyncio
+import gc
+import socket
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from services.process.blocking import BlockingCalls, DaemonExecutor
+from services.process.errors import DeviceHung, HardwareError
+from tests.support import eventually, eventually_async
+
+pytestmark = pytest.mark.anyio
+
+HANGS = r"^it hangs: no answer within 0.05 s$"
+REFUSED = r"^that was not tried, since it hangs: no answer within 0.05 s$"
+
+
+class Hang:
+    """A call that hangs until it is released."""
+
+    def __init__(self) -> None:
+        self.started, self._over = threading.Event(), threading.Event()
+        self.count = 0
+
+    def __call__(self) -> str:
+        self.count += 1
+        self.started.set()
+        self._over.wait(60)
+        return "late"
+
+    def fail(self) -> str:
+        self()
+        raise ValueError("late")
+
+    def release(self) -> None:
+        self._over.set()
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hanging = Hang()
+    yield hanging
+    hanging.release()
+
+
+@pytest.fixture
+def calls() -> Iterator[BlockingCalls]:
+    """Calls of which no thread is left after the test."""
+    made = BlockingCalls()
+    yield made
+    eventually(lambda: not made.busy)
+
+
+Runner = Callable[..., Awaitable[Any]]
+
+
+async def run_async(
+    calls: BlockingCalls,
+    call: Callable[[], Any],
+    *,
+    key: str = "a",
+    timeout: float = 60,  # noqa: ASYNC109 - as the method that it calls
+    what: str = "it",
+) -> Any:
+    return await calls.run(key, call, timeout=timeout, what=what)
+
+
+async def run_sync(
+    calls: BlockingCalls,
+    call: Callable[[], Any],
+    *,
+    key: str = "a",
+    timeout: float = 60,  # noqa: ASYNC109 - as the method that it calls
+    what: str = "it",
+) -> Any:
+    return await asyncio.to_thread(calls.run_sync, key, call, timeout=timeout, what=what)
+
+
+@pytest.fixture(params=[run_async, run_sync], ids=["run", "run_sync"])
+def run(request: pytest.FixtureRequest) -> Runner:
+    """Both ways to make a call."""
+    runner: Runner = request.param
+    return runner
+
+
+def raise_(error: BaseException) -> None:
+    raise error
+
+
+async def test_a_call_runs_in_a_daemon_thread_of_its_key_which_ends(
+    calls: BlockingCalls, run: Runner
+) -> None:
+    thread = await run(calls, threading.current_thread, key="only")
+    assert isinstance(thread, threading.Thread)
+    assert (thread.name, thread.daemon) == ("only", True)
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert (calls.busy, calls.abandoned) == (frozenset(), {})
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("mine"), DeviceHung("inner")])
+async def test_what_a_call_raises_comes_back(
+    calls: BlockingCalls, run: Runner, error: Exception
+) -> None:
+    with pytest.raises(type(error), match=f"^{error}$"):
+        await run(calls, partial(raise_, error))
+    assert await run(calls, lambda: 1) == 1
+    assert calls.abandoned == {}
+
+
+async def test_a_timeout_beyond_what_the_system_can_wait_is_none(calls: BlockingCalls) -> None:
+    assert calls.run_sync("a", lambda: 1, timeout=1e300, what="it") == 1
+
+
+async def test_a_thread_that_the_system_refuses_is_asked_for_again(
+    calls: BlockingCalls, run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "a":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with pytest.raises(HardwareError, match=r"^no thread for it: can't start new thread$"):
+            await run(calls, lambda: 1)
+    assert await run(calls, lambda: 1) == 1
+
+
+async def test_a_key_that_hangs_refuses_calls_at_once_until_it_answers(
+    calls: BlockingCalls, run: Runner, hang: Hang
+) -> None:
+    made: list[int] = []
+    with pytest.raises(DeviceHung, match=HANGS):
+        await run(calls, hang, timeout=0.05)
+    assert list(calls.abandoned) == ["a"]
+    for _ in range(20):
+        with pytest.raises(DeviceHung, match=REFUSED):
+            await run(calls, lambda: made.append(1), what="that")
+    with pytest.raises(DeviceHung, match=HANGS):  # the same sentence, to be logged once
+        await run(calls, lambda: made.append(1), timeout=0.05)
+    assert await run(calls, lambda: 2, key="b") == 2
+    assert calls.busy >= {"a"}
+    hang.release()
+    await eventually_async(lambda: not calls.abandoned)
+    assert await run(calls, lambda: 3) == 3
+    assert made == []
+
+
+async def test_calls_of_a_key_follow_each_other(calls: BlockingCalls, hang: Hang) -> None:
+    done: list[object] = []
+    first = asyncio.create_task(run_async(calls, lambda: done.append(hang())))
+    await eventually_async(hang.started.is_set)
+    rest = [
+        asyncio.create_task(run_async(calls, partial(done.append, number))) for number in range(5)
+    ]
+    await asyncio.wait(rest, timeout=0.01)
+    hang.release()
+    await asyncio.gather(first, *rest)
+    assert done == ["late", 0, 1, 2, 3, 4]
+
+
+async def test_a_slow_call_whose_caller_waits_is_no_hang(
+    calls: BlockingCalls, run: Runner, hang: Hang
+) -> None:
+    made: list[int] = []
+    first = asyncio.create_task(run_async(calls, hang))
+    await eventually_async(hang.started.is_set)
+    with pytest.raises(DeviceHung, match=r"^that hangs: no answer"):
+        await run(calls, lambda: made.append(1), timeout=0.01, what="that")
+    assert calls.abandoned == {}
+    hang.release()
+    assert await first == "late"
+    assert await run(calls, lambda: made) == []
+
+
+async def test_a_hang_whose_caller_was_cancelled_is_one_once_another_waits_in_vain(
+    calls: BlockingCalls, run: Runner, hang: Hang
+) -> None:
+    task = asyncio.create_task(run_async(calls, hang, timeout=0.05 + 60))
+    await eventually_async(hang.started.is_set)
+    task.cancel()
+    await asyncio.wait([task])
+    assert calls.abandoned == {}
+    with pytest.raises(DeviceHung, match=r"^that (hangs|was not tried)"):
+        await run(calls, lambda: None, timeout=0.01, what="that")
+    assert list(calls.abandoned) == ["a"]
+    with pytest.raises(DeviceHung, match="that was not tried"):
+        await run(calls, lambda: None, what="that")
+    hang.release()
+    await eventually_async(lambda: not calls.abandoned)
+
+
+class Large:
+    """What a call holds or gives, such as a bitstream of 100 MB."""
+
+    def size(self) -> int:
+        return 1
+
+
+async def test_nothing_is_held_of_a_call_that_is_done(calls: BlockingCalls) -> None:
+    found = await run_async(calls, Large)
+    alive = weakref.ref(found)
+    del found
+    await eventually_async(lambda: is_gone(alive), what="the end of what a call gave")
+
+
+@pytest.mark.parametrize("how", ["late", "cancelled"])
+async def test_a_caller_that_gives_up_leaves_nothing_in_the_queue(
+    calls: BlockingCalls, hang: Hang, how: str
+) -> None:
+    first = asyncio.create_task(run_async(calls, hang))
+    await eventually_async(hang.started.is_set)
+    alive = [await give_up(calls, how) for _ in range(10)]
+    for each in alive:
+        await eventually_async(partial(is_gone, each), what="the end of what a call held")
+    hang.release()
+    assert await first == "late"
+
+
+def is_gone(alive: weakref.ref[object]) -> bool:
+    gc.collect()  # an error holds the frames that it went through
+    return alive() is None
+
+
+async def give_up(calls: BlockingCalls, how: str) -> weakref.ref[object]:
+    """Wait in vain for a call behind another one; what that call held."""
+    large = Large()
+    if how == "late":
+        with pytest.raises(DeviceHung):
+            await run_async(calls, large.size, timeout=0.05)
+        return weakref.ref(large)
+    task = asyncio.create_task(run_async(calls, large.size))
+    await asyncio.wait([task], timeout=0.01)  # the call is queued in the task's first step
+    task.cancel()
+    await asyncio.wait([task])
+    return weakref.ref(large)
+
+
+# Many calls
+
+Together = Callable[[BlockingCalls, dict[str, Callable[[], str]]], dict[str, str]]
+
+
+def each_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
+    return calls.run_each(wanted, timeout=0.3, what="it")
+
+
+def all_of(calls: BlockingCalls, wanted: dict[str, Callable[[], str]]) -> dict[str, str]:
+    return calls.run_all("all", wanted, timeout=0.3, what="it")
+
+
+@pytest.fixture(params=[each_of, all_of], ids=["run_each", "run_all"])
+def together(request: pytest.FixtureRequest) -> Together:
+    """Both ways to make many calls."""
+    found: Together = request.param
+    return found
+
+
+def answer(text: str) -> Callable[[], str]:
+    return lambda: text
+
+
+def test_calls_that_answer_are_made_in_one_thread_in_their_order(calls: BlockingCalls) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def note(name: str) -> str:
+        seen.append((name, threading.get_ident()))
+        return name.upper()
+
+    wanted = {name: partial(note, name) for name in "abc"}
+    assert calls.run_all("all", wanted, timeout=60, what="it") == {"a": "A", "b": "B", "c": "C"}
+    assert [name for name, _ in seen] == ["a", "b", "c"]
+    assert len({thread for _, thread in seen} - {threading.get_ident()}) == 1
+
+
+def test_no_call_needs_no_thread(
+    calls: BlockingCalls, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    assert together(calls, {}) == {}
+
+
+def no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_call_that_hangs_takes_nothing_from_the_others(
+    calls: BlockingCalls, together: Together, hang: Hang
+) -> None:
+    wanted = {"a": answer("A"), "b": hang.__call__, "c": answer("C"), "d": answer("D")}
+    for _ in range(3):
+        assert together(calls, wanted) == {"a": "A", "c": "C", "d": "D"}
+        assert "b" in calls.abandoned
+    assert hang.count <= 2, "it was made again while it hangs"
+    hang.release()
+    eventually(lambda: not calls.abandoned)
+    assert together(calls, wanted) == {"a": "A", "b": "late", "c": "C", "d": "D"}
+
+
+def test_what_comes_late_is_dropped_even_if_it_is_an_error(
+    calls: BlockingCalls, together: Together, hang: Hang
+) -> None:
+    assert together(calls, {"a": hang, "b": hang.fail}) == {}
+    hang.release()
+    eventually(lambda: not calls.abandoned)
+    assert together(calls, {"c": answer("C")}) == {"c": "C"}
+
+
+def test_where_all_hang_no_more_threads_are_used_than_may_be(
+    together: Together, hang: Hang
+) -> None:
+    calls = BlockingCalls(max_abandoned=3)
+    assert together(calls, {str(number): hang for number in range(9)}) == {}
+    assert len(calls.abandoned) == hang.count == 3
+    assert together(calls, {"x": answer("X")}) == {}
+    with pytest.raises(DeviceHung, match=r"^it was not tried: 3 other calls hang already$"):
+        calls.run_sync("x", answer("X"), timeout=60, what="it")
+    hang.release()
+    eventually(lambda: not calls.abandoned)
+    assert together(calls, {"x": answer("X")}) == {"x": "X"}
+
+
+def test_an_error_of_a_call_is_raised_when_the_others_are_done(
+    calls: BlockingCalls, together: Together
+) -> None:
+    done: list[str] = []
+
+    def do() -> str:
+        done.append("c")
+        return "C"
+
+    def fail() -> str:
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        together(calls, {"a": fail, "c": do})
+    assert done == ["c"]
+
+
+def test_a_system_without_any_thread_is_an_error(
+    calls: BlockingCalls, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(HardwareError, match=r"^no thread for it: can't start"):
+        together(calls, {"a": answer("A")})
+
+
+def test_fewer_threads_than_wanted_do_the_work_too(
+    calls: BlockingCalls, monkeypatch: pytest.MonkeyPatch, hang: Hang
+) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def one_at_a_time(thread: threading.Thread) -> None:
+        if any(each.is_alive() and each.name != "a" for each in started):
+            no_thread(thread)
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", one_at_a_time)
+    found = each_of(calls, {"a": hang, "b": answer("B"), "c": answer("C")})
+    assert found == {"b": "B", "c": "C"}
+
+
+# The event loop's executor
+
+
+async def test_an_event_loop_looks_up_names_in_threads_that_keep_nobody() -> None:
+    loop = asyncio.get_running_loop()
+    executor = DaemonExecutor()
+    daemon = await loop.run_in_executor(executor, lambda: threading.current_thread().daemon)
+    assert daemon
+    with pytest.raises(socket.gaierror):
+        await loop.run_in_executor(executor, lambda: socket.getaddrinfo("", None))
+    release = threading.Event()
+    hanging = loop.run_in_executor(executor, lambda: release.wait(30))
+    executor.shutdown()
+    assert not hanging.done()
+    release.set()
+    assert await hanging

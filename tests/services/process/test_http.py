@@ -1,0 +1,201 @@
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from services.process import http
+from services.process.errors import WorldError
+from services.process.http import Json, MetricsServer, Route, build_info, new_registry, serve
+from tests.support import eventually_async
+
+pytestmark = pytest.mark.anyio
+
+
+class Probes:
+    """Routes, of which one hangs until it is let go."""
+
+    def __init__(self) -> None:
+        self.hanging = 0
+        self.go_on = asyncio.Event()
+
+    async def crash(self) -> tuple[int, str]:
+        raise RuntimeError("boom")
+
+    async def hang(self) -> tuple[int, str]:
+        self.hanging += 1
+        await self.go_on.wait()
+        return 200, "late\n"
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        return {
+            "/healthz": answers(200, "ok\n"),
+            "/readyz": answers(503, "no mappings\n"),
+            "/json": answers(200, Json('{"ä": 1}')),
+            "/crash": self.crash,
+            "/hang": self.hang,
+        }
+
+
+def answers(status: int, text: str) -> Route:
+    async def answer() -> tuple[int, str]:
+        return status, text
+
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def running(
+    registry: CollectorRegistry | None = None, probes: Probes | None = None, deadline: float = 60
+) -> AsyncIterator[int]:
+    """The port of a server."""
+    routes = (probes or Probes()).routes
+    async with MetricsServer(registry or CollectorRegistry(), routes, deadline=deadline) as server:
+        yield await server.start("127.0.0.1", 0)
+
+
+async def exchange(port: int, request: bytes, *, end: bool = False) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.closing(writer):
+        writer.write(request)
+        if end:
+            writer.write_eof()
+        try:
+            return await asyncio.wait_for(reader.read(), 60)
+        except ConnectionError:
+            return b""
+
+
+def request(path: str, method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def test_metrics_are_shown_as_prometheus_reads_them() -> None:
+    registry = new_registry()
+    build_info(registry, "webhook")
+    Counter("accelbind_things", "Things.", registry=registry).inc(3)
+    async with running(registry) as port:
+        head, _, body = (await exchange(port, request("/metrics?x=1"))).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"content-type: text/plain; version=0.0.4" in head.lower()
+    assert f"content-length: {len(body)}".encode() in head.lower()
+    assert b"connection: close" in head.lower()
+    assert b"accelbind_things_total 3.0" in body
+    assert b'accelbind_build_info{component="webhook",python="3.' in body
+    assert b"process_resident_memory_bytes" in body
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "body"),
+    [
+        (request("/healthz"), b"200", b"ok\n"),
+        (b"GET /readyz HTTP/1.0\r\n\r\n", b"503", b"no mappings\n"),
+        (request("/json"), b"200", '{"ä": 1}'.encode()),
+        (request("/crash"), b"500", b"probe failed\n"),
+        (request("/none"), b"404", None),
+        (request("/healthz", "HEAD"), b"200", b""),
+        (request("/metrics", "HEAD"), b"200", b""),
+        (request("/metrics", "POST"), b"405", None),
+        (request("/healthz", "DELETE"), b"405", None),
+        (b"GET /healthz\r\n\r\n", b"400", None),
+        (b"\xff\xfe / HTTP/1.1\r\n\r\n", b"400", None),
+        (b"GET /" + b"x" * 9000 + b" HTTP/1.1", b"400", None),
+    ],
+)
+async def test_every_request_gets_its_answer(
+    asked: bytes, status: bytes, body: bytes | None
+) -> None:
+    async with running() as port:
+        head, _, text = (await exchange(port, asked)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status + b" ")
+    assert body is None or text == body
+    assert (b"allow:" in head.lower()) == (status == b"405")
+
+
+@pytest.mark.parametrize(
+    ("asked", "end", "answer"),
+    [
+        (b"GET /metr", False, b""),
+        (b"GET /metr", True, b""),
+        (request("/hang"), False, b"HTTP/1.1 500"),
+    ],
+)
+async def test_no_exchange_takes_longer_than_the_deadline(
+    asked: bytes, end: bool, answer: bytes
+) -> None:
+    async with running(deadline=0.5) as port:
+        assert (await exchange(port, asked, end=end)).startswith(answer)
+
+
+async def test_a_probe_that_hangs_holds_up_nobody() -> None:
+    probes = Probes()
+    async with running(probes=probes) as port:
+        hanging = asyncio.create_task(exchange(port, request("/hang")))
+        await eventually_async(lambda: probes.hanging == 1)
+        assert (await exchange(port, request("/healthz"))).startswith(b"HTTP/1.1 200")
+        assert not hanging.done()
+        probes.go_on.set()
+        assert (await hanging).endswith(b"late\n")
+
+
+async def test_a_client_that_takes_nothing_is_let_go() -> None:
+    registry = CollectorRegistry()
+    counter = Counter("accelbind_many", "Many.", ("label",), registry=registry)
+    for number in range(20_000):
+        counter.labels("x" * 200 + str(number)).inc()
+    loop = asyncio.get_running_loop()
+    async with running(registry, deadline=0.5) as port:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.setblocking(False)
+            await loop.sock_connect(deaf, ("127.0.0.1", port))
+            await loop.sock_sendall(deaf, request("/metrics"))
+            # Read after the server has let go: what it sent until then, and no more.
+            await exchange(port, b"GET /metr")
+            received = 0
+            with contextlib.suppress(ConnectionError):
+                while part := await asyncio.wait_for(loop.sock_recv(deaf, 65536), 60):
+                    received += len(part)
+    assert received < 20_000 * 200
+
+
+async def test_the_oldest_connection_makes_room_for_a_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
+    async with running() as port:
+        oldest, first = await asyncio.open_connection("127.0.0.1", port)
+        younger, second = await asyncio.open_connection("127.0.0.1", port)
+        assert (await exchange(port, request("/healthz"))).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(oldest.read(), 60) == b""
+        second.write(request("/healthz"))
+        assert (await asyncio.wait_for(younger.read(), 60)).startswith(b"HTTP/1.1 200")
+        first.close()
+        second.close()
+
+
+async def test_closing_ends_what_is_going_on() -> None:
+    probes = Probes()
+    server = await serve(CollectorRegistry(), "127.0.0.1", 0, probes.routes)
+    hanging = asyncio.create_task(exchange(server.port, request("/hang")))
+    await eventually_async(lambda: probes.hanging == 1)
+    await server.close()
+    await hanging
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def test_a_server_that_never_started_closes() -> None:
+    server = MetricsServer(CollectorRegistry())
+    await server.close()
+    assert server.port == 0
+
+
+async def test_an_address_that_is_taken_is_told() -> None:
+    async with running() as port:
+        with pytest.raises(WorldError, match=r"can't listen on 127\.0\.0\.1:"):
+            await serve(CollectorRegistry(), "127.0.0.1", port)

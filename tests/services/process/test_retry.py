@@ -1,0 +1,54 @@
+import pytest
+
+from services.process.retry import Backoff
+
+
+def test_pauses_grow_up_to_the_longest() -> None:
+    backoff = Backoff(1, 20, jitter=lambda: 1.0)
+    assert [backoff.pause() for _ in range(5)] == [1, 3, 9, 20, 20]
+    assert backoff.failures == 5
+
+
+def test_a_failure_that_costs_more_makes_them_grow_faster() -> None:
+    backoff = Backoff(0.5, 45, jitter=lambda: 1.0)
+    assert [backoff.pause(growth=10) for _ in range(4)] == [0.5, 5, 45, 45]
+
+
+def test_a_reset_starts_over() -> None:
+    backoff = Backoff(1, 20, jitter=lambda: 1.0)
+    for _ in range(3):
+        backoff.pause()
+    backoff.reset()
+    assert (backoff.failures, backoff.pause()) == (0, 1)
+
+
+def test_a_pause_is_up_to_a_third_shorter() -> None:
+    assert Backoff(9, jitter=lambda: 0.0).pause() == pytest.approx(6)
+    assert Backoff(9, jitter=lambda: 0.5).pause() == pytest.approx(7.5)
+    pauses = [Backoff(9).pause() for _ in range(200)]
+    assert all(6 <= pause <= 9 for pause in pauses)
+    assert len(set(pauses)) > 100
+
+
+def test_pauses_grow_to_between_30_and_45_seconds_and_never_more() -> None:
+    for jitter, pause in ((0.0, 30), (1.0, 45)):
+        backoff = Backoff(jitter=lambda jitter=jitter: jitter)  # type: ignore[misc]
+        pauses = [backoff.pause() for _ in range(10_000)]
+        assert pauses[-1] == pytest.approx(pause)
+        assert max(pauses) <= 45
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(0, 0.5), (1, 2), (20, 40), (3600, 45)])
+def test_a_server_that_asks_for_longer_is_given_it_within_reason(
+    asked: float, pause: float
+) -> None:
+    assert Backoff(jitter=lambda: 1.0).pause(asked) == pause
+
+
+@pytest.mark.parametrize(("growth", "tries"), [(3.0, 6), (10.0, 4)])
+def test_tries_in_the_first_minute_are_few_whatever_the_jitter(growth: float, tries: int) -> None:
+    backoff, now, number = Backoff(jitter=lambda: 0.0), 0.0, 0
+    while now < 60:
+        number += 1
+        now += backoff.pause(growth=growth)
+    assert number == tries

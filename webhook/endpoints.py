@@ -1,0 +1,86 @@
+"""The admission endpoints: paths, the functions that answer them, and what `/openapi.json` says."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from services.admission import mapping_review
+from services.admission.mutate import Policy
+from services.admission.review import ReviewResponse, answer
+from services.mappings.index import MappingIndex
+
+VALIDATE_MAPPING: Final = "validate-mapping"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What answers reviews at a path.
+
+    Attributes:
+        name: Its metric label.
+        subject: What it reviews, for the log: `pod` or `mapping`.
+        review: Takes the bytes of a review; raises `InvalidReview`.
+        summary: For `/openapi.json`.
+        description: The same.
+    """
+
+    name: str
+    subject: str
+    review: Callable[[bytes, MappingIndex, Policy], ReviewResponse]
+    summary: str
+    description: str
+
+
+def _mutate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
+    return answer(body, index, policy, validating=False)
+
+
+def _validate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
+    return answer(body, index, policy, validating=True)
+
+
+def _validate_mapping(body: bytes, index: MappingIndex, _policy: Policy) -> ReviewResponse:
+    return mapping_review.validate(body, index)
+
+
+def _mutate_mapping(body: bytes, _index: MappingIndex, _policy: Policy) -> ReviewResponse:
+    return mapping_review.note(body)
+
+
+_MUTATE: Final = Endpoint(
+    "mutate",
+    "pod",
+    _mutate,
+    "Rewrite a pod",
+    "Answers with a JSON Patch, or a refusal that says what to do.",
+)
+
+ENDPOINTS: Final[Mapping[str, Endpoint]] = {
+    "/mutate": _MUTATE,
+    "/pods": _MUTATE,
+    "/validate": Endpoint(
+        "validate",
+        "pod",
+        _validate,
+        "Check a pod after all mutation",
+        "Refuses a pod that `/mutate` would still have to change.",
+    ),
+    "/validate-mapping": Endpoint(
+        VALIDATE_MAPPING,
+        "mapping",
+        _validate_mapping,
+        "Check a mapping",
+        (
+            "Refuses an AcceleratorFunction or FpgaRegion that no pod could use, or whose name the "
+            "other kind has in its namespace."
+        ),
+    ),
+    "/mutate-mapping": Endpoint(
+        "mutate-mapping",
+        "mapping",
+        _mutate_mapping,
+        "Note what a mapping stands for",
+        "Answers with a JSON Patch that writes the physical resource into an annotation.",
+    ),
+}
+"""By path; `/pods` is what configurations of the public webhook name."""

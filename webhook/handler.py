@@ -1,0 +1,238 @@
+"""The work behind the admission endpoints: a request's body in, a review's answer out.
+
+A request that isn't a review gets a Kubernetes Status with a 4xx. While the mappings aren't loaded,
+a review that they might decide gets one with a 503. The API server shows its message to whoever
+created the pod.
+"""
+
+import time
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+import structlog
+from starlette.types import Receive
+
+from services.admission.mapping_review import USABLE
+from services.admission.mutate import Policy
+from services.admission.review import ReviewOutcome, ReviewResponse
+from services.mappings.index import MappingIndex
+from services.process.errors import InvalidReview
+from webhook.endpoints import VALIDATE_MAPPING, Endpoint
+from webhook.metrics import AdmissionMetrics
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+REJECTED: Final = "rejected"
+"""The outcome, in metrics, of a request that was answered with a Status rather than a review."""
+
+_STATUS_REASONS: Final = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    431: "RequestHeaderFieldsTooLarge",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+_NOT_LOADED_MESSAGE: Final = "the mappings aren't loaded yet: try again in a moment"
+
+log = structlog.get_logger(room="admission")
+
+
+class Mappings(Protocol):
+    """Where the mappings come from.
+
+    Attributes:
+        index: What serves; replaced as a whole when they change.
+        loaded: Whether that is what there is, rather than nothing yet.
+    """
+
+    index: MappingIndex
+    loaded: bool
+
+
+class RejectionReason(StrEnum):
+    """Why a request got a Status instead of a review; the values are metric labels."""
+
+    INVALID_REVIEW = "invalid-review"
+    """The body is no AdmissionReview of v1 with a uid (400)."""
+    TOO_LARGE = "too-large"
+    """The body is larger than `--max-body` (413)."""
+    CONTENT_TYPE = "content-type"
+    """The body isn't `application/json` (415)."""
+    CONTENT_ENCODING = "content-encoding"
+    """The body is compressed (415)."""
+    NOT_LOADED = "not-loaded"
+    """The mappings aren't loaded yet, and they might decide (503)."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was whole."""
+
+
+class Rejection(Exception):
+    """A request that can't be answered with a review."""
+
+    def __init__(self, status: int, reason: RejectionReason, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+def status_body(code: int, message: str) -> bytes:
+    """Return a Kubernetes Status, which clients of an API server know how to show.
+
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
+    """
+    return msgspec.json.encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": _STATUS_REASONS.get(code, ""),
+            "code": code,
+        }
+    )
+
+
+class AdmissionHandler:
+    """Answers reviews.
+
+    Args:
+        mappings: Where the index is read for each request.
+        policy: The administrator's.
+        figures: Where requests are counted.
+        max_body: How many bytes a body may have.
+        verbose: Whether admitted pods are logged too.
+
+    Attributes:
+        draining: Whether clients are asked to come back on another connection, elsewhere.
+    """
+
+    def __init__(
+        self,
+        mappings: Mappings,
+        policy: Policy,
+        figures: AdmissionMetrics,
+        *,
+        max_body: int,
+        verbose: bool = False,
+    ) -> None:
+        self.draining = False
+        self._mappings = mappings
+        self._policy = policy
+        self._figures = figures
+        self._max_body = max_body
+        self._verbose = verbose
+
+    async def respond(
+        self, endpoint: Endpoint, headers: Headers, receive: Receive
+    ) -> tuple[int, bytes]:
+        """Answer a request, whatever it holds; return HTTP status and body.
+
+        Raises:
+            ClientGone: There is nobody left to answer.
+        """
+        try:
+            self._check_headers(headers)
+            return 200, self.review(endpoint, await self._read_body(receive))
+        except Rejection as rejection:
+            return self._reject(endpoint, rejection)
+
+    def review(self, endpoint: Endpoint, body: bytes) -> bytes:
+        """Answer a review with a review.
+
+        Raises:
+            Rejection: There is no review in the body, or the mappings aren't loaded yet.
+        """
+        self._figures.sizes.observe(len(body))
+        begun = time.perf_counter()
+        try:
+            found = endpoint.review(body, self._mappings.index, self._policy)
+        except InvalidReview as error:
+            raise Rejection(400, RejectionReason.INVALID_REVIEW, str(error)) from error
+        if not self._mappings.loaded and _depends_on_mappings(endpoint, found):
+            raise Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
+        self._figures.seconds.observe(time.perf_counter() - begun)
+        self._figures.count(endpoint.name, found.outcome, found.reason)
+        _log_review(endpoint, found, verbose=self._verbose)
+        return found.body
+
+    def _check_headers(self, headers: Headers) -> None:
+        kind = b""
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"content-length" and int(value) > self._max_body:
+                raise self._too_large()
+            elif name == b"content-encoding" and value.strip().lower() != b"identity":
+                message = "a review must not be compressed"
+                raise Rejection(415, RejectionReason.CONTENT_ENCODING, message)
+        if kind.partition(b";")[0].strip().lower() != b"application/json":
+            message = "a review must come as application/json"
+            raise Rejection(415, RejectionReason.CONTENT_TYPE, message)
+
+    async def _read_body(self, receive: Receive) -> bytes:
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise ClientGone
+            parts.append(message["body"])
+            size += len(parts[-1])
+            if size > self._max_body:
+                raise self._too_large()
+            more = message["more_body"]
+        return b"".join(parts)
+
+    def _too_large(self) -> Rejection:
+        message = f"a review may have at most {self._max_body} bytes"
+        return Rejection(413, RejectionReason.TOO_LARGE, message)
+
+    def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
+        self._figures.count(endpoint.name, REJECTED, rejection.reason)
+        log.info(
+            "request rejected",
+            endpoint=endpoint.name,
+            status=rejection.status,
+            reason=rejection.reason,
+            message=str(rejection),
+        )
+        return rejection.status, status_body(rejection.status, str(rejection))
+
+
+def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
+    """Whether an answer might be another one if mappings were loaded."""
+    clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == USABLE
+    return found.outcome is ReviewOutcome.DENIED or clashes_unseen
+
+
+def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> None:
+    if found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED):
+        write = log.info if found.error is None else log.error
+        write(
+            "mapping refused" if endpoint.subject == "mapping" else "pod refused",
+            endpoint=endpoint.name,
+            namespace=found.namespace,
+            **{endpoint.subject: found.pod},
+            reason=found.reason,
+            message=found.message,
+            uid=found.uid,
+            exc_info=found.error,
+        )
+    elif verbose:
+        log.debug(
+            "mapping admitted" if endpoint.subject == "mapping" else "pod admitted",
+            endpoint=endpoint.name,
+            namespace=found.namespace,
+            **{endpoint.subject: found.pod},
+            outcome=found.outcome,
+            reason=found.reason,
+            rewrites={rewrite.logical: rewrite.resource for rewrite in found.rewrites},
+            uid=found.uid,
+        )
