@@ -1,10 +1,12 @@
 """`accelbind certs run`: the process that manages a cluster's certificates."""
 
+import typer
+
 from accelbind.run import settings_command
 from certs.settings import CertsSettings
 
 
-def serve(settings: CertsSettings) -> None:
+def serve(settings: CertsSettings, _context: typer.Context) -> None:
     """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
 
     The CA with its key and the serving certificate are stored in two Secrets,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,6 +27,9 @@ from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.printing import coloured, print_json
 from services.process.errors import AccelbindError, AskerError
+
+if TYPE_CHECKING:
+    from services.programming.ioctls import DriverCalls
 
 Private: TypeAlias = Any
 """A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
@@ -154,9 +157,10 @@ class CodedError(AccelbindError):
 
 @dataclass(slots=True)
 class Options:
-    """What the options before the command say."""
+    """What the options before the command say, and what `main` was given."""
 
     debug: bool = False
+    driver_calls: "DriverCalls | None" = None
 
 
 app = typer.Typer(
@@ -200,13 +204,16 @@ def accelbind(
     context.ensure_object(Options).debug = debug
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, driver_calls: "DriverCalls | None" = None
+) -> int:
     """Runs a command line and gives its exit code.
 
     Args:
         arguments: what follows `accelbind` (the process's own arguments if None).
+        driver_calls: makes the ioctls of the cards' drivers, if not the kernel.
     """
-    options = Options()
+    options = Options(driver_calls=driver_calls)
     try:
         code = _run_and_report(arguments, options)
         sys.stdout.flush()

@@ -1,11 +1,13 @@
 """`accelbind plugin`: serve this node's cards to its kubelet."""
 
+import typer
+
 from accelbind import __version__
 from accelbind.run import settings_command
 from plugin.settings import PluginSettings
 
 
-def serve(settings: PluginSettings) -> None:
+def serve(settings: PluginSettings, context: typer.Context) -> None:
     """Serve this node's cards to its kubelet.
 
     Finds the FPGA cards of the OPAE and DFL drivers, registers a resource for
@@ -31,7 +33,7 @@ def serve(settings: PluginSettings) -> None:
     from services.process import logging  # noqa: PLC0415 - the same
 
     logging.configure(settings.log_level, settings.log_format)
-    asyncio.run(run(settings, version=__version__))
+    asyncio.run(run(settings, version=__version__, driver_calls=context.obj.driver_calls))
 
 
 plugin = settings_command(PluginSettings, serve)

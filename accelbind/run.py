@@ -46,15 +46,22 @@ _PRINT_CONFIG = Parameter(
 )
 
 
-def settings_command(model: type[S], run: Callable[[S], None]) -> Callable[..., None]:
+def settings_command(
+    model: type[S], run: Callable[[S, typer.Context], None]
+) -> Callable[..., None]:
     """A command that runs a process.
 
     Args:
         model: The process's settings.
-        run: Runs it until it ends; its docstring is the command's help.
+        run: Runs it until it ends, given the context too; its docstring is the command's help.
     """
 
-    def command(*, print_config: bool, **given: Any) -> None:  # noqa: ANN401 - values of flags
+    def command(
+        context: typer.Context,
+        *,
+        print_config: bool,
+        **given: Any,  # noqa: ANN401 - values of flags
+    ) -> None:
         settings = load_settings(model, given)
         if print_config:
             typer.echo(render(settings, given), nl=False)
@@ -62,9 +69,10 @@ def settings_command(model: type[S], run: Callable[[S], None]) -> Callable[..., 
         # The first process of a container ignores SIGTERM unless it handles it. Until the process
         # does so itself, there is nothing to end in order.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        run(settings)
+        run(settings, context)
 
-    return _with_signature(command, [*_options(model), _PRINT_CONFIG], run.__doc__)
+    context = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return _with_signature(command, [context, *_options(model), _PRINT_CONFIG], run.__doc__)
 
 
 def with_settings(

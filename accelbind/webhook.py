@@ -1,10 +1,12 @@
 """`accelbind webhook`: the admission webhook."""
 
+import typer
+
 from accelbind.run import settings_command
 from webhook.settings import WebhookSettings
 
 
-def serve(settings: WebhookSettings) -> None:
+def serve(settings: WebhookSettings, _context: typer.Context) -> None:
     """Serve the admission webhook over TLS.
 
     Replaces the logical names in pods by what their namespace's mappings say

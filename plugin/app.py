@@ -44,6 +44,7 @@ from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
 from services.process.listening import write_ports
 from services.process.signals import stop_signals
+from services.programming.ioctls import KERNEL, DriverCalls
 
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
@@ -63,12 +64,15 @@ ENDS: Final = (STOPPED, REMOVED)
 log = structlog.get_logger(room="plugin")
 
 
-async def run(options: PluginSettings, *, version: str = "") -> None:
+async def run(
+    options: PluginSettings, *, version: str = "", driver_calls: DriverCalls | None = None
+) -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
     Args:
         options: What it has to know.
         version: Its version for `/metrics`, which is looked up unless it is given.
+        driver_calls: Makes the ioctls of the cards' drivers, if not the kernel.
 
     Raises:
         AccelbindError: It can't start: a port that is taken, a path that is too long, a
@@ -77,7 +81,12 @@ async def run(options: PluginSettings, *, version: str = "") -> None:
     asyncio.get_running_loop().set_default_executor(DaemonExecutor())
     with stop_signals() as stop:
         async with _connection(options) as connection:
-            plugin = Plugin(options, connection=connection, version=version)
+            plugin = Plugin(
+                options,
+                connection=connection,
+                version=version,
+                driver_calls=driver_calls or KERNEL,
+            )
             await plugin.run(stop)
 
 
@@ -119,6 +128,7 @@ class Plugin:
         pods: Where pods and mappings come from, instead of the connection.
         connection: The API server, if it can be reached.
         version: Its version, if it is known.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -128,6 +138,7 @@ class Plugin:
         *,
         connection: "Connection | None" = None,
         version: str = "",
+        driver_calls: DriverCalls = KERNEL,
     ) -> None:
         self._options = options
         self._registry = process_http.new_registry()
@@ -165,10 +176,12 @@ class Plugin:
                 counts=self._metrics,
                 calls=self._calls,
                 tell=self._tell,
+                driver_calls=driver_calls,
             ),
             events=self._events,
             beside=self._insight.tasks,
             seen=self._seen,
+            driver_calls=driver_calls,
         )
         self._serving = ModeServing(self._mode.choice.mode, self._lasting)
 

@@ -31,6 +31,7 @@ from services.node.start_gate import (
 )
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, InvalidSettings
+from services.programming.ioctls import DriverCalls
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
@@ -70,6 +71,7 @@ class Gates:
         counts: What to count programming with.
         calls: Makes the calls that may hang.
         tell: Takes what is to be written as Events.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class Gates:
         counts: Counts,
         calls: BlockingCalls,
         tell: Callable[[EventRecord], None],
+        driver_calls: DriverCalls,
     ) -> None:
         self._options = options
+        self._driver_calls = driver_calls
         self._pods = pods
         self._scan = scan
         self._counts = counts
@@ -191,6 +195,7 @@ class Gates:
             lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
             look=self._scan,
             clock=ClockPolicy.TRY,
+            calls=self._driver_calls,
         )
 
     def _work(self, discovery: Discovery) -> "RegionWork":

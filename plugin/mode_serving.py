@@ -42,6 +42,7 @@ from services.node.error_clearing import ErrorClearing
 from services.node.offer_memory import Recall
 from services.process.blocking import BlockingCalls
 from services.process.retry import Backoff
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
@@ -70,6 +71,7 @@ class Lasting:
         events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     options: PluginSettings
@@ -82,6 +84,7 @@ class Lasting:
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
     seen: Callable[[Inventory | None, AdvertisedResources], None]
+    driver_calls: DriverCalls = KERNEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,7 @@ class ModeServing:
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,
             told=self._lasting.events.cleared,
+            driver_calls=self._lasting.driver_calls,
         )
 
     def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:

@@ -1,10 +1,13 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-It answers what `services.programming.simulated` puts to it, from the other side of a socket in the
-rack's `dev`, in a process of its own or in a thread of a test's. As the drivers do, it takes the
-structures of their ioctls and refuses what doesn't fit (EINVAL); as the hardware does, it takes a
-bitstream for what is in it, whatever the metadata around that said: `raw_bitstream` makes one. What
-is none is refused with EIO. Other calls it doesn't know (ENOTTY).
+The nodes of a rack are files that know no ioctl. `SimulatedCalls`, which `simulator.run_plugin` and
+tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the name of the node,
+the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
+answers there with an errno, in a process of its own or in a thread of a test.
+
+As the drivers do, it takes the structures of their ioctls and refuses what doesn't fit (EINVAL). As
+the hardware does, it takes a bitstream for what is in it, whatever the metadata around that said:
+`raw_bitstream` makes one. What is none is refused with EIO. Other calls it doesn't know (ENOTTY).
 
     python -m simulator.driver --root DIR --seconds 0.3
 
@@ -19,20 +22,28 @@ import os
 import re
 import signal
 import socket
+import stat
 import struct
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final, Self
 
+from services.programming.ioctls import DriverCalls, DriverNode
+from services.programming.port_holders import Holder
+
 SOCKET: Final = "accelbind-driver.sock"
 
 _HEAD: Final = struct.Struct("<IIIQ")
-_ANSWER: Final = struct.Struct("<iI")
+"""A request: number, bytes of the node's name, of the structure, of the data. One a connection."""
+_ANSWER: Final = struct.Struct("<i")
+"""An answer: 0 or an errno."""
+_SECONDS: Final = 60.0
 _RAW: Final = re.compile(rb"synthetic bitstream of ([0-9a-f]{32})\n")
 _CLASSES: Final = {"dfl": "fpga_region", "intel-fpga": "fpga"}
 _NODE: Final = re.compile(r"(dfl|intel-fpga)-(fme|port)\.([0-9]+)")
@@ -50,6 +61,53 @@ def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
         size: How many bytes it has at least.
     """
     return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
+
+
+class SimulatedCalls(DriverCalls):
+    """The ioctls of a rack's nodes: answered by the stand-in, if one listens beside the nodes."""
+
+    def ioctl(
+        self,
+        node: DriverNode,
+        request: int,
+        argument: int | bytearray,
+        data: "array[int] | None" = None,
+    ) -> int:
+        """Make a call; without a stand-in, nothing is programmed and there is nothing to reset."""
+        folder = node.path.parent
+        if request == node.ioctls.version:
+            return 0
+        if not (folder / SOCKET).is_socket():
+            if request == node.ioctls.reset:
+                return 0
+            raise OSError(errno.ENOTTY, os.strerror(errno.ENOTTY))
+        structure = bytes(argument) if isinstance(argument, bytearray) else b""
+        error = _call(folder, node.path.name, request, structure, memoryview(data or b""))
+        if error:
+            raise OSError(error, os.strerror(error))
+        return 0
+
+    def holders(self, node: DriverNode) -> tuple[Holder, ...]:
+        """The processes that have a file open; device nodes are /dev/null, which many have."""
+        is_file = stat.S_ISREG(os.fstat(node.descriptor).st_mode)
+        return super().holders(node) if is_file else ()
+
+
+def _call(folder: Path, name: str, request: int, structure: bytes, data: memoryview) -> int:
+    """Ask the stand-in that listens in a folder; its errno."""
+    opened = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_SECONDS)
+            connection.connect(f"/proc/self/fd/{opened}/{SOCKET}")  # the whole path may be too long
+            head = _HEAD.pack(request, len(name), len(structure), len(data))
+            connection.sendall(head + name.encode() + structure)
+            if data:  # who has read all that was announced may have answered and gone
+                connection.sendall(data)
+            (error,) = _ANSWER.unpack(_receive(connection, _ANSWER.size))
+    finally:
+        os.close(opened)
+    return int(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +206,7 @@ class DriverStandIn:
                 error = 0
             except OSError as failure:
                 error = failure.errno or errno.EIO
-            connection.sendall(_ANSWER.pack(error, len(structure)) + structure)
+            connection.sendall(_ANSWER.pack(error))
 
     def _call(self, node: str, request: int, structure: bytes, data: bytes) -> None:
         match = _NODE.fullmatch(node)
@@ -230,7 +288,7 @@ def _receive(connection: socket.socket, length: int) -> bytes:
     while len(found) < length:
         piece = connection.recv(min(length - len(found), 1 << 20))
         if not piece:
-            raise OSError(errno.EPIPE, "cut off")
+            raise OSError(errno.ENODEV, "the other side has gone")
         found += piece
     return bytes(found)
 

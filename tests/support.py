@@ -321,6 +321,12 @@ class Processes:
         name = name or str(arguments[0])
         return self.start(accelbind_command(*arguments), name=name, env=env)
 
+    def simulated_plugin(
+        self, *flags: str | Path, name: str = "plugin", env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Starts `accelbind plugin …` with the ioctls of simulated cards."""
+        return self.start(python_module("simulator.run_plugin", *flags), name=name, env=env)
+
     def close(self) -> Iterator[str]:
         """Kills all of them; yields a sentence for each that had left children behind."""
         for process in reversed(self._started):

@@ -21,6 +21,11 @@ RECEIVE_BUFFER: Final = 64 * 1024
 comes at once: TLS keeps a buffer of that size until the end of the connection."""
 SHUTDOWN_SECONDS: Final = 5.0
 """How long TLS may take to say goodbye."""
+MAX_HELLO: Final = 16 * 1024
+"""Bytes of a ClientHello, with which TLS begins and of which it would keep 128 KiB. Clients send up
+to 2 KiB."""
+_HELLO_HEAD: Final = 9
+"""Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they come in one piece."""
 BATCH: Final = 32
 """Connections that are accepted before others get their turn."""
 RETRY_SECONDS: Final = 1.0
@@ -105,6 +110,8 @@ class Acceptor:
         connection.accept(connected)
         begun = self._loop.time()
         try:
+            async with asyncio.timeout(limits.handshake_seconds):
+                await self._check_hello(connected)
             await self._loop.connect_accepted_socket(
                 lambda: connection,
                 connected,
@@ -123,3 +130,19 @@ class Acceptor:
                 self._limiter.ledger.close(connection)
                 with contextlib.suppress(OSError):
                     connected.close()
+
+    async def _check_hello(self, connected: socket.socket) -> None:
+        """Waits for the first bytes, so that clients who send nothing cost no TLS.
+
+        Raises:
+            ConnectionAbortedError: They begin no handshake, or one that is too long.
+        """
+        readable = asyncio.Event()
+        self._loop.add_reader(connected, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            self._loop.remove_reader(connected)
+        head = connected.recv(_HELLO_HEAD, socket.MSG_PEEK)
+        if len(head) < _HELLO_HEAD or int.from_bytes(head[6:]) > MAX_HELLO:
+            raise ConnectionAbortedError("a ClientHello that is cut off, or too long")

@@ -23,9 +23,13 @@ from services.process.text import plain
 from webhook.handler import status_body
 from webhook.ledger import ConnectionLedger, Evicted, EvictionLog, EvictionReason, Limits
 
-MAX_HEAD: Final = 64 * 1024
+MAX_HEAD: Final = 16 * 1024
 """Bytes that a request may have before its body, in it beside its content, and after it; the API
 server sends about 300."""
+MAX_HEADERS: Final = 100
+"""Headers that a request may have, trailers included; the API server sends six."""
+HEADER_BYTES: Final = 170
+"""What Python needs for each header beside its text: a tuple and two strings of bytes."""
 PAUSED_BYTES: Final = 512 * 1024
 """What TLS may take in, with room to grow, of a client that isn't listened to for a moment."""
 PIECE_BYTES: Final = 64
@@ -35,7 +39,7 @@ LAST_WORD_SECONDS: Final = 1.0
 and takes in, and drops, whatever comes until then."""
 REFUSAL_LOG_SECONDS: Final = 60.0
 """How often refused clients are logged, at the most."""
-_PARSED_BYTES: Final = 16 * 1024
+_PARSED_BYTES: Final = 4 * 1024
 """The parser is fed that much at a time: by so much a head may be longer than `MAX_HEAD`."""
 _NO_CERTIFICATE: Final = "no-certificate"
 _BAD_CERTIFICATE: Final = "bad-certificate"
@@ -119,6 +123,7 @@ class LimitedProtocol(HttpToolsProtocol):
         limiter: Of all connections of the server.
         secured: Whether the TLS handshake is done.
         overhead: Bytes since anything came that ends a head or is a body's content.
+        headers_seen: Headers of the current request.
         waiting_since: The loop's time when the client last owed something: a request, the rest of
             one, or reading an answer. None while it owes nothing.
     """
@@ -126,6 +131,7 @@ class LimitedProtocol(HttpToolsProtocol):
     limiter: ConnectionLimiter
     secured: bool = False
     overhead: int = 0
+    headers_seen: int = 0
     waiting_since: float | None = None
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
@@ -133,6 +139,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._accepted: socket.socket | None = None
         self._arriving = False
         self._paused = False
+        self._header_bytes = 0
 
     @property
     def answering(self) -> bool:
@@ -170,7 +177,10 @@ class LimitedProtocol(HttpToolsProtocol):
             piece = data[at : at + _PARSED_BYTES]
             self.overhead += len(piece)
             super().data_received(piece)  # what it finds sets the count back
-            if self.overhead > MAX_HEAD:
+            if self.overhead:  # what parsing has made of a head that has no end yet
+                self._hold(self._header_bytes)
+                self._header_bytes = 0
+            if self.overhead > MAX_HEAD or self.headers_seen > MAX_HEADERS:
                 self._refuse_head()
         if self.flow.read_paused and not self._paused:
             self._paused = True
@@ -187,9 +197,16 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The first bytes of a request."""
         super().on_message_begin()
+        self.headers_seen = self._header_bytes = 0
         self._arriving = True
         self.waiting_since = self.loop.time()
         self.limiter.ledger.begin(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header came, of the request or behind its body."""
+        super().on_header(name, value)
+        self.headers_seen += 1
+        self._header_bytes += HEADER_BYTES + len(name) + len(value)
 
     def on_headers_complete(self) -> None:
         """The head has its end; a client that doesn't wait for answers is cut off."""
@@ -251,10 +268,14 @@ class LimitedProtocol(HttpToolsProtocol):
     def _refuse_head(self) -> None:
         """Answers what has no end, unless another answer is due first, and closes."""
         log.info("request line or headers too long", client=str(self.client))
+        self.headers_seen = 0
         if self.answering and (self.cycle.response_started or not self.cycle.more_body):
             self.transport.abort()  # the client would take this for the answer that is due
             return
-        message = f"request line, headers and trailers may have at most {MAX_HEAD} bytes"
+        message = (
+            f"request line, headers and trailers may have at most {MAX_HEAD} bytes, and"
+            f" {MAX_HEADERS} headers"
+        )
         body = status_body(431, message)
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"

@@ -124,6 +124,7 @@ def info(
 @app.command()
 @with_settings(PluginSettings, WHERE_AND_RECORDS, group="Options")
 def program(
+    context: typer.Context,
     port: PortName,
     bitstream: Annotated[
         Path, typer.Argument(metavar="BITSTREAM", help="GBS or AOCX file.", readable=False)
@@ -164,7 +165,7 @@ def program(
 
     settings = load_settings(PluginSettings, given)
     lasting = _lasting_folder(settings.kubelet_dir)
-    programmer = _programmer(settings, timeout, user_clock, lasting)
+    programmer = _programmer(context, settings, timeout, user_clock, lasting)
     with fpga_run.exit_codes():
         port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -185,6 +186,7 @@ def program(
 @app.command()
 @with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
 def reset(
+    context: typer.Context,
     port: PortName,
     *,
     given: Given,
@@ -199,7 +201,7 @@ def reset(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(settings, timeout)
+    programmer = _programmer(context, settings, timeout)
     with fpga_run.exit_codes():
         port = _port_meant(settings.root, port)
         fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
@@ -209,7 +211,12 @@ def reset(
 @app.command("clear-errors")
 @with_settings(PluginSettings, WHERE, group="Options")
 def clear_errors(
-    device: Device, *, given: Given, timeout: Timeout = TIMEOUT, output: Output = Format.TEXT
+    context: typer.Context,
+    device: Device,
+    *,
+    given: Given,
+    timeout: Timeout = TIMEOUT,
+    output: Output = Format.TEXT,
 ) -> None:
     """Clear the errors that an FME or a port has noted.
 
@@ -226,7 +233,9 @@ def clear_errors(
     root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
         device = seen_from(root, device)
-        name, cleared = fpga_run.in_time(device, lambda: fpga_errors.clear(root, device), timeout)
+        name, cleared = fpga_run.in_time(
+            device, lambda: fpga_errors.clear(root, device, context.obj.driver_calls), timeout
+        )
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
         return
@@ -268,7 +277,7 @@ def move(
     from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(settings, timeout)
+    programmer = _programmer(context, settings, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
@@ -296,11 +305,16 @@ def _lasting_folder(kubelet_dir: Path) -> Path | None:
 
 
 def _programmer(
-    settings: PluginSettings, timeout: float, user_clock: str = "try", lasting: Path | None = None
+    context: typer.Context,
+    settings: PluginSettings,
+    timeout: float,
+    user_clock: str = "try",
+    lasting: Path | None = None,
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - the same
+    from services.programming.ioctls import KERNEL  # noqa: PLC0415 - the same
     from services.programming.programmer import Programmer  # noqa: PLC0415 - the same
 
     try:
@@ -313,6 +327,7 @@ def _programmer(
         settings.state_dir,
         lasting=lasting,
         clock=policy,
+        calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,
     )
 

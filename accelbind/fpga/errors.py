@@ -6,16 +6,20 @@ from typing import Any
 
 from services.devices.hardware.scan import scan
 from services.programming.error_registers import clear_device_errors
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.port import DeviceFiles, PortPlace, find_device
 from services.programming.port_session import port_session
 
 
-def clear(root: Path, device: str) -> tuple[str, list[dict[str, Any]]]:
+def clear(
+    root: Path, device: str, calls: DriverCalls | None = None
+) -> tuple[str, list[dict[str, Any]]]:
     """Clears a device's errors.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
         device: An FME or a port.
+        calls: Makes the ioctls of the drivers, if not the kernel.
 
     Returns:
         The device's name, and what was cleared, a register each.
@@ -27,7 +31,11 @@ def clear(root: Path, device: str) -> tuple[str, list[dict[str, Any]]]:
         HardwareError: There is no such device, or a register can't be cleared.
     """
     place = find_device(scan(root), device)
-    alone = port_session(root, place) if isinstance(place, PortPlace) else nullcontext()
+    alone = (
+        port_session(root, place, calls or KERNEL)
+        if isinstance(place, PortPlace)
+        else nullcontext()
+    )
     with alone:
         cleared = clear_device_errors(DeviceFiles(root, place), place)
     return place.name, [

@@ -12,15 +12,8 @@ from services.devices.model import Card, Problem
 from services.process.errors import HardwareError
 from services.programming.clock_registers import read_user_clock
 from services.programming.error_registers import read_errors
-from services.programming.ioctls import (
-    CALLS,
-    MAX_REGIONS,
-    api_version,
-    port_info,
-    region_info,
-)
+from services.programming.ioctls import MAX_REGIONS, DriverNode
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_device
-from services.programming.port_holders import holders_of
 from services.programming.port_session import opened_node, translated
 
 _FME_FILES = {
@@ -127,14 +120,13 @@ def _problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
 
 def _asked(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:
     """What the driver says; where it can't be asked, why."""
-    calls = CALLS[place.card.driver]
     try:
-        with opened_node(files.node(), f"{place.name} can't be opened") as descriptor:
+        with opened_node(files.node(), f"{place.name} can't be opened", place) as node:
             try:
-                told: dict[str, Any] = {"apiVersion": api_version(descriptor, calls)}
+                told: dict[str, Any] = {"apiVersion": node.api_version()}
                 if isinstance(place, PortPlace):
-                    told |= _regions(descriptor, place)
-                told["usedBy"] = [str(each) for each in holders_of(descriptor, files.node())]
+                    told |= _regions(node)
+                told["usedBy"] = [str(each) for each in node.calls.holders(node)]
             except OSError as error:
                 raise translated(error, f"{place.name} can't be asked") from error
     except HardwareError as error:
@@ -142,15 +134,12 @@ def _asked(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]
     return told
 
 
-def _regions(descriptor: int, place: PortPlace) -> dict[str, Any]:
-    calls = CALLS[place.card.driver]
-    found = port_info(descriptor, calls)
+def _regions(node: DriverNode) -> dict[str, Any]:
+    found = node.port_info()
     told: dict[str, Any] = {"umsgs": found.umsgs}
     if found.capability is not None:
         told |= {"capability": f"{found.capability:#x}", "interrupts": found.irqs}
-    regions = [
-        region_info(descriptor, calls, index) for index in range(min(found.regions, MAX_REGIONS))
-    ]
+    regions = [node.region_info(index) for index in range(min(found.regions, MAX_REGIONS))]
     told["regions"] = [
         {"index": each.index, "size": each.size, "offset": each.offset, "access": each.access}
         for each in regions

@@ -6,6 +6,7 @@ outside, and both are hostile until read: no length in them is believed, and not
 `MAX_FILE`.
 """
 
+from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -86,21 +87,25 @@ class Bitstream:
     size: int
     opencl: OpenCl | None = None
 
-    def raw(self) -> memoryview:
-        """What the FPGA is programmed with: all that follows the metadata; unpacked anew."""
+    def raw(self) -> "array[int]":
+        """What the FPGA is programmed with: all that follows the metadata, copied or unpacked.
+
+        An array knows the address of its bytes, which the driver is given: this is the only copy.
+        """
+        raw = array("B")
         if self.opencl is None:
-            return self.body[self.start :]
-        whole, at = bytearray(self.start + self.size), 0  # there may be no room for it twice
-        for piece in unpack(self.body, limit=len(whole)):
-            whole[at : at + len(piece)] = piece
-            at += len(piece)
-        return memoryview(whole)[self.start :]
+            raw.frombytes(self.body[self.start :])
+            return raw
+        skipped = self.start
+        for piece in unpack(self.body, limit=self.start + self.size):
+            raw.frombytes(memoryview(piece)[skipped:])
+            skipped = max(0, skipped - len(piece))
+        return raw
 
     @property
     def memory(self) -> int:
-        """Bytes in memory while it is here and has been unpacked: its whole file counts."""
-        file = memoryview(self.body.obj).nbytes
-        return file if self.opencl is None else file + self.start + self.size
+        """Bytes in memory while it is programmed: its whole file, and what `raw` gives."""
+        return memoryview(self.body.obj).nbytes + self.size
 
     @property
     def kind(self) -> Kind:

@@ -130,7 +130,7 @@ class BitstreamStorage:
                 size = min(path.stat().st_size, MAX_FILE)
             except OSError:
                 return 0
-            return size if kind is Kind.GBS else size + MAX_FILE  # packed, it may be that much
+            return 2 * size if kind is Kind.GBS else size + MAX_FILE  # unpacked, or copied
         return 0
 
     def entries(self) -> Iterator[Stored]:

@@ -19,6 +19,7 @@ from services.devices.stale_errors import Clearing, Tried, choose
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, HardwareError
 from services.programming.errors_clear import Cleared, Outcome, clear_errors
+from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
 
@@ -39,6 +40,7 @@ class ErrorClearing:
         counted: Told each outcome, for metrics: those of `Outcome`, and `HUNG`.
         look_now: Asks for a scan, to see whether errors stay away.
         told: Told each port whose errors were to be cleared, and why they couldn't be if so.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class ErrorClearing:
         counted: Callable[[str], None],
         look_now: Callable[[], None],
         told: Callable[[str, str], None] = lambda _port, _trouble: None,
+        driver_calls: DriverCalls = KERNEL,
     ) -> None:
+        self._driver_calls = driver_calls
         self._root = root
         self._locks = locks
         self._holders = holders
@@ -102,7 +106,7 @@ class ErrorClearing:
         try:
             done: Cleared = await self._calls.run(
                 f"errors of {clearing.port}",
-                partial(clear_errors, self._root, clearing, self._locks),
+                partial(clear_errors, self._root, clearing, self._locks, self._driver_calls),
                 timeout=WRITE_SECONDS,
                 what=f"clearing the errors of {clearing.port}",
             )

@@ -28,6 +28,7 @@ from services.devices.health import evaluate_register
 from services.devices.model import Card, Port
 from services.devices.stale_errors import Clearing
 from services.process.errors import DeviceBusy, HardwareError
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import PortPlace
 from services.programming.port_session import port_session
@@ -90,13 +91,16 @@ def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None
     return path if path is not None and files.exists(path) else None
 
 
-def clear_errors(root: Path, clearing: Clearing, locks: Path) -> Cleared:
+def clear_errors(
+    root: Path, clearing: Clearing, locks: Path, calls: DriverCalls = KERNEL
+) -> Cleared:
     """Clears the errors of a port if they still are what they were and nobody has the port.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
         clearing: The port and its errors.
         locks: Where the locks of cards are.
+        calls: Makes the ioctls of the drivers.
 
     Returns:
         What became of it; nothing is raised for what the files or the driver do.
@@ -112,7 +116,7 @@ def clear_errors(root: Path, clearing: Clearing, locks: Path) -> Cleared:
     if path is None:
         return Cleared(clearing, Outcome.FAILED, f"{clearing.port} has no {file}")
     try:
-        with _alone(root, clearing, locks):
+        with _alone(root, clearing, locks, calls):
             changed = _changed(files, port, clearing)  # by who had the port until now
             return changed or _written(root / path.lstrip("/"), clearing, file)
     except DeviceBusy as error:
@@ -133,7 +137,7 @@ def _written(path: Path, clearing: Clearing, file: str) -> Cleared:
 
 
 @contextmanager
-def _alone(root: Path, clearing: Clearing, locks: Path) -> Iterator[None]:
+def _alone(root: Path, clearing: Clearing, locks: Path, calls: DriverCalls) -> Iterator[None]:
     """Has a port alone, and its card.
 
     Raises:
@@ -143,7 +147,7 @@ def _alone(root: Path, clearing: Clearing, locks: Path) -> Iterator[None]:
     card = Card(clearing.driver, clearing.card, None, None)
     place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
     lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
-    with lock, port_session(root, place):
+    with lock, port_session(root, place, calls):
         yield
 
 

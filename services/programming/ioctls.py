@@ -1,29 +1,25 @@
 """The ioctls of both drivers: their numbers, their structures, and how they are made.
 
 Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree driver's
-`intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. Each function
-takes an open descriptor of the right node and raises `OSError` as the kernel does. A
-`SimulatedNode` is a descriptor too: its calls go to whoever stands in for the driver
-(`services.programming.simulated`).
+`intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. A
+`DriverNode` makes them through its `DriverCalls`, and raises `OSError` as the kernel does.
 """
 
-import ctypes
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.programming import simulated
+from services.programming.port_holders import Holder, holders_of
 
 _ARGUMENTS: Final = struct.Struct("<4I")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class Ioctls:
     """The numbers and structures of a driver's ioctls.
 
     Args:
@@ -51,14 +47,14 @@ class Calls:
     move_form: struct.Struct
 
 
-CALLS: Final = {
-    "dfl": Calls(
+IOCTLS: Final = {
+    "dfl": Ioctls(
         *(0xB600, 0xB640, 0xB641, 0xB642, 0xB680, 0x4004B681, 0x4004B682),
         info_form=_ARGUMENTS,
         program_form=struct.Struct("<4IQ"),
         move_form=struct.Struct("<I"),
     ),
-    "opae": Calls(
+    "opae": Ioctls(
         *(0xB500, 0xB540, 0xB541, 0xB542, 0xB580, 0xB581, 0xB582),
         info_form=struct.Struct("<6I"),
         program_form=struct.Struct("<4IQQ"),
@@ -132,136 +128,114 @@ class ProgrammingFailed(OSError):
         self.status = status
 
 
-class SimulatedNode(int):
-    """A descriptor of a file below an injected root, whose driver is simulated.
+class DriverCalls:
+    """How the drivers behind device nodes are called: the kernel's ioctls. Others are injected."""
 
-    Attributes:
-        path: The file.
-    """
+    def ioctl(
+        self,
+        node: "DriverNode",
+        request: int,
+        argument: int | bytearray,
+        data: "array[int] | None" = None,  # noqa: ARG002 - the kernel has its address
+    ) -> int:
+        """Make a call; a bytearray holds afterwards what the driver has written.
 
-    path: Path
+        Args:
+            node: The open node.
+            request: The ioctl's number.
+            argument: Its structure, or a number.
+            data: What an address in the structure points to; it must outlive the call.
 
-    @classmethod
-    def of(cls, descriptor: int, path: Path) -> "SimulatedNode":
-        """A descriptor, and what it is open on."""
-        node = cls(descriptor)
-        node.path = path
-        return node
+        Raises:
+            OSError: As the driver answers.
+        """
+        return fcntl.ioctl(node.descriptor, request, argument)
 
-
-def _ioctl(
-    descriptor: int, request: int, argument: bytearray | bytes, data: bytes | memoryview = b""
-) -> None:
-    """Makes a call whose argument is a structure; a bytearray holds afterwards what came back."""
-    if not isinstance(descriptor, SimulatedNode):
-        fcntl.ioctl(descriptor, request, argument)
-        return
-    answer = simulated.call(descriptor.path, request, bytes(argument), data)
-    if isinstance(argument, bytearray):
-        argument[:] = answer
-
-
-def api_version(descriptor: int, calls: Calls) -> int:
-    """The version of the driver's interface; there is only 0 so far."""
-    if isinstance(descriptor, SimulatedNode):
-        return 0
-    return fcntl.ioctl(descriptor, calls.version, 0)
+    def holders(self, node: "DriverNode") -> tuple[Holder, ...]:
+        """The other processes that have an open node open too."""
+        return holders_of(node.descriptor, node.path)
 
 
-def reset_port(descriptor: int, calls: Calls) -> None:
-    """Resets a port and the function in it."""
-    if isinstance(descriptor, SimulatedNode):
-        _ioctl(descriptor, calls.reset, b"")
-    else:
-        fcntl.ioctl(descriptor, calls.reset, 0)
+KERNEL: Final = DriverCalls()
+"""The kernel's drivers."""
 
 
-def port_info(descriptor: int, calls: Calls) -> PortInfo:
-    """What a port has."""
-    form = calls.info_form
-    argument = bytearray(form.size)
-    struct.pack_into("<I", argument, 0, form.size)
-    _ioctl(descriptor, calls.info, argument)
-    _, flags, *rest = form.unpack(argument)
-    if len(rest) == 2:
-        return PortInfo(flags, *rest)
-    capability, regions, umsgs, irqs = rest
-    return PortInfo(flags, regions, umsgs, capability, irqs)
-
-
-def region_info(descriptor: int, calls: Calls, index: int) -> RegionInfo:
-    """What a region of a port's memory is like."""
-    argument = bytearray(_REGION.pack(_REGION.size, 0, index, 0, 0, 0))
-    _ioctl(descriptor, calls.region, argument)
-    _, flags, _, _, size, offset = _REGION.unpack(argument)
-    return RegionInfo(index, flags, size, offset)
-
-
-def program_port(descriptor: int, calls: Calls, port: int, data: bytes | memoryview) -> None:
-    """Reconfigures a port; returns when the hardware has, or has not.
+@dataclass(frozen=True, slots=True)
+class DriverNode:
+    """A device node that is open, and how its driver is called.
 
     Args:
-        descriptor: Of the engine's node.
-        calls: Of its driver.
-        port: The port's number within its card.
-        data: The raw bitstream.
-
-    Raises:
-        ProgrammingFailed: With EIO if the hardware refused.
+        descriptor: What it is open as.
+        path: Where it is.
+        ioctls: Those of its driver.
+        calls: Who makes them.
     """
-    with _address_of(data) as (address, size):
-        argument = bytearray(calls.program_form.size)
+
+    descriptor: int
+    path: Path
+    ioctls: Ioctls
+    calls: DriverCalls = KERNEL
+
+    def api_version(self) -> int:
+        """The version of the driver's interface; only 0 is known."""
+        return self.calls.ioctl(self, self.ioctls.version, 0)
+
+    def reset_port(self) -> None:
+        """Reset a port and the function in it."""
+        self.calls.ioctl(self, self.ioctls.reset, 0)
+
+    def port_info(self) -> PortInfo:
+        """What a port has."""
+        form = self.ioctls.info_form
+        argument = bytearray(form.size)
+        struct.pack_into("<I", argument, 0, form.size)
+        self.calls.ioctl(self, self.ioctls.info, argument)
+        _, flags, *rest = form.unpack(argument)
+        if len(rest) == 2:
+            return PortInfo(flags, *rest)
+        capability, regions, umsgs, irqs = rest
+        return PortInfo(flags, regions, umsgs, capability, irqs)
+
+    def region_info(self, index: int) -> RegionInfo:
+        """What a region of a port's memory is like."""
+        argument = bytearray(_REGION.pack(_REGION.size, 0, index, 0, 0, 0))
+        self.calls.ioctl(self, self.ioctls.region, argument)
+        _, flags, _, _, size, offset = _REGION.unpack(argument)
+        return RegionInfo(index, flags, size, offset)
+
+    def program_port(self, port: int, data: "array[int]") -> None:
+        """Reconfigure a port; returns when the hardware has finished. For an engine's node.
+
+        Args:
+            port: The port's number within its card.
+            data: The raw bitstream, an array of bytes.
+
+        Raises:
+            ProgrammingFailed: With EIO if the hardware refused.
+        """
+        # The kernel reads the bitstream from the address in the structure. An array knows the
+        # address of its bytes; they stay there while `data` is referred to and keeps its length.
+        address, size = data.buffer_info()
+        argument = bytearray(self.ioctls.program_form.size)
         struct.pack_into("<4IQ", argument, 0, len(argument), 0, port, size, address)
         try:
-            _ioctl(descriptor, calls.program, argument, data)
+            self.calls.ioctl(self, self.ioctls.program, argument, data)
         except OSError as error:
-            told = len(argument) >= _STATUS_AT + _STATUS.size
-            status = _STATUS.unpack_from(argument, _STATUS_AT)[0] if told else 0
+            has_status = len(argument) >= _STATUS_AT + _STATUS.size
+            status = _STATUS.unpack_from(argument, _STATUS_AT)[0] if has_status else 0
             raise ProgrammingFailed(error, status) from error
 
+    def release_port(self, port: int) -> None:
+        """Take a port from its card's physical function, so that a virtual one can have it."""
+        self.calls.ioctl(self, self.ioctls.release, self._moved(port))
 
-def release_port(descriptor: int, calls: Calls, port: int) -> None:
-    """Takes a port from its card's physical function, so that a virtual one can have it."""
-    _ioctl(descriptor, calls.release, _moved(calls, port))
+    def assign_port(self, port: int) -> None:
+        """Give a port back to its card's physical function."""
+        self.calls.ioctl(self, self.ioctls.assign, self._moved(port))
 
-
-def assign_port(descriptor: int, calls: Calls, port: int) -> None:
-    """Gives a port back to its card's physical function."""
-    _ioctl(descriptor, calls.assign, _moved(calls, port))
-
-
-def _moved(calls: Calls, port: int) -> bytes:
-    form = calls.move_form
-    return form.pack(port) if form.size == 4 else form.pack(form.size, 0, port)
-
-
-class _Buffer(ctypes.Structure):
-    """`Py_buffer` of the C API (https://docs.python.org/3/c-api/buffer.html)."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.py_object),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
-@contextmanager
-def _address_of(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Where the bytes are and how many; they stay there meanwhile, and aren't copied."""
-    buffer = _Buffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(buffer), 0)
-    try:
-        yield int(buffer.buf or 0), int(buffer.len)
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    def _moved(self, port: int) -> bytearray:
+        form = self.ioctls.move_form
+        return bytearray(form.pack(port) if form.size == 4 else form.pack(form.size, 0, port))
 
 
 def open_node(path: str | os.PathLike[str], *, alone: bool = False) -> int:

@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from services.process.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
-from services.programming import simulated
-from services.programming.ioctls import (
-    CALLS,
-    Calls,
-    SimulatedNode,
-    api_version,
-    open_node,
-    reset_port,
-)
-from services.programming.port import DeviceFiles, PortPlace
-from services.programming.port_holders import Holder, holders_of, named, who_has
+from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode, open_node
+from services.programming.port import DeviceFiles, EnginePlace, PortPlace
+from services.programming.port_holders import Holder, named, who_has
 
 _GONE: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -32,22 +24,13 @@ class PortSession:
     Args:
         place: The port.
         files: Its files.
-        descriptor: Its node, open alone.
-        is_real: Whether its node is one of the kernel's; below an injected root, none is.
+        node: Its node, open alone.
     """
 
-    def __init__(
-        self, place: PortPlace, files: DeviceFiles, descriptor: int, *, is_real: bool
-    ) -> None:
+    def __init__(self, place: PortPlace, files: DeviceFiles, node: DriverNode) -> None:
         self.place = place
         self.files = files
-        self._descriptor = descriptor
-        self._is_real = is_real
-
-    @property
-    def calls(self) -> Calls:
-        """The ioctls of its driver."""
-        return CALLS[self.place.card.driver]
+        self._node = node
 
     def check_version(self) -> str:
         """Asks the driver for the version of its interface; what is odd about it, if anything.
@@ -55,7 +38,7 @@ class PortSession:
         Drivers only ever add to their interface, so a newer version is no obstacle.
         """
         try:
-            version = api_version(self._descriptor, self.calls)
+            version = self._node.api_version()
         except OSError as error:
             if error.errno not in _UNKNOWN:
                 raise
@@ -65,22 +48,23 @@ class PortSession:
         return ""
 
     def reset(self) -> None:
-        """Resets the port and the function in it, if there is a driver that could."""
+        """Resets the port and the function in it."""
         try:
-            reset_port(self._descriptor, self.calls)
+            self._node.reset_port()
         except OSError as error:
-            if error.errno in _UNKNOWN and not self._is_real:
-                return
             raise translated(error, f"{self.place.name} can't be reset") from error
 
 
 @contextmanager
-def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
+def port_session(
+    root: Path, place: PortPlace, calls: DriverCalls = KERNEL
+) -> Iterator[PortSession]:
     """Has a port alone.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
         place: The port.
+        calls: Makes the ioctls of its driver.
 
     Raises:
         DeviceBusy: Somebody else has it.
@@ -88,18 +72,12 @@ def port_session(root: Path, place: PortPlace) -> Iterator[PortSession]:
         HardwareError: It can't be opened, or what is done with it fails.
     """
     files = DeviceFiles(root, place)
-    at_home = root == Path("/")
     try:
-        node = files.node()
-        with opened_node(
-            node, f"{place.name} can't be opened", place, alone=True, is_real=at_home
-        ) as descriptor:
-            is_real = at_home or _has_driver(descriptor, place)
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)  # half a system has /dev/null
-            others = holders_of(descriptor, node) if is_real or is_file else ()
-            if others:
+        what = f"{place.name} can't be opened"
+        with opened_node(files.node(), what, place, alone=True, calls=calls) as node:
+            if others := calls.holders(node):
                 raise busy(place, others)
-            yield PortSession(place, files, descriptor, is_real=is_real)
+            yield PortSession(place, files, node)
     except (OSError, HardwareError) as error:
         if not files.is_there:
             text = f"{place.name} has vanished while it was worked on (card {place.card.address})"
@@ -123,52 +101,40 @@ def held_by(root: Path, place: PortPlace) -> str:
     """
     node = DeviceFiles(root, place).node()
     try:
-        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as descriptor:
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)  # below an injected root
+        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as opened:
+            is_file = stat.S_ISREG(os.fstat(opened.descriptor).st_mode)  # below an injected root
     except DeviceBusy as error:
         return str(error)
     others = who_has(node) if is_file else ()
     return str(busy(place, others)) if others else ""
 
 
-def _has_driver(descriptor: int, place: PortPlace) -> bool:
-    """Whether a node below another root is one of the kernel's all the same: a host's, say."""
-    if isinstance(descriptor, SimulatedNode):
-        return False
-    try:
-        api_version(descriptor, CALLS[place.card.driver])
-    except OSError:
-        return False
-    return True
-
-
 @contextmanager
 def opened_node(
     node: Path,
     what: str,
-    place: PortPlace | None = None,
+    place: PortPlace | EnginePlace,
     *,
     alone: bool = False,
-    is_real: bool = True,
-) -> Iterator[int]:
+    calls: DriverCalls = KERNEL,
+) -> Iterator[DriverNode]:
     """A device node open for ioctls, errors of opening it told.
 
     Args:
         node: Its path.
         what: What can't be done if it can't be opened.
-        place: The port that it is of, if it is one.
+        place: The device that it is of.
         alone: Whether nobody else may have it.
-        is_real: Whether it is one of the kernel's; the driver of another one may be simulated.
+        calls: Makes the ioctls of its driver.
     """
     try:
         descriptor = open_node(node, alone=alone)
     except OSError as error:
-        if error.errno == errno.EBUSY and place is not None:
+        if error.errno == errno.EBUSY and isinstance(place, PortPlace):
             raise busy(place, who_has(node)) from error
         raise translated(error, what) from error
-    stood_in = not is_real and simulated.is_simulated(node)
     try:
-        yield SimulatedNode.of(descriptor, node) if stood_in else descriptor
+        yield DriverNode(descriptor, node, IOCTLS[place.card.driver], calls)
     finally:
         os.close(descriptor)
 

@@ -21,6 +21,7 @@ has gone meanwhile, that is what is said.
 
 import errno
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -38,13 +39,11 @@ from services.process.text import quote
 from services.programming.clock import UserClock, asked_clock
 from services.programming.clock_registers import ClockPolicy, set_user_clock
 from services.programming.ioctls import (
-    CALLS,
+    KERNEL,
     MAX_PORT,
-    Calls,
+    DriverCalls,
+    DriverNode,
     ProgrammingFailed,
-    assign_port,
-    program_port,
-    release_port,
 )
 from services.programming.lock import LOCKS, card_lock
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
@@ -101,7 +100,7 @@ class Image:
 
     interface_id: str
     afu_id: str
-    data: Callable[[], bytes | memoryview]
+    data: "Callable[[], array[int]]"
     clock: UserClock | None = None
     record: str | None = None
 
@@ -158,6 +157,7 @@ class Programmer:
         lasting: Holds what should survive a reboot (`records`); by default `state_dir`.
         clock: What to do where a user clock can't be had.
         look: Gives the node's cards as they are now.
+        calls: Makes the ioctls of the drivers.
         lock_seconds: How long to wait while somebody else works on a card.
         verify_seconds: How long to wait until a port shows its function.
     """
@@ -170,15 +170,16 @@ class Programmer:
         lasting: Path | None = None,
         clock: ClockPolicy = ClockPolicy.REQUIRE,
         look: Callable[[], Inventory] | None = None,
+        calls: DriverCalls = KERNEL,
         lock_seconds: float = LOCK_SECONDS,
         verify_seconds: float = VERIFY_SECONDS,
     ) -> None:
         self._root = root
-        self._is_real = root == Path("/")
         self._locks = state_dir / LOCKS
         self._records = Records(state_dir / FOLDER, lasting=lasting)
         self._clock = clock
         self._look = look or partial(scan, root)
+        self._calls = calls
         self._lock_seconds = lock_seconds
         self._verify_seconds = verify_seconds
 
@@ -245,7 +246,7 @@ class Programmer:
             place = find_port(self._look(), port)  # as who had the lock before has left it
             engine = _engine(place)
             _check_fits(place, image)
-            with port_session(self._root, place) as session:
+            with port_session(self._root, place, self._calls) as session:
                 began = time.monotonic()
                 there = self._is_there(place, session.files, image) and not force
                 remarks = () if there else self._program(session, engine, image, say)
@@ -287,18 +288,16 @@ class Programmer:
             yield f"{error}; programmed all the same"
 
     def _reconfigure(
-        self, session: PortSession, engine: EnginePlace, image: Image, data: bytes | memoryview
+        self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
     ) -> None:
         place = session.place
         files = DeviceFiles(self._root, engine)
         what = f"{place.name} can't be programmed with AFU {image.afu_id}"
-        with opened_node(
-            files.node(), f"{what}: {engine.name}", is_real=self._is_real
-        ) as descriptor:
+        with opened_node(files.node(), f"{what}: {engine.name}", engine, calls=self._calls) as node:
             key, saved = _record_key(place), self._records.save(_record_key(place))
             self._records.distrust(key, session.files.inode, place.port.afu_id)
             try:
-                program_port(descriptor, session.calls, _number(place), data)
+                node.program_port(_number(place), data)
             except ProgrammingFailed as error:
                 if error.errno in _NOT_BEGUN:
                     self._records.restore(key, saved)
@@ -347,7 +346,10 @@ class Programmer:
             DeviceRefused: The driver refused.
         """
         place = find_port(self._look(), port)
-        with self._locked(_card(place)), port_session(self._root, place) as session:
+        with (
+            self._locked(_card(place)),
+            port_session(self._root, place, self._calls) as session,
+        ):
             session.reset()
 
     def release(self, engine: str, port: int) -> None:
@@ -362,24 +364,24 @@ class Programmer:
             DeviceGone: There is no such engine, or not any more.
             DeviceRefused: The driver refused: there is no such port, or it is released already.
         """
-        self._move(engine, port, release_port, "released")
+        self._move(engine, port, DriverNode.release_port, "released")
 
     def assign(self, engine: str, port: int) -> None:
         """Gives a port back to the physical function; raises as `release`."""
-        self._move(engine, port, assign_port, "assigned")
+        self._move(engine, port, DriverNode.assign_port, "assigned")
 
     def _move(
-        self, engine: str, port: int, call: Callable[[int, Calls, int], None], word: str
+        self, engine: str, port: int, call: Callable[[DriverNode, int], None], word: str
     ) -> None:
         place = find_engine(self._look(), engine)
         what = f"port {port} of {place.name} can't be {word}"
         if port > MAX_PORT:
             raise DeviceGone(f"{what}: no port has a number beyond {MAX_PORT}")
         with self._locked(place.key):
-            node = DeviceFiles(self._root, place).node()
-            with opened_node(node, what, is_real=self._is_real) as descriptor:
+            path = DeviceFiles(self._root, place).node()
+            with opened_node(path, what, place, calls=self._calls) as node:
                 try:
-                    call(descriptor, CALLS[place.card.driver], port)
+                    call(node, port)
                 except OSError as error:
                     raise translated(error, what) from error
 

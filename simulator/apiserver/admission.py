@@ -17,7 +17,7 @@ import structlog
 
 from simulator.apiserver import patches, reviews, status
 from simulator.apiserver.audit import Trail
-from simulator.apiserver.cel import EvaluationProblem
+from simulator.apiserver.cel import EvaluationError
 from simulator.apiserver.http_client import Answer, CallFailed, WebhookClient
 from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource
 from simulator.apiserver.reviews import Attributes, InvalidAnswer, Verdict
@@ -209,7 +209,7 @@ def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
         return False
     try:
         return hook.conditions_hold(attributes, item)
-    except EvaluationProblem as problem:
+    except EvaluationError as problem:
         if hook.ignores_failures:
             return False
         resource = attributes.resource

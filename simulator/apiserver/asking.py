@@ -42,12 +42,6 @@ class Ask:
         """Whether nothing is to be stored."""
         return self.query.get("dryRun") == "All"
 
-    @property
-    def manager(self) -> str:
-        """Who is to own the fields written: `fieldManager`, or what the User-Agent starts with."""
-        agent = self.request.headers.get("user-agent", "unknown")
-        return self.query.get("fieldManager") or agent.split("/")[0][:128]
-
     def options(self, kind: str) -> Json:
         """The options object that webhooks are shown."""
         options: Json = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}

@@ -7,7 +7,6 @@ the same name replaces what is known of them, and its deletion takes kind and ob
 from collections.abc import Callable
 from datetime import datetime
 
-from simulator.apiserver import fields
 from simulator.apiserver.asking import timestamp
 from simulator.apiserver.resources import DEFINITIONS, Resource, ResourceTable
 from simulator.apiserver.store import Change, Store
@@ -90,7 +89,6 @@ def resource_of(definition: Json) -> Resource | None:
         called["plural"],
         called["kind"],
         namespaced=spec.get("scope") == "Namespaced",
-        shape=fields.CUSTOM,
         custom=True,
         schema=(version.get("schema") or {}).get("openAPIV3Schema"),
         subresources=frozenset(version.get("subresources") or {}),

@@ -1,29 +1,34 @@
-"""A small HTTP/1.1 server over TLS: plain asyncio and httptools, so that a test owns every byte.
+"""The HTTP server of the stand-in: uvicorn and starlette, and the faults that tests need.
 
-A web framework would do for answers, not for what tests of clients need: an answer that stops in
-the middle of a line, a connection that stays open and falls silent, a listener that refuses. A
-connection lives as asyncio's transport calls it: `data_received` feeds the parser, each complete
-request is queued, and one task a connection answers them in order. A lost connection cancels it.
+Tests of clients need more than answers: an answer that stops in the middle of a line, a connection
+that stays open and falls silent, a listener that refuses. So each connection's transport is kept:
+aborting it drops the connection without an end.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from email.utils import formatdate
-from http import HTTPStatus
 from typing import TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-import httptools
+import starlette.requests
 import structlog
+import uvicorn
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response as PlainResponse
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from services.process.listening import listen
 
 _log = structlog.get_logger(__name__)
 _SHUTDOWN_SECONDS = 0.1
 """How long a peer may take to answer a TLS close at the server's end (an idle one never does)."""
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+_KEEP_ALIVE_SECONDS = 24 * 3600
+Address: TypeAlias = tuple[str, int]
 
 
 class Cut(Exception):
@@ -63,171 +68,46 @@ class Response:
     stream: AsyncGenerator[bytes] | None = None
     content_type: str = "application/json"
 
+    def for_starlette(self) -> PlainResponse:
+        """The same answer in starlette's terms."""
+        made: PlainResponse = (
+            PlainResponse(self.body, self.status, media_type=self.content_type)
+            if self.stream is None
+            else StreamingResponse(self.stream, self.status, media_type=self.content_type)
+        )
+        for name, value in (*self.headers, ("Date", formatdate(usegmt=True))):
+            made.headers.append(name, value)
+        return made
+
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(slots=True)
-class _Parts:
-    """A request while it is being read."""
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to the process that it runs in."""
 
-    url: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    body: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def request(self, method: str, limit: int) -> Request:
-        target = self.url.decode("latin-1")
-        split = urlsplit(target)
-        query = dict(parse_qsl(split.query, keep_blank_values=True))
-        path, body = unquote(split.path), b"".join(self.body)
-        too_large = self.size > limit
-        return Request(method, target, path, query, self.headers, body, oversized=too_large)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Captures none."""
+        yield
 
 
-class _Connection(asyncio.Protocol):
-    """One client's connection."""
+class _Connection(HttpToolsProtocol):
+    """A client's connection, which tells its owner when it opens and when it is lost."""
 
-    def __init__(self, server: "HttpServer") -> None:
-        self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpRequestParser(self)
-        self._parts = _Parts()
-        self._waiting: deque[tuple[Request, bool]] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._closing = False
+    owner: "HttpServer"
 
-    # What asyncio calls.
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
+        """A client has connected."""
+        super().connection_made(transport)
+        if self.client is not None:
+            self.owner.opened(self.client, transport)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
-        self._transport = transport
-        self._server.joined(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        self._server.left(self)
-        self._writable.set()
-        if self._task is not None:
-            self._task.cancel()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            self._refuse(HTTPStatus.BAD_REQUEST)
-
-    # What the parser calls.
-
-    def on_message_begin(self) -> None:
-        self._parts = _Parts()
-
-    def on_url(self, url: bytes) -> None:
-        self._parts.url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._parts.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        if self._parts.headers.get("expect", "").lower() == "100-continue":
-            self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def on_body(self, body: bytes) -> None:
-        self._parts.size += len(body)
-        # Read on, or the client would meet a reset connection instead of the answer.
-        if self._parts.size > self._server.body_limit:
-            self._parts.body.clear()
-        else:
-            self._parts.body.append(body)
-
-    def on_message_complete(self) -> None:
-        method = self._parser.get_method().decode("latin-1")
-        request = self._parts.request(method, self._server.body_limit)
-        self._waiting.append((request, self._parser.should_keep_alive()))
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._answer_all())
-
-    # What the server calls.
-
-    def finish(self) -> None:
-        """Answers what is under way and closes; streams are ended where they are."""
-        self._closing = True
-        if self._task is None or self._task.done():
-            self.close()
-
-    def close(self) -> None:
-        """Closes once what is written is sent, and at once if the server ends."""
-        if self._transport is None:
-            return
-        self._transport.close()
-        if self._closing:
-            asyncio.get_running_loop().call_later(_SHUTDOWN_SECONDS, self._transport.abort)
-
-    def abort(self) -> None:
-        """Drops the connection without a word."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    # Answering.
-
-    async def _answer_all(self) -> None:
-        while self._waiting:
-            request, keep_alive = self._waiting.popleft()
-            try:
-                response = await self._server.handler(request)
-                await self._send(request, response, keep_alive=keep_alive)
-            except Cut:
-                self.abort()
-                return
-            except Exception:  # noqa: BLE001 - a bug must be seen in the log, and end the answer
-                _log.exception("answer-crashed", method=request.method, target=request.target)
-                self.abort()
-                return
-            if not keep_alive or self._closing:
-                self.close()
-                return
-
-    async def _send(self, request: Request, response: Response, *, keep_alive: bool) -> None:
-        headers = [("Content-Type", response.content_type), *response.headers]
-        headers.append(("Date", formatdate(usegmt=True)))
-        if not keep_alive or self._closing:
-            headers.append(("Connection", "close"))
-        if response.stream is None:
-            headers.append(("Content-Length", str(len(response.body))))
-            body = b"" if request.method == "HEAD" else response.body
-            self._write(_head(response.status, headers) + body)
-            await self._writable.wait()
-            return
-        headers.append(("Transfer-Encoding", "chunked"))
-        self._write(_head(response.status, headers))
-        async with contextlib.aclosing(response.stream) as pieces:
-            async for piece in pieces:
-                self._write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                await self._writable.wait()
-        self._write(b"0\r\n\r\n")
-
-    def _refuse(self, status: HTTPStatus) -> None:
-        body = status.phrase.encode()
-        headers = [("Connection", "close"), ("Content-Length", str(len(body)))]
-        self._write(_head(status, headers) + body)
-        self.close()
-
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-
-def _head(status: int, headers: list[tuple[str, str]]) -> bytes:
-    phrase = _PHRASES.get(status, "")  # a webhook's refusal may bring any code
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers)]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or was dropped."""
+        super().connection_lost(exc)
+        if self.client is not None:
+            self.owner.lost(self.client)
 
 
 class HttpServer:
@@ -241,51 +121,134 @@ class HttpServer:
     def __init__(self, handler: Handler, *, body_limit: int = 3 * 2**20) -> None:
         self.handler = handler
         self.body_limit = body_limit
-        self.connections: set[_Connection] = set()
+        self.connections: dict[Address, asyncio.Transport] = {}
+        """The open connections, by the client's address and port."""
         self.port = 0
-        self._listener: asyncio.Server | None = None
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    @property
-    def listening(self) -> bool:
-        """Whether connections are accepted at the moment."""
-        return self._listener is not None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._answers: dict[Address, asyncio.Task[None]] = {}
+        self._closing = False
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
         """Accepts connections and returns the port (that given, or a free one for 0)."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            lambda: _Connection(self), host, port, ssl=context, reuse_address=True
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        listener = listen(host, port)
+        self.port = listener.getsockname()[1]
+        self._closing = False
+        self._server = _Server(self._config(context))
+        self._serving = asyncio.create_task(self._server.serve([listener]))
+        while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)
         return self.port
 
     async def refuse(self) -> None:
         """Stops listening: new connections are refused, those that exist live on."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
+        if self._server is None or self._serving is None:
+            return
+        for listener in self._server.servers:
+            listener.close()
+        self._serving.cancel()  # only the tick of uvicorn's clock; its own end takes 0.2 s
+        await asyncio.gather(self._serving, return_exceptions=True)
+        self._server = self._serving = None
 
     async def close(self, grace: float = 2.0) -> None:
         """Stops listening, lets answers under way finish for `grace` seconds, drops the rest."""
+        self._closing = True
         await self.refuse()
-        for connection in tuple(self.connections):
-            connection.finish()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._empty.wait()
-        for connection in tuple(self.connections):
-            connection.abort()
-        await self._empty.wait()
+        for client in self.connections.keys() - self._answers.keys():
+            self.connections[client].close()
+        await _until(lambda: not self._answers, grace)
+        await _until(lambda: not self.connections, _SHUTDOWN_SECONDS)
+        self.drop_connections()
+        await _until(lambda: not self.connections, grace)
 
-    def joined(self, connection: _Connection) -> None:
+    def drop_connections(self) -> None:
+        """Drops every connection without a word."""
+        for transport in tuple(self.connections.values()):
+            transport.abort()
+
+    def opened(self, client: Address, transport: asyncio.Transport) -> None:
         """Counts a connection in."""
-        self.connections.add(connection)
-        self._empty.clear()
+        self.connections[client] = transport
 
-    def left(self, connection: _Connection) -> None:
-        """Counts a connection out."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._empty.set()
+    def lost(self, client: Address) -> None:
+        """Counts a connection out, and ends what was being answered on it."""
+        self.connections.pop(client, None)
+        if client in self._answers:
+            self._answers[client].cancel()
+
+    def _config(self, context: ssl.SSLContext) -> uvicorn.Config:
+        return uvicorn.Config(
+            self._application,
+            http=type("Connection", (_Connection,), {"owner": self}),
+            ssl_context_factory=lambda _config, _default: context,
+            interface="asgi3",
+            loop="none",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+
+    async def _application(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application: one request, until it is answered or its client has gone."""
+        client: Address = scope["client"]
+        answer = asyncio.create_task(self._answer(scope, receive, send))
+        self._answers[client] = answer
+        await asyncio.wait({answer})
+        del self._answers[client]
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is None:
+            return
+        if not isinstance(error, Cut | ClientDisconnect):  # a bug must be seen in the log
+            _log.error("answer-crashed", path=scope["path"], exc_info=error)
+        if client in self.connections:
+            self.connections[client].abort()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.handler(await self._read(starlette.requests.Request(scope, receive)))
+        try:
+            sent = response.for_starlette()
+            if self._closing:
+                sent.headers["Connection"] = "close"
+            await sent(scope, receive, send)
+        finally:
+            if response.stream is not None:
+                await response.stream.aclose()
+
+    async def _read(self, request: starlette.requests.Request) -> Request:
+        """The whole request.
+
+        A body over the limit is read to its end too, or the client would meet a reset connection
+        instead of the answer.
+        """
+        body, size = bytearray(), 0
+        async for piece in request.stream():
+            size += len(piece)
+            body += piece if size <= self.body_limit else b""
+        query = request.scope["query_string"].decode("latin-1")
+        target = request.scope["raw_path"].decode("latin-1")
+        return Request(
+            request.method,
+            f"{target}?{query}" if query else target,
+            request.url.path,
+            dict(request.query_params),
+            dict(request.headers),
+            bytes(body) if size <= self.body_limit else b"",
+            oversized=size > self.body_limit,
+        )
+
+
+async def _until(reached: Callable[[], bool], seconds: float) -> None:
+    """Waits for something that there is no event for, at most for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not reached():  # noqa: ASYNC110 - the connections' own doing
+                await asyncio.sleep(0.005)

@@ -1,6 +1,6 @@
 """The three languages of PATCH: JSON Merge Patch, JSON Patch, and strategic merge.
 
-A strategic merge patch merges the lists of core types by the keys of `fields` and knows
+A strategic merge patch merges lists of objects by the keys of `shapes` and knows
 `$patch: replace` and `$patch: delete`; `$retainKeys`, `$setElementOrder` and
 `$deleteFromPrimitiveList` are accepted and only dropped. Custom resources don't take it, as on a
 real API server. Server-side apply is not modelled.
@@ -11,8 +11,7 @@ from typing import Any
 import jsonpatch
 import jsonpointer
 
-from simulator.apiserver import status
-from simulator.apiserver.fields import ListOf, Shape, descend
+from simulator.apiserver.shapes import merge_key
 from simulator.apiserver.wire import Json
 
 MERGE = "application/merge-patch+json"
@@ -59,16 +58,16 @@ def apply_json_patch(target: Json, operations: object) -> Json:
     return result
 
 
-def strategic(shape: Shape, target: object, patch: object) -> Any:  # noqa: ANN401 - JSON
+def strategic(target: object, patch: object) -> Any:  # noqa: ANN401 - JSON
     """A strategic merge patch: objects merge, lists with a merge key merge item by item."""
     if isinstance(patch, dict):
-        return _strategic_object(shape, target, patch)
-    if isinstance(patch, list) and isinstance(shape, ListOf) and shape.keys:
-        return _strategic_list(shape, target if isinstance(target, list) else [], patch)
+        return _strategic_object(target, patch)
+    if isinstance(patch, list) and (key := merge_key(patch)) is not None:
+        return _strategic_list(key, target if isinstance(target, list) else [], patch)
     return patch
 
 
-def _strategic_object(shape: Shape, target: object, patch: Json) -> Any:  # noqa: ANN401 - JSON
+def _strategic_object(target: object, patch: Json) -> Any:  # noqa: ANN401 - JSON
     directive = patch.get("$patch")
     own = {name: value for name, value in patch.items() if not name.startswith("$")}
     if directive == "replace":
@@ -77,7 +76,7 @@ def _strategic_object(shape: Shape, target: object, patch: Json) -> Any:  # noqa
         return None
     result = dict(target) if isinstance(target, dict) else {}
     for name, value in own.items():
-        merged = None if value is None else strategic(descend(shape, name), result.get(name), value)
+        merged = None if value is None else strategic(result.get(name), value)
         if merged is None:
             result.pop(name, None)
         else:
@@ -85,20 +84,16 @@ def _strategic_object(shape: Shape, target: object, patch: Json) -> Any:  # noqa
     return result
 
 
-def _strategic_list(shape: ListOf, target: list[Any], patch: list[Any]) -> list[Any]:
-    key = shape.keys[0]
+def _strategic_list(key: str, target: list[Any], patch: list[Any]) -> list[Any]:
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     result = list(target)
     for item in patch:
-        if not isinstance(item, dict) or key not in item:
-            message = f"map: {item} does not contain declared merge key: {key}"
-            raise status.bad_request(message)
         places = [at for at, old in enumerate(result) if old.get(key) == item[key]]
         if item.get("$patch") == "delete":
             result = [old for at, old in enumerate(result) if at not in places]
         elif places:
-            result[places[0]] = strategic(shape.item, result[places[0]], item)
+            result[places[0]] = strategic(result[places[0]], item)
         else:
-            result.append(strategic(shape.item, None, item))
+            result.append(strategic(None, item))
     return result

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.apiserver import names, quantities, status
-from simulator.apiserver.fields import POD, ListOf, MapOf, Shape, Struct, arrange
 from simulator.apiserver.quantities import NotAQuantity
+from simulator.apiserver.shapes import check_shape, without_empty
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
@@ -29,55 +29,13 @@ def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
             yield f"spec.{group}[{at}]", container
 
 
-def check_shape(shape: Shape, value: object, path: str, kind: str) -> None:
-    """Refuses lists where objects belong and the like, as decoding into Go types does.
-
-    Raises:
-        StatusError: 400.
-    """
-    match shape:
-        case Struct() | MapOf() if not isinstance(value, dict):
-            raise _undecodable(kind, f"cannot unmarshal {_go_name(value)} into {path or kind}")
-        case ListOf() if not isinstance(value, list):
-            raise _undecodable(kind, f"cannot unmarshal {_go_name(value)} into {path}")
-    if isinstance(value, dict):
-        for name, item in value.items():
-            inner = shape.fields.get(name) if isinstance(shape, Struct) else None
-            inner = shape.item if isinstance(shape, MapOf) else inner
-            if inner is not None and item is not None:
-                check_shape(inner, item, f"{path}.{name}".lstrip("."), kind)
-    elif isinstance(value, list) and isinstance(shape, ListOf):
-        for item in value:
-            check_shape(shape.item, item, path, kind)
-
-
-def _undecodable(kind: str, why: str) -> status.StatusError:
-    return status.bad_request(
-        f'{kind} in version "v1" cannot be handled as a {kind}: json: {why} of another type'
-    )
-
-
-def _go_name(value: object) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
 def set_defaults(pod: Json) -> Json:
-    """The pod with the defaults of core/v1, its fields in order.
+    """The pod with the defaults of core/v1.
 
     Raises:
         StatusError: 400 for what can't be decoded as a pod, such as a broken quantity.
     """
-    check_shape(POD, pod, "", "Pod")
+    check_shape(pod, "Pod")
     pod.setdefault("metadata", {})
     pod.setdefault("status", {})
     spec = pod.setdefault("spec", {})
@@ -97,8 +55,7 @@ def set_defaults(pod: Json) -> Json:
         spec["serviceAccount"] = spec["serviceAccountName"]
     for volume in spec.get("volumes") or []:
         _default_volume(volume)
-    result: Json = arrange(POD, pod)
-    return result
+    return without_empty(pod)
 
 
 def _default_container(container: Json, path: str) -> None:

@@ -7,8 +7,7 @@ about pods, nodes, namespaces and webhook configurations stands in modules of th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simulator.apiserver import fields, wire
-from simulator.apiserver.fields import Shape
+from simulator.apiserver import wire
 from simulator.apiserver.wire import Json
 
 DOMAIN_GROUP = "fpga.intel.com"
@@ -24,14 +23,13 @@ class Resource:
         plural: its name in paths.
         kind: its name in objects.
         namespaced: whether its objects live in namespaces.
-        shape: order and merge keys of its fields.
         custom: a custom resource: keys are written sorted, no strategic merge.
         schema: OpenAPI v3 schema that its objects must fit, for custom resources.
         subresources: those that are served, of `status`.
         short_names: what kubectl accepts instead of the plural.
         selectable: further fields that field selectors may name.
         counts_generations: whether a change outside metadata and status bumps the generation.
-        empty: what an empty object of the kind already holds (for managedFields).
+        empty: what a bookmark of the kind holds besides its metadata.
         columns: printer columns of a CRD, as they stand in it.
     """
 
@@ -40,7 +38,6 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool
-    shape: Shape
     custom: bool = False
     schema: Json | None = None
     subresources: frozenset[str] = frozenset()
@@ -62,8 +59,7 @@ class Resource:
 
     def encode(self, item: Json) -> bytes:
         """An object as it is stored and sent."""
-        arranged = fields.arrange(self.shape, item)
-        return wire.encode(arranged, sort=self.custom)
+        return wire.encode(item, sort=self.custom)
 
     def path(self, namespace: str, name: str) -> str:
         """The object's place, as it stands in continue tokens."""
@@ -94,12 +90,11 @@ PODS = Resource(
     "pods",
     "Pod",
     namespaced=True,
-    shape=fields.POD,
     subresources=frozenset({"status", "binding"}),
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "spec.schedulerName", "status.phase"}),
     counts_generations=True,
-    empty={"metadata": {}, "spec": {"containers": None}, "status": {}},
+    empty={"spec": {"containers": None}, "status": {}},
 )
 NODES = Resource(
     "",
@@ -107,11 +102,10 @@ NODES = Resource(
     "nodes",
     "Node",
     namespaced=False,
-    shape=fields.NODE,
     subresources=frozenset({"status"}),
     short_names=("no",),
     selectable=frozenset({"spec.unschedulable"}),
-    empty={"metadata": {}, "spec": {}, "status": {}},
+    empty={"spec": {}, "status": {}},
 )
 NAMESPACES = Resource(
     "",
@@ -119,11 +113,10 @@ NAMESPACES = Resource(
     "namespaces",
     "Namespace",
     namespaced=False,
-    shape=fields.NAMESPACE,
     subresources=frozenset({"status"}),
     short_names=("ns",),
     selectable=frozenset({"status.phase"}),
-    empty={"metadata": {}, "spec": {}, "status": {}},
+    empty={"spec": {}, "status": {}},
 )
 EVENTS = Resource(
     "",
@@ -131,7 +124,6 @@ EVENTS = Resource(
     "events",
     "Event",
     namespaced=True,
-    shape=fields.EVENT,
     short_names=("ev",),
     selectable=frozenset(
         {"reason", "type", "source"}
@@ -140,7 +132,7 @@ EVENTS = Resource(
             for name in ("kind", "namespace", "name", "uid", "apiVersion", "fieldPath")
         }
     ),
-    empty={"metadata": {}, "involvedObject": {}, "source": {}},
+    empty={"involvedObject": {}, "source": {}},
 )
 SECRETS = Resource(
     "",
@@ -148,9 +140,7 @@ SECRETS = Resource(
     "secrets",
     "Secret",
     namespaced=True,
-    shape=fields.SECRET,
     selectable=frozenset({"type"}),
-    empty={"metadata": {}},
 )
 FUNCTIONS = Resource(
     DOMAIN_GROUP,
@@ -158,12 +148,10 @@ FUNCTIONS = Resource(
     "acceleratorfunctions",
     "AcceleratorFunction",
     namespaced=True,
-    shape=fields.CUSTOM,
     custom=True,
     schema=FUNCTION_SCHEMA,
     short_names=("af",),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 REGIONS = Resource(
     DOMAIN_GROUP,
@@ -171,12 +159,10 @@ REGIONS = Resource(
     "fpgaregions",
     "FpgaRegion",
     namespaced=True,
-    shape=fields.CUSTOM,
     custom=True,
     schema=REGION_SCHEMA,
     short_names=("fpga",),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 MUTATING = Resource(
     "admissionregistration.k8s.io",
@@ -184,9 +170,7 @@ MUTATING = Resource(
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     namespaced=False,
-    shape=fields.MUTATING_WEBHOOKS,
     counts_generations=True,
-    empty={"metadata": {}},
 )
 VALIDATING = Resource(
     "admissionregistration.k8s.io",
@@ -194,9 +178,7 @@ VALIDATING = Resource(
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
     namespaced=False,
-    shape=fields.VALIDATING_WEBHOOKS,
     counts_generations=True,
-    empty={"metadata": {}},
 )
 DEFINITIONS = Resource(
     "apiextensions.k8s.io",
@@ -204,11 +186,9 @@ DEFINITIONS = Resource(
     "customresourcedefinitions",
     "CustomResourceDefinition",
     namespaced=False,
-    shape=fields.CUSTOM,
     subresources=frozenset({"status"}),
     short_names=("crd", "crds"),
     counts_generations=True,
-    empty={"metadata": {}},
 )
 BUILT_IN = (
     PODS,

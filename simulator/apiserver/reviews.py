@@ -70,7 +70,7 @@ class Verdict:
 
 
 def request(uid: str, attributes: Attributes, item: Json | None) -> bytes:
-    """The body of a review request; core objects must come with their fields in order."""
+    """The body of a review request."""
     fields = request_fields(uid, attributes)
     fields["object"] = _raw(attributes.resource, item)
     fields["oldObject"] = _raw(attributes.resource, attributes.old)

@@ -2,9 +2,9 @@
 
 What is read of a schema: `type`, `properties`, `required`, `pattern`, `enum`, `minLength`,
 `maxLength`, `minimum`, `maximum`, `items`, `minItems`, `maxItems`, `additionalProperties`,
-`nullable`, `default`, `x-kubernetes-preserve-unknown-fields`, `x-kubernetes-int-or-string`, and of
-`x-kubernetes-validations` the CEL that `cel` knows, on `self`: a definition that needs more is
-refused. Not read: `oneOf`, `anyOf`, `allOf`, `not`, `format`.
+`nullable`, `default`, `x-kubernetes-preserve-unknown-fields`, `x-kubernetes-int-or-string`, and
+`x-kubernetes-validations` on `self`, evaluated by `cel`. Not read: `oneOf`, `anyOf`, `allOf`,
+`not`, `format`.
 
 An update is validated as since Kubernetes 1.30: a part that stays as it was isn't looked at.
 """
@@ -13,8 +13,12 @@ import re
 from collections.abc import Iterator
 
 from simulator.apiserver import status
-from simulator.apiserver.cel import EvaluationProblem, compile_expression, python_pattern
-from simulator.apiserver.cel_syntax import SyntaxProblem
+from simulator.apiserver.cel import (
+    CompilationError,
+    EvaluationError,
+    compile_expression,
+    python_pattern,
+)
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
@@ -108,7 +112,7 @@ def rule_problems(schema: Json, path: str) -> Iterator[Cause]:
             try:
                 if text or name == "rule":
                     compile_expression(text, _SELF)
-            except SyntaxProblem as problem:
+            except CompilationError as problem:
                 where = f"{path}.{_RULES}[{number}].{name}"
                 yield status.invalid_value(where, text, f"compilation failed: {problem}")
     for name, inner in (schema.get("properties") or {}).items():
@@ -164,7 +168,7 @@ def _broken_rules(schema: Json, value: object, path: str, old: object) -> Iterat
             if compile_expression(rule["rule"], _SELF).holds({"self": value}):
                 continue
             why = _said(rule, value)
-        except EvaluationProblem as problem:
+        except EvaluationError as problem:
             why = f"{problem} evaluating rule: {rule.get('message', rule['rule'])}"
         if isinstance(value, dict | list):
             yield Cause(path, f"Invalid value: {why}")
@@ -183,7 +187,7 @@ def _said(rule: Json, value: object) -> str:
     try:
         if expression:
             return compile_expression(expression, _SELF).text_of({"self": value})
-    except EvaluationProblem:
+    except EvaluationError:
         pass
     return str(rule.get("message") or f"failed rule: {rule['rule']}")
 

@@ -160,7 +160,7 @@ class ApiServerStandIn:
         await self.scheduler.stop()
         self._namespaces.stop()
         self._definitions.stop()
-        self.admission.client.close()
+        await self.admission.client.close()
         self.audit.close()
 
     # What tests look at.
@@ -280,8 +280,7 @@ class ApiServerStandIn:
 
     def drop_connections(self) -> None:
         """Drops every connection without a word."""
-        for connection in tuple(self._server.connections):
-            connection.abort()
+        self._server.drop_connections()
 
     def change_token(self, token: str = "") -> str:
         """Accepts a new token only, and writes it to where clients find it."""

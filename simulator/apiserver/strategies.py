@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simulator.apiserver import fields, names, pods, schemas, status, webhook_configs
+from simulator.apiserver import names, pods, schemas, status, webhook_configs
 from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
@@ -18,6 +18,7 @@ from simulator.apiserver.resources import (
     VALIDATING,
     Resource,
 )
+from simulator.apiserver.shapes import check_shape, without_empty
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
@@ -37,7 +38,7 @@ class Strategy:
     """The steps of one kind.
 
     Args:
-        default: decodes and fills in defaults; returns the object with its fields in order.
+        default: decodes and fills in defaults; returns the object.
         admit: the built-in admission plugins.
         prepare: what storing a new object sets.
         validate: refuses what may not be stored.
@@ -61,11 +62,13 @@ class Strategy:
     name_problem: Callable[[str], str] = names.subdomain_problem
 
 
-def _arranged(resource: Resource) -> Callable[[Json], Json]:
+def _checked(resource: Resource) -> Callable[[Json], Json]:
     def default(item: Json) -> Json:
-        pods.check_shape(resource.shape, item, "", resource.kind)
-        result: Json = fields.arrange(resource.shape, item)
-        return result
+        if resource.custom:
+            check_shape({"metadata": item["metadata"]}, resource.kind)
+            return item | {"metadata": without_empty(item["metadata"])}
+        check_shape(item, resource.kind)
+        return without_empty(item)
 
     return default
 
@@ -79,23 +82,21 @@ def _prepare_namespace(item: Json) -> None:
 
 
 def _default_node(item: Json) -> Json:
-    pods.check_shape(fields.NODE, item, "", "Node")
+    check_shape(item, "Node")
     item.setdefault("spec", {})
     node_status = item.setdefault("status", {})
     for name in ("capacity", "allocatable"):
         pods.canonical_amounts(node_status, name, f"status.{name}", "Node")
     if node_status.get("capacity"):
         node_status.setdefault("allocatable", dict(node_status["capacity"]))
-    result: Json = fields.arrange(fields.NODE, item)
-    return result
+    return without_empty(item)
 
 
 def _for_webhooks(resource: Resource) -> Strategy:
     def default(item: Json) -> Json:
-        pods.check_shape(resource.shape, item, "", resource.kind)
+        check_shape(item, resource.kind)
         webhook_configs.set_defaults(item, mutating=resource is MUTATING)
-        result: Json = fields.arrange(resource.shape, item)
-        return result
+        return without_empty(item)
 
     return Strategy(
         default,
@@ -112,7 +113,7 @@ def _for_custom(resource: Resource) -> Strategy:
             raise status.invalid(resource.group, resource.kind, name, causes)
 
     return Strategy(
-        _arranged(resource),
+        _checked(resource),
         validate=validate,
         validate_update=lambda old, item: validate(item, old),
         needs_version=True,
@@ -141,7 +142,7 @@ _SPECIAL = {
     ),
     NODES.key: Strategy(_default_node),
     NAMESPACES.key: Strategy(
-        _arranged(NAMESPACES),
+        _checked(NAMESPACES),
         prepare=_prepare_namespace,
         returns_deleted=True,
         name_problem=names.label_problem,
@@ -149,7 +150,7 @@ _SPECIAL = {
     MUTATING.key: _for_webhooks(MUTATING),
     VALIDATING.key: _for_webhooks(VALIDATING),
     DEFINITIONS.key: Strategy(
-        _arranged(DEFINITIONS), validate=_validate_definition, webhooks=False, needs_version=True
+        _checked(DEFINITIONS), validate=_validate_definition, webhooks=False, needs_version=True
     ),
 }
 
@@ -158,4 +159,4 @@ def strategy_of(resource: Resource) -> Strategy:
     """The strategy of a resource."""
     if found := _SPECIAL.get(resource.key):
         return found
-    return _for_custom(resource) if resource.custom else Strategy(_arranged(resource))
+    return _for_custom(resource) if resource.custom else Strategy(_checked(resource))

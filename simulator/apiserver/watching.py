@@ -178,7 +178,7 @@ def bookmark_line(resource: Resource, revision: int) -> bytes:
     }
     if not resource.custom:
         item = {"kind": item["kind"]} | item
-        item |= {name: value for name, value in resource.empty.items() if name != "metadata"}
+        item |= resource.empty
     return event_line("BOOKMARK", wire.encode(item))
 
 

@@ -2,8 +2,7 @@
 
 Read: `rules`, `namespaceSelector`, `objectSelector`, `failurePolicy`, `timeoutSeconds`,
 `reinvocationPolicy`, `clientConfig.url` and `.service` with `caBundle`. `matchPolicy` makes no
-difference, since each resource is served in one version. Of `matchConditions` the CEL that `cel`
-knows is read; a configuration that needs more is refused rather than half obeyed.
+difference, since each resource is served in one version. `matchConditions` are evaluated by `cel`.
 """
 
 import binascii
@@ -15,8 +14,7 @@ from urllib.parse import urlsplit
 from cryptography import x509
 
 from simulator.apiserver import names, reviews, selectors, status
-from simulator.apiserver.cel import EvaluationProblem, compile_expression
-from simulator.apiserver.cel_syntax import SyntaxProblem
+from simulator.apiserver.cel import CompilationError, EvaluationError, compile_expression
 from simulator.apiserver.http_client import Endpoint
 from simulator.apiserver.reviews import Attributes
 from simulator.apiserver.status import Cause
@@ -76,21 +74,21 @@ class Hook:
         """Whether its match conditions let the request reach it.
 
         Raises:
-            EvaluationProblem: one has no value for this request, and none is false.
+            EvaluationError: one has no value for this request, and none is false.
         """
         scope = {
             "object": item,
             "oldObject": attributes.old,
             "request": reviews.request_fields("", attributes),
         }
-        problem: EvaluationProblem | None = None
+        problem: EvaluationError | None = None
         for condition in self.spec.get("matchConditions") or []:
             try:
                 if not compile_expression(condition["expression"]).holds(scope):
                     return False
-            except EvaluationProblem as error:
+            except EvaluationError as error:
                 text = f"expression '{condition['expression']}' resulted in error: {error}"
-                problem = problem or EvaluationProblem(text)
+                problem = problem or EvaluationError(text)
         if problem is not None:
             raise problem
         return True
@@ -226,8 +224,8 @@ def _condition_causes(path: str, webhook: Json) -> Iterator[Cause]:
         expression = condition.get("expression") or ""
         try:
             compile_expression(expression)
-        except SyntaxProblem as problem:
-            why = f"compilation failed: ERROR: <input>: {problem}"
+        except CompilationError as problem:
+            why = f"compilation failed: {problem}"
             yield status.invalid_value(f"{where}.expression", expression, why)
 
 

@@ -1,9 +1,9 @@
 """JSON as an API server writes it: compact or indented by two, with Go's escapes.
 
-Core types are written in the order of their Go fields (which `fields` keeps), custom resources
-with their keys sorted. `<`, `>`, `&`, U+2028 and U+2029 are escaped inside strings, as
-`encoding/json` does; everything else outside ASCII is written raw (U+0085 too, which clients
-that split a watch with `str.splitlines` trip over).
+Core types are written with their keys as they came, custom resources with their keys sorted.
+`<`, `>`, `&`, U+2028 and U+2029 are escaped inside strings, as `encoding/json` does; everything
+else outside ASCII is written raw (U+0085 too, which clients that split a watch with
+`str.splitlines` trip over).
 """
 
 import json

@@ -1,6 +1,6 @@
 """POST, PUT, PATCH and DELETE of any resource, in the order of steps of a real API server.
 
-Creation: decode and default → field ownership → built-in admission → mutating webhooks → system
+Creation: decode and default → built-in admission → mutating webhooks → system
 fields → validation → validating webhooks → storage. Changes go the same way, with the stored
 object as the base. What is special about a kind stands in its strategy.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from simulator.apiserver import managed_fields, patches, reading, schemas, status, wire
+from simulator.apiserver import patches, reading, schemas, status, wire
 from simulator.apiserver.admission import Admission
 from simulator.apiserver.asking import Ask, check_kind, decode_object, timestamp
 from simulator.apiserver.paths import Target
@@ -20,7 +20,13 @@ from simulator.apiserver.store import Store, path_of
 from simulator.apiserver.strategies import Strategy, strategy_of
 from simulator.apiserver.wire import Json
 
-_SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SYSTEM = (
+    "managedFields",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 _ATTEMPTS = 5
 """Times a patch is tried on an object that changes meanwhile."""
@@ -63,7 +69,6 @@ class Writer:
         for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
             metadata.pop(name, None)
         metadata.pop("generation", None)
-        self._record(ask, None, item)
         name = metadata.get("name") or ""
         strategy.admit(item)
         attributes = ask.attributes("CREATE", "CreateOptions", name)
@@ -177,9 +182,7 @@ class Writer:
         item = strategy.default(_only_allowed_parts(ask.target, old, item))
         for name in _SYSTEM:
             _keep_system_field(name, old, item)
-        item["metadata"]["managedFields"] = old["metadata"].get("managedFields", [])
         _count_generation(resource, old, item)
-        self._record(ask, old, item)
         attributes = ask.attributes("UPDATE", "UpdateOptions", ask.target.name, old)
         if strategy.webhooks:
             item = await self._admission.mutate(attributes, item, strategy.default, ask.trail)
@@ -201,7 +204,7 @@ class Writer:
         if current is None:
             raise status.not_found(resource.group, resource.plural, ask.target.name)
         item["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if resource.encode(item) == resource.encode(old):
+        if item == old:
             return old
         if current["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
             raise status.conflict(resource.group, resource.plural, ask.target.name)
@@ -236,21 +239,6 @@ class Writer:
         if mode == "Warn":
             for text in texts:
                 ask.trail.warn(text)
-
-    def _record(self, ask: Ask, old: Json | None, item: Json) -> None:
-        entries = managed_fields.record(
-            ask.target.resource.shape,
-            old,
-            item,
-            manager=ask.manager,
-            time=timestamp(self._now()),
-            subresource=ask.target.subresource,
-            base=ask.target.resource.empty,
-        )
-        if entries:
-            item["metadata"]["managedFields"] = entries
-        else:
-            item["metadata"].pop("managedFields", None)
 
     def _check_namespace(self, target: Target) -> None:
         if not target.resource.namespaced:
@@ -329,7 +317,7 @@ def _patched(ask: Ask, old: Json) -> Json:
     if kind == patches.MERGE:
         merged: Json = patches.merge(old, body)
         return merged
-    result: Json = patches.strategic(resource.shape, old, body)
+    result: Json = patches.strategic(old, body)
     return result
 
 

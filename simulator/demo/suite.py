@@ -106,8 +106,8 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
     )
     stage.start(
         f"plugin-{plan.name}",
-        "accelbind",
-        *("plugin", "--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
+        "simulator.run_plugin",
+        *("--mode", plan.mode, "--root", home / "root", "--kubelet-dir", home),
         *("--bitstreams", home / "bitstreams", "--state-dir", home / "state"),
         *("--scan-interval", SCAN_SECONDS, "--metrics-host", HOST, "--metrics-port", "0", *node),
         *("--ports-file", stage.folder / f"plugin-{plan.name}.ports"),

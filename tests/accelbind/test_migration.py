@@ -199,8 +199,8 @@ class Stage:
 
     def start_plugin(self, node: str, mode: str) -> None:
         home = self.home(node)
-        self.processes.accelbind(
-            *("plugin", "--mode", mode, "--root", home / "root", "--kubelet-dir", home),
+        self.processes.simulated_plugin(
+            *("--mode", mode, "--root", home / "root", "--kubelet-dir", home),
             *("--pod-logs-dir", home / "pod-logs", "--state-dir", home / "state"),
             *("--bitstreams", home / "bitstreams", "--scan-interval", "1"),
             *("--kubeconfig", self.api.kubeconfig_path, "--node-name", node),

@@ -52,7 +52,7 @@ def called(command: Callable[..., None], *arguments: str) -> str:
 
 def loaded(*arguments: str) -> Sample:
     found: list[Sample] = []
-    called(settings_command(Sample, found.append), *arguments)
+    called(settings_command(Sample, lambda each, _: found.append(each)), *arguments)
     (one,) = found
     return one
 
@@ -78,7 +78,7 @@ def test_a_variable_counts_where_its_flag_is_not_given(monkeypatch: pytest.Monke
 
 
 def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:
-    def run(settings: Sample) -> None:
+    def run(settings: Sample, _: typer.Context) -> None:
         """Runs the sample."""
 
     shown = " ".join(called(settings_command(Sample, run), "--help").split())
@@ -91,7 +91,8 @@ def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:
 
 def test_print_config_shows_where_each_value_is_from_and_runs_nothing() -> None:
     ran: list[Sample] = []
-    shown = called(settings_command(Sample, ran.append), "--print-config", "--units", "7")
+    command = settings_command(Sample, lambda each, _: ran.append(each))
+    shown = called(command, "--print-config", "--units", "7")
     assert ran == []
     rows = {line.split(":")[0]: line.split() for line in shown.splitlines()}
     assert rows["units"] == ["units:", "7", "#", "--units"]
@@ -101,7 +102,7 @@ def test_print_config_shows_where_each_value_is_from_and_runs_nothing() -> None:
 def test_a_process_that_is_asked_to_end_while_it_starts_ends() -> None:
     """As the first process of a container, which ignores SIGTERM unless it handles it."""
 
-    def run(settings: Sample) -> None:
+    def run(settings: Sample, _: typer.Context) -> None:
         signal.raise_signal(signal.SIGTERM)
         pytest.fail(f"it has gone on with {settings}")
 

@@ -122,6 +122,8 @@ def test_a_services_flags_exist(name: str) -> None:
     if entrypoint[0] == "accelbind":
         count = 2 if service["command"][0] == "certs" else 1
         assert given <= shown_flags(" ".join(service["command"][:count]))
+    elif entrypoint == ["python", "-m", "simulator.run_plugin"]:
+        assert given <= shown_flags("plugin")
     else:
         assert entrypoint[:2] == ["python", "-m"]
         assert entrypoint[2].startswith(STAND_INS)

@@ -16,7 +16,6 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from accelbind.doctor.node_fit import is_selected
 from services.bitstreams.storage import BitstreamStorage
-from simulator.apiserver import fields
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.bitstreams import make_gbs
@@ -45,11 +44,9 @@ def _resource(kind: str, group: str, *short: str, spread: bool = True, many: str
         many or f"{kind.lower()}s",
         kind,
         namespaced=spread,
-        shape=fields.CUSTOM,
         short_names=short,
         subresources=frozenset({"status"}),
         counts_generations=True,
-        empty={"metadata": {}},
     )
 
 
@@ -213,8 +210,8 @@ class Cluster:
         linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
         if not is_selected(daemonset["spec"]["template"]["spec"], linux):
             return False
-        self.processes.accelbind(
-            *("plugin", "--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
+        self.processes.simulated_plugin(
+            *("--mode", "af", "--node-name", NODE, "--kubeconfig", self.kubeconfig),
             *("--root", self.folder / "root", "--kubelet-dir", self.folder),
             *("--pod-logs-dir", self.folder / "logs", "--state-dir", self.folder / "state"),
             *("--bitstreams", self.folder / "bitstreams", "--scan-interval", "1"),

@@ -60,7 +60,11 @@ case "$1" in
     devices | doctor)
         for word in "$@"; do [[ $word == --root ]] && exec @PYTHON@ -m accelbind "$@"; done
         exec @PYTHON@ -m accelbind "$@" @NODE@ ;;
-    fpga) export ACCELBIND_ROOT=@ROOT@ ACCELBIND_STATE_DIR=@STATE@ ;;
+    fpga)
+        export ACCELBIND_ROOT=@ROOT@ ACCELBIND_STATE_DIR=@STATE@
+        exec @PYTHON@ -c "from accelbind.cli import main
+from simulator.driver import SimulatedCalls
+raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
     bitstream) export ACCELBIND_BITSTREAMS=@BITSTREAMS@ ;;
 esac
 exec @PYTHON@ -m accelbind "$@"

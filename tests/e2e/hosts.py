@@ -335,8 +335,8 @@ class Hosts:
         self.put_functions_back()
         ports = self.folder / "plugin.json"
         ports.unlink(missing_ok=True)
-        self.running["plugin"] = self.processes.accelbind(
-            *("plugin", "--mode", mode, "--units", str(UNITS), *self.node_flags),
+        self.running["plugin"] = self.processes.simulated_plugin(
+            *("--mode", mode, "--units", str(UNITS), *self.node_flags),
             *("--kubeconfig", self.cluster.settings.kubeconfig, "--scan-interval", "1"),
             *("--node-name", self.cluster.node, "--ports-file", ports),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),

@@ -60,8 +60,8 @@ class Plugin:
         self._told = folder / "told"
         self._ports = folder / "ports"
         self._ports.unlink(missing_ok=True)
-        self.process: Process = processes.accelbind(
-            *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
+        self.process: Process = processes.simulated_plugin(
+            *("--root", folder / "root", "--kubelet-dir", folder / "k"),
             *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
             *("--ports-file", self._ports, "--scan-interval", str(SCAN_INTERVAL)),
             *("--cdi-dir", folder / "cdi", "--cdi", "--log-format", "json"),

@@ -168,8 +168,8 @@ def bitstream(folder: Path, afu_id: str, size: int = 4096) -> Path:
 
 def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> Process:
     """Starts the plugin in mode region."""
-    return processes.accelbind(
-        *("plugin", "--mode", "region", "--root", folder / "root", "--node-name", "n1"),
+    return processes.simulated_plugin(
+        *("--mode", "region", "--root", folder / "root", "--node-name", "n1"),
         *("--kubelet-dir", folder / "k", "--pod-logs-dir", folder / "k/pod-logs"),
         *("--kubeconfig", api.kubeconfig_path, "--state-dir", folder / "state"),
         *("--bitstreams", folder / "bitstreams", "--scan-interval", "0.2"),

@@ -13,6 +13,7 @@ from services.devices.model import PluginMode
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.driver import SimulatedCalls
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -117,7 +118,7 @@ def pod(
 async def running(options: PluginSettings, pods: Pods | None = None) -> AsyncIterator[Plugin]:
     """The plugin in this process; ends it as SIGTERM would."""
     stop = asyncio.Event()
-    plugin = Plugin(options, pods)
+    plugin = Plugin(options, pods, driver_calls=SimulatedCalls())
     task = asyncio.create_task(plugin.run(stop))
     try:
         yield plugin

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from services.programming.programmer import Image, Programmer
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
 from tests.plugin.support import REGION, Pods, container, functions, pod, running, settings
@@ -50,7 +51,7 @@ def storage(short_dir: Path) -> None:
 
 
 def image(afu_id: str) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: raw_bitstream(afu_id))
+    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)))
 
 
 def add_card(rack: Rack, shows: str) -> None:
@@ -189,7 +190,7 @@ async def test_a_half_programmed_port_stays_one_whatever_modes_are_served(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, driver: DriverStandIn
 ) -> None:
     add_card(rack, NLB0)
-    programmer = Programmer(rack.root, short_dir / "state")
+    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls())
     driver.refuse = True
     with pytest.raises(DeviceRefused, match="must be programmed anew"):
         programmer.ensure("dfl-port.0", image(NLB3))
@@ -242,7 +243,9 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
     add_card(rack, NLB0)
     driver.refuse = True
     with pytest.raises(DeviceRefused):
-        Programmer(rack.root, short_dir / "state").ensure("dfl-port.0", image(NLB3))
+        Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()).ensure(
+            "dfl-port.0", image(NLB3)
+        )
     before = {path: path.read_bytes() for path in (short_dir / "state/records").iterdir()}
     state = ("--state-dir", short_dir / "state")
     (short_dir / "api").mkdir()
@@ -275,7 +278,8 @@ def fpga_program(folder: Path, afu: str) -> int:
     file.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
     options = {"root": "root", "state-dir": "state", "kubelet-dir": "k"}
     flags = [f"--{name}={folder / value}" for name, value in options.items()]
-    return main(["fpga", "program", "dfl-port.0", str(file), *flags])
+    command = ["fpga", "program", "dfl-port.0", str(file), *flags]
+    return main(command, driver_calls=SimulatedCalls())
 
 
 async def tenant(folder: Path, kubelet: KubeletStandIn, _driver: DriverStandIn) -> None:

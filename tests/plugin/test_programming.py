@@ -23,7 +23,7 @@ from services.process.errors import ClusterError
 from services.programming.programmer import Image, Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
-from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
 from tests.plugin.support import (
@@ -221,7 +221,10 @@ async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_w
     source = short_dir / "x.aocx"
     source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
     storage.install(source)
-    image, programmer = Image.of(read_bitstream(source)), Programmer(rack.root, short_dir / "state")
+    image, programmer = (
+        Image.of(read_bitstream(source)),
+        Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()),
+    )
     assert programmer.ensure("dfl-port.0", image).programmed
     pods = Pods()
     async with running(settings(short_dir, PluginMode.REGIONDEVEL), pods):
@@ -245,7 +248,7 @@ async def test_a_record_counts_only_while_the_port_shows_what_was_programmed_the
     card = rack.add_card(CardSpec(driver="dfl", afu_ids=(OPENCL_AFU,)))
     source = short_dir / "x.aocx"
     source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
-    Programmer(rack.root, short_dir / "state").ensure(
+    Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()).ensure(
         "dfl-port.0", Image.of(read_bitstream(source))
     )
     rack.set_afu(card, NLB0)

@@ -252,6 +252,7 @@ def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> 
 
 IN_ONE_PROCESS = """
 import sys
+from array import array
 from pathlib import Path
 from services.process.errors import DeviceHung
 from services.process.blocking import BlockingCalls
@@ -260,7 +261,7 @@ from services.programming.programmer import Image, Programmer
 goes_on, state, interface, afu, *ports = sys.argv[1:]
 hanging, other = zip(ports[::2], ports[1::2])
 programmer, cards = Programmer(Path("/"), Path(state)), BlockingCalls()
-image = Image(interface, afu, lambda: bytes.fromhex(afu) + bytes(1000))
+image = Image(interface, afu, lambda: array("B", bytes.fromhex(afu) + bytes(1000)))
 
 def ensure(where, seconds):
     port, card = where

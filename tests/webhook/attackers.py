@@ -10,6 +10,10 @@ from tests.webhook.reviews import body
 SECONDS = 60
 """How long they go on if nobody ends them."""
 WHOLE = 3 * 1024 * 1024
+PLAIN = {"silent", "half_open", "long_hellos"}
+"""Those that finish no TLS handshake."""
+HELLO = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xf0\x03\x03" + b"\x00" * 12_000
+"""Most of a long ClientHello."""
 
 
 def head(length: int) -> bytes:
@@ -51,6 +55,10 @@ class Attackers:
             "bodies": head(WHOLE) + b" " * (WHOLE - 1),
             "drips": head(WHOLE),
             "kept": head(len(content)) + content,
+            "heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 3000,
+            "short_heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 90,
+            "half_open": HELLO,
+            "long_hellos": b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + b"\x00" * 16_379,
             "pipelined": b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000,
         }.get(kind, b"")
         while True:
@@ -59,7 +67,7 @@ class Attackers:
             await asyncio.sleep(0.02)  # or else they leave no time to anybody on one machine
 
     async def _connect(self, said: bytes, kind: str) -> None:
-        tls = None if kind == "half_open" else self._context
+        tls = None if kind in PLAIN else self._context
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=tls)
         try:
             writer.write(said)

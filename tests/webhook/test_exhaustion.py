@@ -24,10 +24,13 @@ from tests.webhook.test_floods import MEBIBYTE, peak, review
 from tests.webhook.test_server import connect, ended, head, serving
 from webhook import acceptor
 from webhook.ledger import EvictionReason, Limits
+from webhook.limits import HEADER_BYTES, MAX_HEADERS
 
 WHOLE = 3 * MEBIBYTE
 UNFINISHED = head(WHOLE) + b" " * (WHOLE - 1)
 LIMITS = Limits()
+HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500
+"""A ClientHello of an ordinary length; it means nothing."""
 
 
 def evicted(webhook: Webhook, reason: EvictionReason) -> float:
@@ -79,6 +82,35 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(start: 
     assert logged_once(webhook, EvictionReason.HANDSHAKES)
 
 
+def test_an_unfinished_head_counts_with_what_its_headers_take(start: Starter) -> None:
+    webhook = start()
+    with webhook.raw() as secured:
+        secured.sendall(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
+        least = HEADER_BYTES * MAX_HEADERS
+        assert eventually(lambda: webhook.metric("accelbind_connections_held_bytes") >= least)
+    assert eventually(lambda: webhook.metric("accelbind_connections_held_bytes") == 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + b"\x00" * 16_000,
+        b"\x16\x03\x01\x40\x00\x01\x00\x40\x01",
+        HELLO[:8],
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+    ids=["128 KiB", "over 16 KiB", "cut off", "plain HTTP"],
+)
+def test_a_hello_that_is_too_long_is_not_read(start: Starter, sent: bytes) -> None:
+    webhook = start()
+    with socket.create_connection(("localhost", webhook.port), timeout=60) as plain:
+        plain.sendall(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert plain.recv(1) == b"", "nothing is answered"
+    assert fresh_review(webhook, "after")
+    assert eventually(lambda: webhook.metric("accelbind_connections_handshaking") == 0)
+
+
 def test_a_client_that_does_not_wait_for_answers_is_cut_off(start: Starter) -> None:
     webhook = start()
     with webhook.raw() as secured, contextlib.suppress(OSError):
@@ -95,7 +127,7 @@ def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, t
         limits = Limits(handshake_seconds=0.1)
         async with serving(tmp_path, Bench().app, limits=limits) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
-            writer.write(b"\x16\x03\x01" if talks else b"")
+            writer.write(HELLO[:20] if talks else b"")
             gone = await ended(reader)
             writer.transport.abort()
             return gone, server.limiter.evictions.counts[EvictionReason.SLOW]
@@ -230,7 +262,11 @@ def attacked(webhook: Webhook, kinds: dict[str, int]) -> Iterator[None]:
         {"bodies": 400},
         {"idle": 500},
         {"idle": 1000, "kept": 1000},
-        {"half_open": 3000},
+        {"silent": 2000},
+        {"half_open": 1000},
+        {"long_hellos": 200},
+        {"heads": 150},
+        {"short_heads": 800},
         {"drips": 300},
         {"pipelined": 10},
         {"bodies": 60, "half_open": 1000, "idle": 300, "kept": 300, "drips": 60, "pipelined": 2},

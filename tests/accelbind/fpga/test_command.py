@@ -14,6 +14,7 @@ from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRe
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from simulator.driver import SimulatedCalls
 from tests.support import Processes, holding
 
 DRIVERS = ("opae", "dfl")
@@ -25,7 +26,8 @@ def rack(tmp_path: Path) -> Rack:
 
 
 def run(capsys: pytest.CaptureFixture[str], rack: Rack, *arguments: object) -> tuple[int, str, str]:
-    code = main(["fpga", *map(str, arguments), "--root", str(rack.root)])
+    command = ["fpga", *map(str, arguments), "--root", str(rack.root)]
+    code = main(command, driver_calls=SimulatedCalls())
     shown = capsys.readouterr()
     return code, shown.out, shown.err
 

@@ -222,11 +222,11 @@ class TestEntries:
         aocx.write_bytes(make_aocx(INTERFACE, program, bytes(5000)))
         for each in (gbs, aocx):
             storage.install(each)
-        assert storage.weigh(INTERFACE, AFU) == gbs.stat().st_size
-        assert storage.load(INTERFACE, AFU).memory == gbs.stat().st_size
+        assert storage.weigh(INTERFACE, AFU) == 2 * gbs.stat().st_size
+        assert storage.load(INTERFACE, AFU).memory == gbs.stat().st_size + 5000
         assert storage.weigh(INTERFACE, program) == aocx.stat().st_size + MAX_FILE
         found = storage.load(INTERFACE, program)
-        assert found.memory == aocx.stat().st_size + found.start + 5000
+        assert found.memory == aocx.stat().st_size + 5000
         assert storage.weigh(INTERFACE, "8" * 32) == 0
         (storage.folder / INTERFACE / f"{'8' * 32}.gbs").symlink_to("nowhere")
         assert storage.weigh(INTERFACE, "8" * 32) == 0

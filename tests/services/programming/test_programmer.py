@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,16 +12,14 @@ import pytest
 from services.devices.hardware.scan import scan
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
-from services.programming import programmer as programming
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
-from services.programming.ioctls import ProgrammingFailed
 from services.programming.lock import card_lock
 from services.programming.programmer import Image, Programmer
 from services.programming.regions import regions_of
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
-from simulator.driver import DriverStandIn, raw_bitstream
+from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 
 PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
 PROGRAM = "1" * 40
@@ -44,11 +43,13 @@ def stand_in(rack: Rack) -> Iterator[DriverStandIn]:
 
 @pytest.fixture
 def programmer(short_dir: Path, rack: Rack) -> Programmer:
-    return Programmer(rack.root, short_dir / "state", verify_seconds=0.2, lock_seconds=0.1)
+    return Programmer(
+        rack.root, short_dir / "state", calls=SimulatedCalls(), verify_seconds=0.2, lock_seconds=0.1
+    )
 
 
 def image(afu_id: str = NLB3, record: str | None = None, clock: UserClock | None = None) -> Image:
-    return Image(A10_INTERFACE, afu_id, lambda: raw_bitstream(afu_id), clock, record)
+    return Image(A10_INTERFACE, afu_id, lambda: array("B", raw_bitstream(afu_id)), clock, record)
 
 
 def whats(stand_in: DriverStandIn) -> list[str]:
@@ -70,7 +71,7 @@ def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
 def test_bytes_are_asked_for_only_when_they_are_needed(
     rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
 ) -> None:
-    def unwanted() -> bytes:
+    def unwanted() -> "array[int]":
         pytest.fail("nobody needs them")
 
     rack.add_card(CardSpec(driver))
@@ -193,22 +194,25 @@ def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programm
 
 
 def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
-    rack: Rack,
-    stand_in: DriverStandIn,
-    programmer: Programmer,
-    driver: str,
-    monkeypatch: pytest.MonkeyPatch,
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise ProgrammingFailed(OSError(errno.EINVAL, "Invalid argument"), 0)
-
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    with monkeypatch.context() as patch:
-        patch.setattr(programming, "program_port", refuse)
-        with pytest.raises(DeviceRefused, match="doesn't take that"):
-            programmer.ensure(PORTS[driver], image(NLB3))
+    stand_in.fail_with = errno.EINVAL
+    with pytest.raises(DeviceRefused, match="doesn't take that"):
+        programmer.ensure(PORTS[driver], image(NLB3))
     assert not programmer.ensure(PORTS[driver], image(NLB0)).programmed
     assert whats(stand_in) == ["reset"]
+
+
+def test_only_the_kernel_is_called_unless_other_calls_are_injected(
+    rack: Rack, stand_in: DriverStandIn, short_dir: Path, driver: str
+) -> None:
+    """A stand-in that listens below the root is not asked."""
+    rack.add_card(CardSpec(driver))
+    programmer = Programmer(rack.root, short_dir / "state")
+    with pytest.raises(DeviceRefused, match="its driver doesn't know how"):
+        programmer.reset(PORTS[driver])
+    assert whats(stand_in) == []
 
 
 def test_what_can_not_be_recorded_is_programmed_again(
@@ -245,7 +249,7 @@ def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
     rack: Rack, stand_in: DriverStandIn, short_dir: Path, driver: str
 ) -> None:
     rack.add_card(CardSpec(driver))
-    programmer = Programmer(rack.root, short_dir / "state", lock_seconds=30)
+    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls(), lock_seconds=30)
     stand_in.go_on.clear()
     done: list[bool] = []
 
@@ -288,7 +292,7 @@ def test_a_clock_that_can_not_be_set_is_for_the_policy_to_judge(
     rack.add_card(CardSpec("dfl"))
     for file in rack.root.glob("sys/devices/*/*/fpga_region/*/dfl-port.0/userclk_*"):
         file.unlink()
-    programmer = Programmer(rack.root, short_dir / "state", clock=policy)
+    programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls(), clock=policy)
     wanted = image(clock=UserClock(200, 400))
     if policy is ClockPolicy.REQUIRE:
         with pytest.raises(DeviceRefused, match="has none to set"):

@@ -7,15 +7,20 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any, Self, TypeAlias
 
 import httpx2
+import pytest
 
 from simulator.apiserver import tls
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
 
 Json: TypeAlias = dict[str, Any]
+needs_cel = pytest.mark.skipif(
+    find_spec("cel_expr_python") is None, reason="cel-expr-python is not installed"
+)
 CRS = "/apis/fpga.intel.com/v2"
 FUNCTIONS = f"{CRS}/namespaces/default/acceleratorfunctions"
 PODS = "/api/v1/namespaces/default/pods"

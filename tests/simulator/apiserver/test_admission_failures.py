@@ -187,14 +187,14 @@ async def test_a_webhook_that_hangs_up_is_an_eof(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
     async def hang_up(_: Json) -> Json:
-        for connection in tuple(webhook.server.connections):
+        for connection in tuple(webhook.server.connections.values()):
             connection.abort()
         return {"allowed": True}
 
     webhook.answers["/mutate"] = hang_up
     await register(http, webhook.config(mutate={}))
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert message.endswith(": EOF") or "connection reset by peer" in message
+    assert ": EOF" in message
 
 
 async def test_a_certificate_of_another_authority_is_refused(
@@ -205,9 +205,7 @@ async def test_a_certificate_of_another_authority_is_refused(
     config["webhooks"][0]["clientConfig"]["caBundle"] = webhook.bundle
     await register(http, config)
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert message.endswith(
-        "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-    )
+    assert "tls: failed to verify certificate: x509: " in message
 
 
 async def test_a_certificate_for_another_name_is_refused(
@@ -218,7 +216,7 @@ async def test_a_certificate_for_another_name_is_refused(
     config["webhooks"][0]["clientConfig"]["url"] = url
     await register(http, config)
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert message.endswith("x509: certificate is valid for other names, not localhost")
+    assert "tls: failed to verify certificate: x509: Hostname mismatch" in message
 
 
 async def test_a_certificate_without_the_address_is_refused(
@@ -231,9 +229,7 @@ async def test_a_certificate_without_the_address_is_refused(
     config["webhooks"][0]["clientConfig"]["caBundle"] = webhook.bundle
     await register(http, config)
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert message.endswith(
-        "x509: cannot validate certificate for 127.0.0.1 because it doesn't contain any IP SANs"
-    )
+    assert "tls: failed to verify certificate: x509: IP address mismatch" in message
 
 
 async def test_a_name_that_resolves_to_nothing_is_said_so(
@@ -249,10 +245,10 @@ async def test_a_name_that_resolves_to_nothing_is_said_so(
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (b"NONSENSE\r\n\r\n", "transport connection broken"),
+        (b"NONSENSE\r\n\r\n", ": EOF"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
-            "transport connection broken",
+            ": EOF",
         ),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", ": EOF"),
     ],

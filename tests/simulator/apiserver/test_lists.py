@@ -178,13 +178,6 @@ async def test_a_selected_page_does_not_count_the_rest(
     assert names((await http.get(ALL, params=params)).json()) == ["c"]
 
 
-async def test_a_list_of_core_objects_has_their_field_order(http: httpx2.AsyncClient) -> None:
-    await created(http, PODS, pod())
-    text = (await http.get(PODS)).text
-    assert text.startswith('{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":')
-    assert '"items":[{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"' in text
-
-
 async def test_a_large_list_is_compressed(api: ApiServerStandIn, http: httpx2.AsyncClient) -> None:
     for number in range(1000):
         api.seed(function(f"f{number:04}"))

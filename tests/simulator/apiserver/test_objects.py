@@ -49,7 +49,6 @@ async def test_a_created_object_gets_its_system_fields(http: httpx2.AsyncClient)
     assert metadata["generation"] == 1
     assert metadata["namespace"] == "default"
     assert len(metadata["uid"]) == 36
-    assert metadata["managedFields"][0]["manager"] == "test-client"
     assert (await http.get(f"{FUNCTIONS}/nlb0")).json() == made
 
 
@@ -258,7 +257,6 @@ async def test_status_and_spec_are_written_apart(http: httpx2.AsyncClient) -> No
     answer = await http.patch(f"{NODES}/n/status", json=change, headers=MERGE)
     assert answer.json()["spec"] == {"unschedulable": True}
     assert answer.json()["status"]["capacity"] == {"cpu": "8"}
-    assert answer.json()["metadata"]["managedFields"][-1]["subresource"] == "status"
 
 
 async def test_a_deletion_answers_as_the_kind_does(http: httpx2.AsyncClient) -> None:
@@ -405,6 +403,7 @@ async def test_a_client_may_ask_before_it_sends_its_body(
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
     assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+    await reader.read()
     writer.close()
     await writer.wait_closed()
 

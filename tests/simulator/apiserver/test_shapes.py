@@ -1,11 +1,10 @@
-"""The pure parts: quantities, field ownership, patches, schemas, names."""
+"""The pure parts: quantities, patches, schemas, names."""
 
 from typing import Any
 
 import pytest
 
-from simulator.apiserver import fields, managed_fields, names, patches, quantities, schemas, wire
-from simulator.apiserver.status import StatusError
+from simulator.apiserver import names, patches, quantities, schemas, shapes, wire
 from tests.simulator.apiserver.support import Json
 
 
@@ -52,73 +51,6 @@ def test_nanos_are_whole_numbers() -> None:
     assert quantities.nanos("1500m") == 1_500_000_000
 
 
-BASE: Json = {"apiVersion": "v1", "kind": "Pod"}
-
-
-def recorded(before: Json | None, after: Json, manager: str = "m") -> list[Json]:
-    return managed_fields.record(
-        fields.POD,
-        before,
-        after,
-        manager=manager,
-        time="2026-11-21T00:00:00Z",
-        base={"metadata": {}, "spec": {"containers": None}, "status": {}},
-    )
-
-
-def owned(entries: list[Json]) -> dict[str, Json]:
-    return {entry["manager"]: entry["fieldsV1"] for entry in entries}
-
-
-def test_a_creator_owns_what_it_wrote() -> None:
-    container = {"name": "c", "image": "x", "args": ["a"]}
-    item = BASE | {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-    assert owned(recorded(None, item)) == {
-        "m": {
-            "f:spec": {
-                "f:containers": {
-                    'k:{"name":"c"}': {".": {}, "f:args": {}, "f:image": {}, "f:name": {}}
-                }
-            }
-        }
-    }
-
-
-def test_what_another_changes_becomes_its_own() -> None:
-    before = BASE | {"metadata": {"labels": {"a": "1", "b": "1", "c": "1"}}}
-    before["metadata"]["managedFields"] = recorded(None, before)
-    after = BASE | {"metadata": {"labels": {"a": "2", "b": "1", "d": "1"}}}
-    entries = recorded(before, after, "other")
-    assert owned(entries) == {
-        "m": {"f:metadata": {"f:labels": {".": {}, "f:b": {}}}},
-        "other": {"f:metadata": {"f:labels": {"f:a": {}, "f:d": {}}}},
-    }
-
-
-def test_a_write_that_changes_nothing_owns_nothing() -> None:
-    before = BASE | {"metadata": {"labels": {"a": "1"}}}
-    before["metadata"]["managedFields"] = recorded(None, before)
-    after = BASE | {"metadata": {"labels": {"a": "1"}}}
-    assert recorded(before, after, "other") == before["metadata"]["managedFields"]
-
-
-def test_list_items_stand_in_the_order_of_their_keys() -> None:
-    ports = [{"containerPort": port, "protocol": "TCP"} for port in (10000, 8000)]
-    container = {"name": "c", "ports": ports}
-    item = BASE | {"metadata": {}, "spec": {"containers": [container]}}
-    found = owned(recorded(None, item))["m"]["f:spec"]["f:containers"]['k:{"name":"c"}']["f:ports"]
-    assert list(found) == [
-        ".",
-        'k:{"containerPort":8000,"protocol":"TCP"}',
-        'k:{"containerPort":10000,"protocol":"TCP"}',
-    ]
-
-
-def test_items_without_their_key_are_one_value() -> None:
-    item = BASE | {"metadata": {}, "spec": {"containers": [{"image": "x"}]}}
-    assert owned(recorded(None, item)) == {"m": {"f:spec": {"f:containers": {}}}}
-
-
 @pytest.mark.parametrize(
     ("patch", "expected"),
     [
@@ -131,7 +63,7 @@ def test_items_without_their_key_are_one_value() -> None:
 )
 def test_strategic_patches_merge_by_name(patch: Json, expected: dict[str, str]) -> None:
     target = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}
-    result = patches.strategic(fields.CONTAINER, target, patch)
+    result = patches.strategic(target, patch)
     found = {one["name"]: one["value"] for one in result.get("env", []) if "name" in one}
     assert found == expected
 
@@ -139,19 +71,18 @@ def test_strategic_patches_merge_by_name(patch: Json, expected: dict[str, str]) 
 def test_strategic_directives_replace_and_delete_objects() -> None:
     target = {"a": {"x": 1}, "b": {"y": 1}}
     patch = {"a": {"$patch": "replace", "z": 2}, "b": {"$patch": "delete"}}
-    assert patches.strategic(fields.FREE, target, patch) == {"a": {"z": 2}}
+    assert patches.strategic(target, patch) == {"a": {"z": 2}}
 
 
-def test_a_strategic_item_without_its_key_is_refused() -> None:
-    with pytest.raises(StatusError, match="does not contain declared merge key: name"):
-        patches.strategic(fields.CONTAINER, {}, {"env": [{"value": "x"}]})
+def test_a_list_without_a_merge_key_is_replaced() -> None:
+    target = {"tolerations": [{"key": "a", "operator": "Exists"}]}
+    patch = {"tolerations": [{"key": "b", "operator": "Exists"}]}
+    assert patches.strategic(target, patch) == patch
 
 
-def test_fields_are_arranged_and_empty_ones_left_out() -> None:
-    item = {"value": "", "name": "A", "new": 1}
-    assert list(fields.arrange(fields.ENV.item, item).items()) == [("name", "A"), ("new", 1)]
-    labels = {"labels": {"b": "", "a": "1"}, "annotations": {}, "finalizers": None}
-    assert fields.arrange(fields.METADATA, labels) == {"labels": {"a": "1", "b": ""}}
+def test_empty_fields_are_left_out() -> None:
+    item: Json = {"labels": {}, "spec": {"containers": [], "emptyDir": {}, "args": [], "x": None}}
+    assert shapes.without_empty(item) == {"spec": {"containers": [], "emptyDir": {}}}
 
 
 SCHEMA: dict[str, Any] = {

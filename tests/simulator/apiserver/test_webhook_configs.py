@@ -9,6 +9,7 @@ from tests.simulator.apiserver.support import (
     FakeWebhook,
     Json,
     created,
+    needs_cel,
 )
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +34,10 @@ pytestmark = pytest.mark.anyio
             {"clientConfig": {"url": "https://x/", "caBundle": "eA=="}},
             "unable to load root certificates",
         ),
-        (
+        pytest.param(
             {"matchConditions": [{"name": "x", "expression": "objet.spec == 1"}]},
-            "compilation failed: ERROR: <input>: undeclared reference to 'objet'",
+            "undeclared reference to 'objet",
+            marks=needs_cel,
         ),
         ({"matchConditions": [{"expression": "true"}]}, "matchConditions[0].name: Required"),
         ({"rules": [{"operations": ["CREATE"]}]}, "rules[0].resources: Required value"),
