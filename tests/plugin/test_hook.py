@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +209,7 @@ async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_sta
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(replace(hooked(short_dir), scan_interval=600.0), pods):
+    async with running(hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods):
         uid = await admitted(kubelet, pods, NLB0)
         assert await runtime.start(uid) == (0, "")
         file = short_dir / "cdi" / "accelbind-fpga.json"
@@ -327,7 +326,9 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(replace(hooked(short_dir), scan_interval=600.0), pods) as plugin:
+    async with running(
+        hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods
+    ) as plugin:
         uid = await admitted(kubelet, pods, NLB0)
         unread = property(lambda _: None, lambda _, found: None)  # noqa: ARG005 - whatever is found
         monkeypatch.setattr(type(plugin._discovery), "inventory", unread, raising=False)
