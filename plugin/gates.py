@@ -6,7 +6,7 @@ reach an API server, since then there is nobody to ask at all.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.distrust import lasting_folder
@@ -20,7 +20,15 @@ from services.kube.events import EventRecord
 from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
-from services.node.start_gate import ClaimGate, FunctionGate, MappingGate, RegionGate, StartGate
+from services.node.start_gate import (
+    ClaimGate,
+    FunctionGate,
+    MappingGate,
+    RegionGate,
+    RegionsNow,
+    StartGate,
+    regions_now,
+)
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, InvalidSettings
 from services.programming.ioctls import DriverCalls
@@ -28,6 +36,7 @@ from services.programming.ioctls import DriverCalls
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
     from services.node.regions import RegionWork
+    from services.programming.programmer import Programmer
 
 
 HOOK_SOCKET: Final = "hook.sock"
@@ -113,9 +122,7 @@ class Gates:
                 tell=self._tell,
             )
         return FunctionGate(
-            claims,
-            node=self._options.node_name,
-            fresh_tree=lambda seconds: discovery.fresh_tree(seconds=seconds),
+            claims, node=self._options.node_name, read_regions=self._regions_reader()
         )
 
     def hook_server(self, mode: PluginMode, discovery: Discovery) -> "HookServer | None":
@@ -166,23 +173,39 @@ class Gates:
             calls=self._calls,
         )
 
-    def _work(self, discovery: Discovery) -> "RegionWork":
-        # Only nodes that program pay for it: a fifth of the time that a plugin takes to start.
-        from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
-        from services.node.regions import RegionWork  # noqa: PLC0415 - see above
+    def _regions_reader(self) -> Callable[[float], Awaitable[RegionsNow]]:
+        programmer = self._programmer()
+
+        def read() -> RegionsNow:
+            inventory = self._scan()
+            return regions_now(inventory, programmer.recorded(inventory))
+
+        what = f"reading the cards below {self._options.root}"
+        return lambda seconds: self._calls.run("scan", read, timeout=seconds, what=what)
+
+    def _programmer(self) -> "Programmer":
+        # Only mode region pays for it: a fifth of the time that a plugin takes to start.
         from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - see above
         from services.programming.programmer import Programmer  # noqa: PLC0415 - see above
 
         options = self._options
+        return Programmer(
+            options.root,
+            options.state_dir,
+            lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
+            look=self._scan,
+            clock=ClockPolicy.TRY,
+            calls=self._driver_calls,
+        )
+
+    def _work(self, discovery: Discovery) -> "RegionWork":
+        # Only nodes that program pay for it, see `_programmer`.
+        from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
+        from services.node.regions import RegionWork  # noqa: PLC0415 - see above
+
+        options = self._options
         return RegionWork(
-            programs=Programmer(
-                options.root,
-                options.state_dir,
-                lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
-                look=self._scan,
-                clock=ClockPolicy.TRY,
-                calls=self._driver_calls,
-            ),
+            programs=self._programmer(),
             storage=BitstreamStorage(options.bitstreams),
             calls=self._calls,
             scan=self._scan,

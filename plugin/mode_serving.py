@@ -220,7 +220,11 @@ class ModeServing:
         if is_hooked(options, self.mode):
             hook = Hook(str(options.hook_path), ("--socket", str(options.state_dir / HOOK_SOCKET)))
         return CdiPublisher(
-            options.cdi_dir, host_root=str(options.host_root), calls=self._lasting.calls, hook=hook
+            options.cdi_dir,
+            mode=self.mode,
+            host_root=str(options.host_root),
+            calls=self._lasting.calls,
+            hook=hook,
         )
 
     def _error_clearing(self) -> ErrorClearing | None:

@@ -1,5 +1,6 @@
 """`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +49,7 @@ class Kind(StrEnum):
 TIMEOUT = 60.0
 WHERE = {"root": ""}
 WHERE_AND_STATE = {"root": "", "state_dir": ""}
+WHERE_AND_RECORDS = {**WHERE_AND_STATE, "kubelet_dir": ""}
 
 app = typer.Typer(
     name="fpga",
@@ -120,7 +122,7 @@ def info(
 
 
 @app.command()
-@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
+@with_settings(PluginSettings, WHERE_AND_RECORDS, group="Options")
 def program(
     context: typer.Context,
     port: PortName,
@@ -162,7 +164,8 @@ def program(
     from services.programming.programmer import Image  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
-    programmer = _programmer(context, settings, timeout, user_clock)
+    lasting = _lasting_folder(settings.kubelet_dir)
+    programmer = _programmer(context, settings, timeout, user_clock, lasting)
     with fpga_run.exit_codes():
         port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
         if dry_run:
@@ -292,8 +295,21 @@ def _port_meant(root: Path, named: str) -> str:
     return port_meant(scan(root), seen_from(root, named))
 
 
+def _lasting_folder(kubelet_dir: Path) -> Path | None:
+    """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
+    from plugin.distrust import lasting_folder  # noqa: PLC0415 - as above
+    from services.kubelet.sockets import plugins_folder  # noqa: PLC0415 - the same
+
+    plugins = plugins_folder(kubelet_dir)
+    return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
+
+
 def _programmer(
-    context: typer.Context, settings: PluginSettings, timeout: float, user_clock: str = "try"
+    context: typer.Context,
+    settings: PluginSettings,
+    timeout: float,
+    user_clock: str = "try",
+    lasting: Path | None = None,
 ) -> "Programmer":
     """A programmer that waits for a card that somebody works on, but not until all time is up."""
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
@@ -309,6 +325,7 @@ def _programmer(
     return Programmer(
         settings.root,
         settings.state_dir,
+        lasting=lasting,
         clock=policy,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,

@@ -4,6 +4,9 @@ A container that was approved once may start again with the same devices and the
 for as long as its pod lives (its UID stays), whether or not the API server can be reached. Nothing
 else is concluded from an approval, and while the API server answers, its word counts.
 
+One resource name stands for a region in two modes. In mode region a container may have functions,
+in mode regiondevel the power to program. An approval of one mode is none in the other one.
+
 Approvals are a value; `encode` and `decode` are for the file that outlives the plugin's process.
 """
 
@@ -14,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from services.containers.identity import Candidate, Wish
+from services.devices.model import PluginMode
 from services.process.errors import AskerError
 
 MAX_APPROVALS: Final = 4096
@@ -46,6 +50,10 @@ class Approval(msgspec.Struct, frozen=True, rename="camel"):
     def wish(self) -> Wish:
         """What it wanted when it was approved."""
         return Wish(self.who, self.functions)
+
+    def is_for(self, mode: PluginMode) -> bool:
+        """Whether it says anything in a mode: in mode region, and there alone, it has functions."""
+        return bool(self.functions) == (mode is PluginMode.REGION)
 
 
 _Key: TypeAlias = tuple[str, str, str]

@@ -22,6 +22,7 @@ from services.containers.identity import Candidate, Place, Wish
 from services.containers.permission import check_functions, check_resource
 from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.values import Entry
 from services.mappings.index import NamespaceMappings
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, NotAllowed
@@ -51,6 +52,15 @@ class PodSource(Protocol):
         Raises:
             ClusterError: Nobody can tell.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The devices of a resource that a container was given, and the node's mode."""
+
+    resource: str
+    ids: tuple[str, ...]
+    mode: PluginMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +141,11 @@ class Claims:
                 check_functions(wish, mapped[place.namespace], interface_id)
             return wish
 
-        wish = startup.agree(await self._allowed(resource, ids, ask, only))
-        if not wish.functions:  # only what was allowed before can be without
-            raise ClusterError(
-                f"{wish.who} was allowed to start here when this node had another mode; which"
-                " function it wants now, the API server has to say, and can't be reached"
-            )
-        return wish
+        claim = _Claim(resource, tuple(ids), PluginMode.REGION)
+        return startup.agree(await self._allowed(claim, ask, only))
 
-    async def containers(self, resource: str, ids: Sequence[str]) -> tuple[Candidate, ...]:
-        """The containers that may be starting with devices.
+    async def allocations(self, resource: str, ids: Sequence[str]) -> tuple[Entry, ...]:
+        """What the containers that may be starting with devices were allocated.
 
         Args:
             resource: Full resource name.
@@ -152,7 +157,7 @@ class Claims:
         """
         return await self._calls.run(
             "kubelet files",
-            lambda: startup.candidates(read_checkpoint(self._checkpoint), resource, ids),
+            lambda: startup.allocations(read_checkpoint(self._checkpoint), resource, ids),
             timeout=FILES_SECONDS,
             what=f"reading {self._checkpoint}",
         )
@@ -180,11 +185,9 @@ class Claims:
             check_resource(who, resource, await pods.mappings(place.namespace), mode)
             return Wish(who, ())
 
-        return (await self._allowed(resource, ids, ask, None))[0].who
+        return (await self._allowed(_Claim(resource, tuple(ids), mode), ask, None))[0].who
 
-    async def _allowed(
-        self, resource: str, ids: Sequence[str], ask: "_Ask", only: Candidate | None
-    ) -> list[Wish]:
+    async def _allowed(self, claim: _Claim, ask: "_Ask", only: Candidate | None) -> list[Wish]:
         """What each container that may be starting wants and may have."""
         if self._pods is None:
             raise NotAllowed(
@@ -193,44 +196,50 @@ class Claims:
                 " mappings, or set --kubeconfig or KUBECONFIG"
             )
         approved = await self._approvals.pods()  # before the checkpoint is read, see `add`
-        who = await self._who(resource, ids, only)
+        who = await self._who(claim, only)
         try:
             wishes = await _in_time([partial(ask, self._pods, *each) for each in who.found])
         except ClusterError as error:
-            return await self._approved(who, resource, ids, error)
-        devices = tuple(sorted(set(ids)))
+            return await self._approved(who, claim, error)
+        devices = tuple(sorted(set(claim.ids)))
         approvals = [
-            Approval(each.pod_uid, each.container, resource, devices, wish.who, wish.functions)
+            Approval(
+                *(each.pod_uid, each.container, claim.resource, devices), wish.who, wish.functions
+            )
             for (each, _), wish in zip(who.found, wishes, strict=True)
         ]
         await self._approvals.add(approvals, gone=approved - who.living)
         return wishes
 
-    async def _approved(
-        self, who: _Who, resource: str, ids: Sequence[str], error: ClusterError
-    ) -> list[Wish]:
+    async def _approved(self, who: _Who, claim: _Claim, error: ClusterError) -> list[Wish]:
         wishes = []
         for candidate, place in who.found:
-            approval = await self._approvals.find(candidate, resource, set(ids))
+            name = startup.called(candidate.container, place)
+            approval = await self._approvals.find(candidate, claim.resource, set(claim.ids))
             if approval is None:
                 raise ClusterError(
-                    f"{error}; {startup.called(candidate.container, place)} has not been allowed to"
-                    " start here before, so it has to wait"
+                    f"{error}; {name} has not been allowed to start here before, so it has to wait"
+                ) from error
+            if not approval.is_for(claim.mode):
+                raise ClusterError(
+                    f"{error}; {name} was allowed to start here when this node had another mode."
+                    f" What it may have in mode {claim.mode} only the API server can say, so it has"
+                    " to wait"
                 ) from error
             wishes.append(replace(approval.wish, pod=place))
         log.warning(
             "starts as it was allowed to before, since nobody can be asked",
-            resource=resource,
-            devices=list(ids),
+            resource=claim.resource,
+            devices=list(claim.ids),
             container=wishes[0].who,
             reason=str(error),
         )
         return wishes
 
-    async def _who(self, resource: str, ids: Sequence[str], only: Candidate | None) -> _Who:
+    async def _who(self, claim: _Claim, only: Candidate | None) -> _Who:
         def read() -> _Who:
             entries = read_checkpoint(self._checkpoint)
-            found = startup.candidates(entries, resource, ids) if only is None else (only,)
+            found = (only,) if only else startup.candidates(entries, claim.resource, claim.ids)
             folders = pod_folders(self._pod_logs_dir)
             placed = tuple((each, startup.find_place(folders, each.pod_uid)) for each in found)
             return _Who(placed, frozenset(entry.pod_uid for entry in entries))

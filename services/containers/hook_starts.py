@@ -13,13 +13,14 @@ is no obstacle any more once the hook was called for a later start on this node,
 container may try once more, and it gets its device nodes only together with the hook anyway.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from services.containers.identity import Candidate
+from services.kubelet.values import Entry
 from services.process.errors import HookMissing
-from services.process.text import listing, plain
+from services.process.text import listing, plain, quote
 
 FORGET_SECONDS: Final = 300.0
 """For how long a start that was not confirmed is an obstacle."""
@@ -41,6 +42,29 @@ class HookedStart:
     containers: frozenset[Candidate]
     resource: str
     devices: frozenset[str]
+
+
+def check_nodes(allocations: Iterable[Entry]) -> None:
+    """Check that containers were given their device nodes through CDI only.
+
+    The kubelet keeps what a container was allocated until its pod is deleted. One that was
+    allocated before hook mode has its nodes from there, also where nothing calls the hook.
+
+    Args:
+        allocations: What the containers that may be starting were allocated.
+
+    Raises:
+        HookMissing: One of them has device nodes, or nobody can tell.
+    """
+    for each in allocations:
+        if each.nodes != ():
+            nodes = listing([plain(node) for node in (each.nodes or ["unknown nodes"])[:8]])
+            raise HookMissing(
+                f"container {quote(each.container)} was allocated its devices before this node"
+                f" used --programming=oci-hook: the kubelet gives it {nodes} without CDI, and so"
+                " without the OCI hook that programs them; delete the pod, so that a new one is"
+                " allocated its devices anew"
+            )
 
 
 class HookStarts:

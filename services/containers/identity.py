@@ -70,10 +70,8 @@ class Wish:
     pod: Place | None = field(default=None, compare=False)
 
 
-def candidates(
-    entries: Iterable[Entry], resource: str, ids: Iterable[str]
-) -> tuple[Candidate, ...]:
-    """The containers that hold exactly these devices of a resource.
+def allocations(entries: Iterable[Entry], resource: str, ids: Iterable[str]) -> tuple[Entry, ...]:
+    """The checkpoint's entries of exactly these devices of a resource.
 
     Args:
         entries: All of the checkpoint's.
@@ -84,18 +82,24 @@ def candidates(
         NotAllowed: There is none.
     """
     wanted = frozenset(ids)
-    found = {
-        Candidate(entry.pod_uid, entry.container)
-        for entry in entries
-        if entry.resource == resource and entry.device_ids == wanted
-    }
+    found = tuple(
+        entry for entry in entries if entry.resource == resource and entry.device_ids == wanted
+    )
     if not found or not wanted:
         held = _list(sorted(wanted)) if wanted else "no device"
         raise NotAllowed(
             f"the kubelet's checkpoint has no container that holds {held} of {resource}, so nobody"
             " can tell what is starting; the kubelet will try again"
         )
-    return tuple(sorted(found))
+    return found
+
+
+def candidates(
+    entries: Iterable[Entry], resource: str, ids: Iterable[str]
+) -> tuple[Candidate, ...]:
+    """The containers that hold exactly these devices of a resource; raises as `allocations`."""
+    found = allocations(entries, resource, ids)
+    return tuple(sorted({Candidate(entry.pod_uid, entry.container) for entry in found}))
 
 
 def find_place(folders: Iterable[str], uid: str) -> Place:
@@ -257,6 +261,7 @@ def verify(
     *,
     node: str,
     interface_id: str,
+    unknown: Collection[str] = (),
 ) -> None:
     """Lets a container start only on the functions it wants.
 
@@ -270,29 +275,31 @@ def verify(
         devices: The resource's devices by id as they are at this moment, without memory.
         node: This node's name, for messages.
         interface_id: Canonical interface id that the devices must have.
+        unknown: Nodes of the ports whose content is unknown, whatever they show.
 
     Raises:
         NotAllowed: They carry something else, or nobody can tell what.
     """
     given = list(dict.fromkeys(ids))
-    carried = {each: _carried(devices.get(each), interface_id) for each in given}
+    carried = {each: _carried(devices.get(each), interface_id, unknown) for each in given}
     wanted = set(wish.functions)
     fits = all(functions and wanted.issuperset(functions) for functions in carried.values())
     if fits and "" not in wanted and _placeable(wish.functions, list(carried.values())):
         return
-    now = [_state(each, devices.get(each), carried[each], wanted) for each in given]
+    now = [_state(each, devices.get(each), carried[each], wanted, unknown) for each in given]
     raise NotAllowed(
         f"on node {plain(node, 120)} {_list(now)}, but {wish.who} wants {_wanted(wish)}; this"
-        " plugin verifies functions and doesn't program them: program the region with its"
-        " vendor's tool, or ask for a function that it carries"
+        " plugin verifies functions and doesn't program them: program the region with accelbind"
+        " fpga program, or ask for a function that it carries"
     )
 
 
-def _carried(device: Device | None, interface_id: str) -> tuple[str, ...]:
+def _carried(device: Device | None, interface_id: str, unknown: Collection[str]) -> tuple[str, ...]:
     """The function in each port of a region; empty strings for those that can't be told."""
     if device is None or device.interface_id != interface_id:
         return ()
-    return device.afu_ids
+    hidden = {number for number, node in enumerate(device.nodes) if node.name in unknown}
+    return tuple("" if number in hidden else afu for number, afu in enumerate(device.afu_ids))
 
 
 def _placeable(wanted: Sequence[str], carried: Sequence[Collection[str]]) -> bool:
@@ -313,12 +320,24 @@ def _placeable(wanted: Sequence[str], carried: Sequence[Collection[str]]) -> boo
     return all(place(function, set()) for function in range(len(wanted)))
 
 
-def _state(key: str, device: Device | None, carried: Sequence[str], wanted: Collection[str]) -> str:
+def _state(
+    key: str,
+    device: Device | None,
+    carried: Sequence[str],
+    wanted: Collection[str],
+    unknown: Collection[str],
+) -> str:
     """What a region carries; of several ports, what each one does that carries nothing wanted."""
     name = f"region {plain(key)}"
     if device is None:
         return f"{name} is not there any more"
-    reasons = [plain(problem.message, 160) for problem in device.reasons]
+    reasons = [
+        f"the content of {plain(each.name)} is unknown until it is programmed: accelbind fpga"
+        f" program {plain(each.name)} FILE"
+        for each in device.nodes
+        if each.name in unknown
+    ]
+    reasons += [plain(problem.message, 160) for problem in device.reasons]
     why = f" ({'; '.join(reasons)})" if reasons else ""
     if not any(carried):
         return f"{name} carries nothing that can be told{why}"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.devices.cdi import qualified_name
+from services.devices.cdi import device_name, qualified_name
 from services.devices.model import Device, PluginMode
 from services.process.errors import NotAllowed
 
@@ -92,7 +92,9 @@ def allocate(
         ),
         annotations=HOOK_ANNOTATION if hooked else {},
         cdi_devices=tuple(
-            qualified_name(device.id) for device in chosen if hooked or device.id in cdi
+            qualified_name(device_name(device.id, mode))
+            for device in chosen
+            if hooked or device.id in cdi
         ),
     )
 

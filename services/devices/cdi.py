@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from services.devices.model import Device, DeviceNode, Problem
+from services.devices.model import Device, DeviceNode, PluginMode, Problem
 from services.process.errors import InvalidName
 
 CDI_VERSION = "0.5.0"
@@ -45,11 +45,24 @@ class CdiFile:
     """What was left out, and why."""
 
 
-def qualified_name(device_id: str, *, kind: str = KIND) -> str:
+def device_name(device_id: str, mode: PluginMode) -> str:
+    """A device's name in the file: its id; in mode regiondevel, `regiondevel-dfl-fme.0`.
+
+    The kubelet keeps the names that a container was given, also while the node's mode changes. So
+    the name of a region without its engine must never come to mean the region with its engine.
+
+    Args:
+        device_id: The device's id.
+        mode: The node's mode.
+    """
+    return f"{mode.value}-{device_id}" if mode is PluginMode.REGIONDEVEL else device_id
+
+
+def qualified_name(name: str, *, kind: str = KIND) -> str:
     """What a device is called to a runtime: `intel.cdi.k8s.io/fpga=dfl-port.0`.
 
     Args:
-        device_id: The device's id, which is its name in the file.
+        name: The device's name in the file.
         kind: Vendor and class.
 
     Raises:
@@ -58,12 +71,12 @@ def qualified_name(device_id: str, *, kind: str = KIND) -> str:
     vendor, _, category = kind.partition("/")
     if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(category):
         raise InvalidName(f"{kind!r:.200} is not a CDI kind: vendor/class, such as {KIND}")
-    if not _DEVICE.fullmatch(device_id):
+    if not _DEVICE.fullmatch(name):
         raise InvalidName(
-            f"{device_id!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"
+            f"{name!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"
             " between them"
         )
-    return f"{kind}={device_id}"
+    return f"{kind}={name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +90,12 @@ class Hook:
 
 
 def describe(
-    devices: Iterable[Device], *, host_root: str = "/", kind: str = KIND, hook: Hook | None = None
+    devices: Iterable[Device],
+    *,
+    mode: PluginMode = PluginMode.AF,
+    host_root: str = "/",
+    kind: str = KIND,
+    hook: Hook | None = None,
 ) -> CdiFile:
     """The file about a node's devices.
 
@@ -86,6 +104,7 @@ def describe(
 
     Args:
         devices: All that the node offers.
+        mode: The node's mode, which their names depend on.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         kind: Vendor and class.
         hook: What runtimes start for each of them, once the container's namespaces are there
@@ -111,7 +130,7 @@ def describe(
         edits: dict[str, Any] = {"deviceNodes": nodes}
         if hook is not None:
             edits["hooks"] = [_hook(hook)]
-        entries[device.id] = {"name": device.id, "containerEdits": edits}
+        entries[device.id] = {"name": device_name(device.id, mode), "containerEdits": edits}
     names = tuple(sorted(entries))
     if not names:
         return CdiFile(problems=tuple(problems))

@@ -5,6 +5,7 @@ service leaves out; the folders of pods' logs tell which pod a UID belongs to. N
 documented interface, so both are read as coming from a stranger: bounded, and nothing assumed.
 """
 
+import base64
 import os
 import stat
 from itertools import islice
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from google.protobuf.message import DecodeError
 
+from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.values import Entry
 from services.process.errors import KubeletError
 
@@ -30,6 +33,7 @@ class _Entry(msgspec.Struct, gc=False):
     device_ids: dict[str, list[str] | None] | list[str] | None = msgspec.field(
         name="DeviceIDs", default=None
     )
+    response: str | None = msgspec.field(name="AllocResp", default=None)
 
 
 class _Data(msgspec.Struct):
@@ -62,6 +66,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
         text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
             `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids, or lists them, as
             kubelets before 1.20 wrote it: a node that was upgraded may have entries of then.
+            `AllocResp` is the plugin's answer to `Allocate`, a protobuf message in base64.
         what: What it is, for messages.
 
     Raises:
@@ -72,7 +77,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise KubeletError(f"{what} is no checkpoint of the kubelet: {error}") from error
     return tuple(
-        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry))
+        Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry), _nodes(entry))
         for entry in checkpoint.data.entries or ()
         if entry.pod_uid and entry.container
     )
@@ -83,6 +88,15 @@ def _ids(entry: _Entry) -> frozenset[str]:
     if isinstance(by_node, list):
         return frozenset(by_node)
     return frozenset(each for ids in by_node.values() for each in ids or ())
+
+
+def _nodes(entry: _Entry) -> tuple[str, ...] | None:
+    try:
+        message = base64.b64decode(entry.response or "", validate=True)
+        response = pb.ContainerAllocateResponse.FromString(message)
+    except (ValueError, DecodeError):
+        return None
+    return tuple(device.container_path for device in response.devices)
 
 
 def _read(path: Path) -> bytes:

@@ -12,12 +12,15 @@ class Entry:
         container: Its name; init containers have entries too.
         resource: Full resource name.
         device_ids: The devices of that resource.
+        nodes: Paths in the container of the device nodes that the plugin gave it in `Allocate`,
+            which it gets at each start; None if that can't be read.
     """
 
     pod_uid: str
     container: str
     resource: str
     device_ids: frozenset[str]
+    nodes: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import structlog
 
 from services.devices.cdi import FILE_NAME, CdiFile, Hook, describe
 from services.devices.cdi_files import CdiFolder, CdiWrite
-from services.devices.model import Device, DeviceNode
+from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError, HookMissing
@@ -34,18 +34,26 @@ class CdiPublisher:
 
     Args:
         folder: The folder of CDI files.
+        mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         calls: Makes the calls that may hang.
         hook: What runtimes start for each device, if anything.
     """
 
     def __init__(
-        self, folder: Path, *, host_root: str, calls: BlockingCalls, hook: Hook | None = None
+        self,
+        folder: Path,
+        *,
+        mode: PluginMode,
+        host_root: str,
+        calls: BlockingCalls,
+        hook: Hook | None = None,
     ) -> None:
         self.published: frozenset[str] = frozenset()
         """Ids of the devices that the file names."""
         self._folder = CdiFolder(folder)
         self._where = str(folder)
+        self._mode = mode
         self._host_root = host_root
         self._hook = hook
         self._calls = calls
@@ -118,7 +126,9 @@ class CdiPublisher:
         """The file for the devices as they are now; made anew only if they differ."""
         content = tuple((device.id, device.nodes) for device in self._devices)
         if content != self._described[0]:
-            file = describe(self._devices, host_root=self._host_root, hook=self._hook)
+            file = describe(
+                self._devices, mode=self._mode, host_root=self._host_root, hook=self._hook
+            )
             self._described = content, file
         return self._described[1]
 

@@ -122,22 +122,6 @@ class Discovery:
         self.inventory, self.tree = inventory, tree
         self._apply(tree)
 
-    async def fresh_tree(self, *, seconds: float) -> AdvertisedResources:
-        """The tree as the cards are at this moment, without memory of what they were.
-
-        Args:
-            seconds: How long to wait.
-
-        Raises:
-            HardwareError: The scan hangs.
-        """
-        return await self._calls.run(
-            "scan",
-            lambda: advertise(self._inventory(), self._mode, units=self._units),
-            timeout=seconds,
-            what=f"reading the cards below {self._root}",
-        )
-
     def _look(self) -> tuple[Inventory, AdvertisedResources]:
         """In a thread of its own; what it uses of us doesn't change meanwhile."""
         inventory = self._inventory()

@@ -13,22 +13,25 @@ All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import structlog
 
 from services.containers import identity as startup
 from services.containers.claims import Claims
-from services.containers.hook_starts import HookedStart, HookStarts
+from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import Candidate, Wish
-from services.devices.model import PluginMode
-from services.devices.resources import AdvertisedResources
+from services.devices.model import Device, Inventory, PluginMode
+from services.devices.resources import advertise
 from services.kube.events import EventRecord, ObjectReference
+from services.kubelet.values import Entry
 from services.names import RegionName, decode
 from services.node.event_reasons import EventReason
 from services.process.errors import AccelbindError, HookMissing, InvalidName, TooSlow
 from services.process.text import plain
+from services.programming.records import UNKNOWN
 
 if TYPE_CHECKING:  # what programs is for the nodes that do
     from services.node.regions import RegionWork
@@ -109,25 +112,49 @@ class RegionGate:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RegionsNow:
+    """A node's regions at one moment.
+
+    Args:
+        resources: The regions by id, by full resource name, without memory of what they were.
+        unknown: Nodes of the ports whose content is unknown.
+    """
+
+    resources: Mapping[str, Mapping[str, Device]]
+    unknown: frozenset[str] = frozenset()
+
+
+def regions_now(inventory: Inventory, recorded: Mapping[str, str]) -> RegionsNow:
+    """A node's regions.
+
+    Args:
+        inventory: What a scan has just found.
+        recorded: What is recorded to be in ports, by their names, as `Programmer.recorded` has it.
+    """
+    ports = (port for card in inventory.cards for port in card.ports)
+    unknown = frozenset(port.node for port in ports if recorded.get(port.name) == UNKNOWN)
+    return RegionsNow(advertise(inventory, PluginMode.REGION).resources, unknown)
+
+
 class FunctionGate:
     """Lets a container start only on functions that are in its regions already.
+
+    What a port shows doesn't count where its content is unknown: after mode regiondevel, and after
+    programming that failed.
 
     Args:
         claims: What containers may have.
         node: This node's name.
-        fresh_tree: Reads the cards now, within some seconds.
+        read_regions: Reads the cards and what is recorded of them, within some seconds.
     """
 
     def __init__(
-        self,
-        claims: Claims,
-        *,
-        node: str,
-        fresh_tree: Callable[[float], Awaitable[AdvertisedResources]],
+        self, claims: Claims, *, node: str, read_regions: Callable[[float], Awaitable[RegionsNow]]
     ) -> None:
         self._claims = claims
         self._node = node
-        self._fresh_tree = fresh_tree
+        self._read_regions = read_regions
 
     async def check(self, resource: str, ids: Sequence[str]) -> None:
         """As `StartGate` says."""
@@ -136,9 +163,15 @@ class FunctionGate:
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         interface_id = _interface_of(resource)
         wish = await self._claims.wish(resource, ids, interface_id)
-        tree = await self._fresh_tree(FILES_SECONDS)
-        devices = tree.resources.get(resource, {})
-        startup.verify(wish, ids, devices, node=self._node, interface_id=interface_id)
+        now = await self._read_regions(FILES_SECONDS)
+        startup.verify(
+            wish,
+            ids,
+            now.resources.get(resource, {}),
+            node=self._node,
+            interface_id=interface_id,
+            unknown=now.unknown,
+        )
         log.info(
             "function verified",
             resource=resource,
@@ -151,9 +184,9 @@ class FunctionGate:
 class ClaimGate:
     """Lets a container start if it may have its functions and its hook will be called.
 
-    Whether the functions are ready is checked when the OCI hook is called, after this. So the CDI
-    file that brings the hook must be there, and the hook must have been called for the container's
-    last start.
+    Whether the functions are ready is checked when the OCI hook is called, after this. So the
+    container must get its device nodes from the CDI file that brings the hook, that file must be
+    there, and the hook must have been called for the container's last start.
 
     Args:
         claims: What containers may have.
@@ -184,19 +217,21 @@ class ClaimGate:
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         interface_id = _interface_of(resource)
-        containers = await self._claims.containers(resource, ids)
-        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        allocated = await self._claims.allocations(resource, ids)
+        containers = frozenset(Candidate(each.pod_uid, each.container) for each in allocated)
+        start = HookedStart(containers, resource, frozenset(ids))
         try:
             wish = await self._claims.wish(resource, ids, interface_id)
-            await self._check_hook(wish, start, ids)
+            await self._check_hook(wish, start, allocated)
         except AccelbindError:
             self._starts.withdraw(start)
             raise
         self._starts.allow(start)
 
-    async def _check_hook(self, wish: Wish, start: HookedStart, ids: Sequence[str]) -> None:
+    async def _check_hook(self, wish: Wish, start: HookedStart, allocated: Sequence[Entry]) -> None:
         try:
-            await self._described(ids)
+            check_nodes(allocated)
+            await self._described(sorted(start.devices))
             self._starts.check(start)
         except HookMissing as error:
             self._missing()

@@ -3,13 +3,14 @@
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from accelbind.cli import main
 from plugin.distrust import wanted_mark
 from plugin.mode_memory import last_mode
 from services.bitstreams.storage import BitstreamStorage
@@ -255,3 +256,71 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
     assert [json.loads(each)["program"] for each in before.values()] == [""]
     assert {path: path.read_bytes() for path in before} == before
     assert read_mark(lasting(short_dir)) is None
+
+
+# Where nothing is programmed before a container starts -------------------------------------------
+
+
+async def verified(folder: Path, kubelet: KubeletStandIn, name: str, afu: str) -> tuple[bool, str]:
+    """Whether a container starts with `--programming=none`, and what its pod's events say."""
+    pods, before = Pods(), len(kubelet.events)
+    async with running(settings(folder, PluginMode.REGION, programming="none"), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        spec = pod(name, container("c", REGION, 1, functions(afu)))
+        state = await kubelet.settled(await kubelet.admit(pods.add(spec)))
+        await kubelet.delete_pod(state)
+    return state["c"].running, "\n".join(each.message for each in list(kubelet.events)[before:])
+
+
+def fpga_program(folder: Path, afu: str) -> int:
+    """`accelbind fpga program` on this node."""
+    file = folder / "by-hand.gbs"
+    file.write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))
+    options = {"root": "root", "state-dir": "state", "kubelet-dir": "k"}
+    flags = [f"--{name}={folder / value}" for name, value in options.items()]
+    command = ["fpga", "program", "dfl-port.0", str(file), *flags]
+    return main(command, driver_calls=SimulatedCalls())
+
+
+async def tenant(folder: Path, kubelet: KubeletStandIn, _driver: DriverStandIn) -> None:
+    """Mode regiondevel was served, and a tenant may have programmed the port."""
+    await serve(folder, kubelet, REGIONDEVEL)
+
+
+async def refused_start(folder: Path, kubelet: KubeletStandIn, driver: DriverStandIn) -> None:
+    """The plugin has begun to program the port, and the hardware refused."""
+    driver.refuse = True
+    assert not (await start(folder, kubelet, "refused", NLB3))["c"].started
+    driver.refuse = False
+
+
+async def refused_by_hand(folder: Path, _kubelet: KubeletStandIn, driver: DriverStandIn) -> None:
+    """`accelbind fpga program` has begun to program the port, and the hardware refused."""
+    driver.refuse = True
+    assert fpga_program(folder, NLB3) != 0
+    driver.refuse = False
+
+
+@pytest.mark.parametrize("then", [nothing, reboot])
+@pytest.mark.parametrize("before", [tenant, refused_start, refused_by_hand])
+async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_hand(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    driver: DriverStandIn,
+    *,
+    before: Callable[[Path, KubeletStandIn, DriverStandIn], Awaitable[None]],
+    then: Callable[[Path], None],
+) -> None:
+    """It still shows the function that the container wants."""
+    add_card(rack, NLB0)
+    assert (await verified(short_dir, kubelet, "trusted", NLB0))[0]
+    await before(short_dir, kubelet, driver)
+    then(short_dir)
+    runs, said = await verified(short_dir, kubelet, "first", NLB0)
+    assert not runs
+    assert "the content of dfl-port.0 is unknown" in said
+    assert "accelbind fpga program dfl-port.0 FILE" in said
+    assert fpga_program(short_dir, NLB0) == 0
+    assert (await verified(short_dir, kubelet, "second", NLB0))[0]
+    assert [each.afu_id for each in driver.programmed] == [NLB0]

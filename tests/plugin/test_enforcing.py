@@ -1,6 +1,8 @@
 """Mappings asked on the node, and what is remembered of the answers."""
 
 import copy
+import itertools
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.plugin.support import (
     REGION,
     Pods,
     container,
+    functions,
     mapping_both_functions,
     pod,
     running,
@@ -68,6 +71,17 @@ def another_uid(spec: dict[str, Any]) -> None:
 
 def another_node(spec: dict[str, Any]) -> None:
     spec["spec"]["nodeName"] = "n2"
+
+
+def described(folder: Path) -> dict[str, list[str]]:
+    """The device nodes of each qualified name in the CDI file."""
+    file = json.loads((folder / "accelbind-fpga.json").read_bytes())
+    return {
+        f"{file['kind']}={each['name']}": [
+            node["path"] for node in each["containerEdits"]["deviceNodes"]
+        ]
+        for each in file["devices"]
+    }
 
 
 UNCONFIRMED = [
@@ -162,6 +176,29 @@ async def test_what_was_allowed_in_another_mode_says_nothing_of_functions(
         await kubelet.until(lambda: "code = Unavailable" in said(kubelet))
         assert "was allowed to start here when this node had another mode" in said(kubelet)
         assert not admitted["c"].running
+
+
+async def test_what_was_allowed_for_functions_says_nothing_of_the_power_to_program(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods, cdi = Pods(), {"cdi": True, "cdi_dir": short_dir / "cdi"}
+    async with running(settings(short_dir, PluginMode.REGION, programming="none", **cdi), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        spec = pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
+        admitted = await kubelet.settled(await kubelet.admit(spec))
+        await kubelet.until(lambda: admitted["c"].running)
+        (granted,) = admitted["c"].granted.cdi_devices
+        assert granted in described(short_dir / "cdi")
+    pods.error = ClusterError("the API server https://k can't be reached")
+    async with running(settings(short_dir, PluginMode.REGIONDEVEL, **cdi), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        assert "code = Unavailable" in said(kubelet)
+        assert "was allowed to start here when this node had another mode" in said(kubelet)
+        assert "/dev/dfl-fme.0" in itertools.chain(*described(short_dir / "cdi").values())
+        assert granted not in described(short_dir / "cdi")
 
 
 async def test_where_nothing_says_how_to_reach_an_api_server_auto_asks_nobody(

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +209,7 @@ async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_sta
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(replace(hooked(short_dir), scan_interval=600.0), pods):
+    async with running(hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods):
         uid = await admitted(kubelet, pods, NLB0)
         assert await runtime.start(uid) == (0, "")
         file = short_dir / "cdi" / "accelbind-fpga.json"
@@ -246,6 +245,29 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         (device,) = (each.partition("=")[2] for each in started.granted.cdi_devices)
         assert await runtime.start(other, nodes=(device.replace("fme", "port"),)) == (0, "")
         await kubelet.until(lambda: runs(unhooked))
+
+
+async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_until_it_is_deleted(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
+    happened: list[EventRecord] = []
+    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
+    address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    pods = Pods()
+    async with running(settings(short_dir, PluginMode.REGION), pods):
+        before = state_of(kubelet, await admitted(kubelet, pods, NLB0))
+        assert runs(before)
+    rack.set_afu(address, NLB3)
+    async with running(hooked(short_dir), pods):
+        await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
+        await kubelet.restart_container(before, "c")
+        assert not runs(before)
+        assert "the kubelet gives it /dev/dfl-port.0 without CDI" in said(kubelet)
+        assert "delete the pod" in said(kubelet)
+        assert {each.reason for each in happened if each.warning} == {"HookMissing"}
+        await kubelet.delete_pod(before)
+        assert runs(state_of(kubelet, await admitted(kubelet, pods, NLB0, name="after")))
 
 
 async def test_a_refusal_is_on_stderr(
@@ -304,7 +326,9 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(replace(hooked(short_dir), scan_interval=600.0), pods) as plugin:
+    async with running(
+        hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods
+    ) as plugin:
         uid = await admitted(kubelet, pods, NLB0)
         unread = property(lambda _: None, lambda _, found: None)  # noqa: ARG005 - whatever is found
         monkeypatch.setattr(type(plugin._discovery), "inventory", unread, raising=False)

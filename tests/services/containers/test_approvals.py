@@ -3,6 +3,7 @@ import pytest
 from services.containers import approvals as module
 from services.containers.approvals import Approval, Approvals, BrokenApprovals, decode
 from services.containers.identity import Candidate, Wish
+from services.devices.model import PluginMode
 
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 
@@ -26,6 +27,17 @@ def test_an_approval_is_found_for_exactly_its_devices() -> None:
         (Candidate("u", "c"), RESOURCE, ["a", "b", "c"]),
     ):
         assert known.find(candidate, resource, devices) is None
+
+
+@pytest.mark.parametrize(
+    ("functions", "modes"),
+    [(("f",), {PluginMode.REGION}), ((), set(PluginMode) - {PluginMode.REGION})],
+)
+def test_an_approval_is_none_after_a_change_of_mode(
+    functions: tuple[str, ...], modes: set[PluginMode]
+) -> None:
+    given = approval(functions=functions)
+    assert {mode for mode in PluginMode if given.is_for(mode)} == modes
 
 
 def test_a_newer_approval_replaces_the_one_of_the_same_container() -> None:

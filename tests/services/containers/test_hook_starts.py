@@ -1,10 +1,13 @@
 """Which starts the OCI hook has yet to confirm."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from services.containers import hook_starts
-from services.containers.hook_starts import FORGET_SECONDS, HookedStart, HookStarts
+from services.containers.hook_starts import FORGET_SECONDS, HookedStart, HookStarts, check_nodes
 from services.containers.identity import Candidate
+from services.kubelet.values import Entry
 from services.process.errors import HookMissing
 
 
@@ -97,3 +100,21 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock.now += FORGET_SECONDS
     starts.allow(start("d"))
     assert len(starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([()], None),
+        ([(), ()], None),
+        ([("/dev/dfl-port.0",)], "the kubelet gives it /dev/dfl-port.0 without CDI"),
+        ([(), ("/dev/a", "/dev/b")], "the kubelet gives it /dev/a and /dev/b without CDI"),
+        ([None], "the kubelet gives it unknown nodes without CDI"),
+    ],
+)
+def test_device_nodes_that_come_without_the_hook_are_refused(
+    nodes: list[tuple[str, ...] | None], said: str | None
+) -> None:
+    allocated = [Entry("u", "c", "r", frozenset({"a"}), each) for each in nodes]
+    with nullcontext() if said is None else pytest.raises(HookMissing, match=said):
+        check_nodes(allocated)

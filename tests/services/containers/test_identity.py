@@ -1,6 +1,7 @@
 import itertools
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -224,7 +225,12 @@ def region(
     )
 
 
-def verify(wanted: Sequence[str], *devices: Device, ids: Sequence[str] | None = None) -> None:
+def verify(
+    wanted: Sequence[str],
+    *devices: Device,
+    ids: Sequence[str] | None = None,
+    unknown: Collection[str] = (),
+) -> None:
     by_id = {device.id: device for device in devices}
     startup.verify(
         Wish(WHO, tuple(wanted)),
@@ -232,6 +238,7 @@ def verify(wanted: Sequence[str], *devices: Device, ids: Sequence[str] | None = 
         by_id,
         node="n1",
         interface_id=INTERFACE,
+        unknown=unknown,
     )
 
 
@@ -315,6 +322,38 @@ def test_regions_that_carry_something_else_are_refused(
     with pytest.raises(NotAllowed) as raised:
         verify(wanted, *devices)
     assert text in str(raised.value)
+
+
+UNKNOWN = "is unknown until it is programmed: accelbind fpga program"
+
+
+@pytest.mark.parametrize(
+    ("devices", "unknown", "text"),
+    [
+        ([region("a", X)], [], None),
+        ([region("a", X)], ["b-port0"], None),
+        (
+            [region("a", X)],
+            ["a-port0"],
+            f"region a carries nothing that can be told (the content of a-port0 {UNKNOWN}",
+        ),
+        (
+            [region("a", X, X)],
+            ["a-port1"],
+            f"a has port a-port1 with nothing that can be told (the content of a-port1 {UNKNOWN} a",
+        ),
+        ([region("a", X), region("b", X)], ["b-port0"], f"the content of b-port0 {UNKNOWN}"),
+        ([region("a", X, "", nodes=1)], ["a-port0"], f"the content of a-port0 {UNKNOWN}"),
+    ],
+)
+def test_what_a_port_of_unknown_content_shows_counts_for_nothing(
+    devices: list[Device], unknown: list[str], text: str | None
+) -> None:
+    if text is None:
+        verify([X], *devices, unknown=unknown)
+    else:
+        with pytest.raises(NotAllowed, match=re.escape(text)):
+            verify([X], *devices, unknown=unknown)
 
 
 def test_a_region_that_is_gone_is_refused() -> None:

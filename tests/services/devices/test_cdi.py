@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.devices.cdi import CdiFile, Hook, describe, qualified_name
+from services.devices.allocation import allocate
+from services.devices.cdi import KIND, CdiFile, Hook, describe, qualified_name
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.process.errors import InvalidName
@@ -73,6 +74,39 @@ def test_paths_are_the_same_on_a_host_whose_root_is_the_root() -> None:
 
 def test_the_same_devices_give_the_same_bytes() -> None:
     assert describe([FIRST, SECOND]) == describe([SECOND, FIRST])
+
+
+@pytest.mark.parametrize("after", PluginMode)
+@pytest.mark.parametrize("before", PluginMode)
+def test_a_name_never_means_more_nodes_after_the_mode_of_a_node_has_changed(
+    before: PluginMode, after: PluginMode
+) -> None:
+    """The kubelet starts a container again with the names that it was given before."""
+    inventory = Inventory((card(0, port(), port("dfl-port.1", number=1)),))
+
+    def granted(mode: PluginMode) -> dict[str, set[str]]:
+        file = describe(advertise(inventory, mode).devices(), mode=mode)
+        return {
+            each["name"]: {node["path"] for node in each["containerEdits"]["deviceNodes"]}
+            for each in (parsed(file)["devices"] if file.content else ())
+        }
+
+    old, new = granted(before), granted(after)
+    for name in old.keys() & new.keys():
+        assert new[name] <= old[name]
+    assert bool(new) is (after is not PluginMode.UNITS)
+
+
+@pytest.mark.parametrize("mode", [each for each in PluginMode if each is not PluginMode.UNITS])
+def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> None:
+    tree = advertise(Inventory((card(0, port(), port("dfl-port.1", number=1)),)), mode)
+    file = describe(tree.devices(), mode=mode)
+    given_ = [
+        name
+        for devices in tree.resources.values()
+        for name in allocate(devices, list(devices), mode=mode, cdi=file.devices).cdi_devices
+    ]
+    assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
 
 
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.BDF])

@@ -21,7 +21,10 @@ REAL = {
                 "ContainerName": "init",
                 "ResourceName": "fpga.intel.com/region-ce4",
                 "DeviceIDs": {"0": ["dfl-fme.0"], "1": ["dfl-fme.1", "dfl-fme.2"]},
-                "AllocResp": "GiQKDy9kZXYvZGZsLXBvcnQuMA==",
+                "AllocResp": (
+                    "GiYKDy9kZXYvZGZsLXBvcnQuMBIPL2Rldi9kZmwtcG9ydC4wGgJydyIYChNjb20uaW50ZWwuZnBnYS5t"
+                    "b2RlEgF4"
+                ),
             },
             {
                 "PodUID": "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11",
@@ -41,7 +44,7 @@ UID = "9b7c8f2e-0f0e-4a53-9d0b-3f1f6d1b7a11"
 def test_every_containers_devices_are_read() -> None:
     region = frozenset({"dfl-fme.0", "dfl-fme.1", "dfl-fme.2"})
     assert parse_checkpoint(json.dumps(REAL).encode()) == (
-        Entry(UID, "init", "fpga.intel.com/region-ce4", region),
+        Entry(UID, "init", "fpga.intel.com/region-ce4", region, ("/dev/dfl-port.0",)),
         Entry(UID, "app", "fpga.intel.com/af-ce4", frozenset({"dfl-port.0"})),
     )
 
@@ -50,6 +53,28 @@ def test_devices_in_a_list_are_read_as_kubelets_of_old_wrote_them() -> None:
     entry = {"PodUID": UID, "ContainerName": "c", "ResourceName": "r", "DeviceIDs": ["a", "b"]}
     text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
     assert parse_checkpoint(text) == (Entry(UID, "c", "r", frozenset({"a", "b"})),)
+
+
+@pytest.mark.parametrize(
+    ("response", "nodes"),
+    [
+        (None, ()),
+        ("", ()),
+        ("KiEKH2ludGVsLmNkaS5rOHMuaW8vZnBnYT1kZmwtZm1lLjA=", ()),
+        ("GhMKCC9kZXYvb25lEgcvaG9zdC94", ("/dev/one",)),
+        ("GhMKCC9kZXYvb25l", None),
+        ("GhYK", None),
+        ("not base64", None),
+        ("\xff", None),
+    ],
+)
+def test_the_device_nodes_that_a_container_was_given_are_read(
+    response: str | None, nodes: tuple[str, ...] | None
+) -> None:
+    """As the kubelet keeps the answer to `Allocate`; what nobody can read is not without nodes."""
+    entry = {"PodUID": "u", "ContainerName": "c", "AllocResp": response}
+    text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
+    assert [each.nodes for each in parse_checkpoint(text)] == [nodes]
 
 
 @pytest.mark.parametrize(

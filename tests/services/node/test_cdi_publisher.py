@@ -30,7 +30,7 @@ def tree_of(rack: Rack, mode: PluginMode = PluginMode.AF) -> AdvertisedResources
 
 
 def publisher_for(folder: Path) -> CdiPublisher:
-    return CdiPublisher(folder, host_root="/", calls=BlockingCalls())
+    return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", calls=BlockingCalls())
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ from services.devices.resources import AdvertisedResources, advertise
 from services.node import discovery as module
 from services.node.discovery import Discovery
 from services.process.blocking import BlockingCalls
-from services.process.errors import HardwareError
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
 
@@ -80,17 +79,6 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
         (False, ["recovering"]),
         (True, []),
     ]
-    assert (await setting.discovery.fresh_tree(seconds=5)).resources == setting.trees[-1].resources
-
-
-async def test_a_fresh_tree_remembers_nothing_and_changes_nothing() -> None:
-    setting = Setting()
-    await setting.discovery.run_once()
-    setting.found = lambda: card("", Problem("afu-id-empty", "m"))
-    fresh = await setting.discovery.fresh_tree(seconds=5)
-    assert fresh.resources == {}
-    assert len(setting.trees) == 1
-    assert list(setting.discovery.tree.resources) == [AF]
 
 
 async def test_units_are_there_without_a_scan() -> None:
@@ -131,8 +119,6 @@ async def test_a_scan_that_hangs_is_said_once_and_what_was_known_stays(
         lambda: "the scan of the cards below /r hangs" in setting.discovery.trouble
     )
     known = len(setting.trees)
-    with pytest.raises(HardwareError):
-        await setting.discovery.fresh_tree(seconds=0.05)
     assert list(setting.discovery.tree.resources) == [AF]
     assert len(setting.trees) == known
     release.set()

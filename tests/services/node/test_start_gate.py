@@ -17,7 +17,7 @@ from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.node import start_gate as prestart
-from services.node.start_gate import FunctionGate
+from services.node.start_gate import FunctionGate, RegionsNow
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, HardwareError, InvalidName, NotAllowed, WorldError
 from simulator.card_faults import Fault
@@ -84,7 +84,7 @@ async def test_a_container_that_wants_another_function_waits_until_it_is_there(
         assert (
             f'on node n1 region dfl-fme.0 carries AFU {NLB3}, but container "c" of pod ns/p wants'
             f" AFU {NLB0}; this plugin verifies functions and doesn't program them: program the"
-            " region with its vendor's tool, or ask for a function that it carries"
+            " region with accelbind fpga program, or ask for a function that it carries"
         ) in said(kubelet)
         assert "code = FailedPrecondition" in said(kubelet)
         rack.set_afu(card, NLB0)
@@ -269,8 +269,8 @@ class Setting:
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
     def gate(self) -> FunctionGate:
-        async def fresh(_seconds: float) -> AdvertisedResources:
-            return self.tree()
+        async def fresh(_seconds: float) -> RegionsNow:
+            return RegionsNow(self.tree().resources)
 
         known = Claims(
             checkpoint=self.checkpoint,
@@ -281,7 +281,7 @@ class Setting:
             approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
             calls=self.calls,
         )
-        return FunctionGate(known, node="n1", fresh_tree=fresh)
+        return FunctionGate(known, node="n1", read_regions=fresh)
 
     async def check(self) -> None:
         await self.gate().check(REGION, ["dfl-fme.0"])
