@@ -104,7 +104,7 @@ class NodeWatcher:
         self._known: Mapping[str, str] | None = None
         self._opened: float | None = None
         self._excused = False
-        """Whether a watch has ended early since the last one of full length."""
+        """Whether an early end was no error yet, since the last watch of full length."""
         self._no_watch_before = clock()
         self._polls = False
 
@@ -251,7 +251,7 @@ class NodeWatcher:
             self._backoff.reset()
         # Watches of servers that are well end early or are cut, but seldom.
         excused = not self._excused and (error is None or isinstance(error, (_Ended, Dropped)))
-        self._excused = True
+        self._excused = self._excused or excused
         error = error or _Ended("the watch ended before its time")
         if not excused:
             write_log = log.debug if self.watch_error else log.warning

@@ -137,7 +137,7 @@ class Reflector:
         self._flapping = False
         """Whether the last watch failed although it had told something."""
         self._excused = False
-        """Whether a watch has ended early since the last one of full length."""
+        """Whether an early end was no error yet, since the last watch of full length."""
         self._error_since = 0.0
         self._whole = False
         self._doubted: ClusterClient | None = None
@@ -283,10 +283,10 @@ class Reflector:
             self._backoff.reset()
         growth = GROWTH if resumes else WATCH_GROWTH
         excused = not self._excused and _happens_to_servers_that_are_well(error, steady=steady)
-        self._excused = True
         if not resumes:
             self._version = ""
         if excused:
+            self._excused = True
             log.debug("mappings are listed again", kind=self._kind, reason=str(error or _EARLY))
             return self._backoff.pause(growth=growth)
         if not resumes:

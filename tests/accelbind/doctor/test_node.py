@@ -206,7 +206,7 @@ def test_a_card_that_hangs_is_a_red_line_and_hides_no_other(short_dir: Path) -> 
         results = looked(short_dir)
     finally:
         rack.release(hung, Hang.AFU_READ)
-    assert "doesn't answer: dmesg" in told(results["node.cards"])
+    assert "check dmesg, then reset or reseat the card" in told(results["node.cards"])
     assert "ok: region2" in told(results["node.cards"])
     assert "2 cards" in told(results["node.driver"])
 
