@@ -1,4 +1,8 @@
-"""`kill -TERM` under load: whoever got a connection gets an answer to all that was asked on it."""
+"""`kill -TERM` under load: whoever got a connection gets an answer to all that was asked on it.
+
+A connection that is still in the kernel's queue when the listening socket closes may be reset: no
+process can tell. Endpoints have forgotten the replica by then (`preStop`, `--drain-seconds`).
+"""
 
 import asyncio
 import contextlib
@@ -37,6 +41,7 @@ class Clients:
         connected: connections that were had.
         answered: requests that got a good answer.
         told: answers that asked to come back on another connection.
+        queued: connections that nobody accepted; each client may have one.
         problems: what should not have happened.
     """
 
@@ -45,6 +50,7 @@ class Clients:
     connected: int = 0
     answered: int = 0
     told: int = 0
+    queued: int = 0
     problems: list[str] = field(default_factory=list)
 
     async def client(self, *, keeping: bool) -> None:
@@ -65,9 +71,14 @@ class Clients:
                 self.problems.append(f"connection {self.connected}: {error!r}")
 
     async def _use(self, plain: socket.socket, *, keeping: bool) -> None:
-        reader, writer = await asyncio.open_connection(
-            sock=plain, ssl=self.context, server_hostname="localhost"
-        )
+        try:
+            reader, writer = await asyncio.open_connection(
+                sock=plain, ssl=self.context, server_hostname="localhost"
+            )
+        except ConnectionResetError:
+            self.queued += 1
+            plain.close()
+            return
         with contextlib.closing(writer.transport):
             closing = False
             while not closing:
@@ -116,6 +127,7 @@ def test_no_request_that_got_a_connection_goes_unanswered(
         )
         with webhook.process:
             clients = uvloop.run(ended_under_load(webhook))
+            assert clients.queued <= KEEPING + RENEWING
             assert webhook.process.wait(60) == 0
         assert clients.problems == []
         assert clients.told > 0
