@@ -124,7 +124,11 @@ async def test_a_ca_is_replaced_and_the_old_one_leaves(
         what="a bundle without the old CA",
     )
     assert is_signed_by(serving(api), the_bundle(api)[0])
-    assert await replica.metric("accelbind_certs_trusted_cas") == 1
+
+    async def counted() -> bool:
+        return await replica.metric("accelbind_certs_trusted_cas") == 1
+
+    await eventually_async(counted, timeout=60, what="the metric of trusted CAs")
 
 
 async def test_an_api_server_that_is_away_is_told_and_come_back_to(

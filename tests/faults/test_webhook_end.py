@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from tests.support import eventually, eventually_async, soaking
 from tests.webhook.conftest import Starter, start
@@ -126,7 +125,7 @@ def test_no_request_that_got_a_connection_goes_unanswered(
             folder, "--drain-seconds", drain, mappings={"m.yaml": mapping_yaml()}
         )
         with webhook.process:
-            clients = uvloop.run(ended_under_load(webhook))
+            clients = asyncio.run(ended_under_load(webhook))
             assert clients.queued <= KEEPING + RENEWING
             assert webhook.process.wait(60) == 0
         assert clients.problems == []

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.anyio
 
 
 def start(processes: Processes, folder: Path, *flags: str | Path) -> Process:
-    """Starts the plugin on the rack in `root` and the kubelet in `k`."""
-    return processes.accelbind(
-        *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
+    """Starts the plugin on the rack in `root` and the kubelet in `k`; ioctls are simulated."""
+    return processes.simulated_plugin(
+        *("--root", folder / "root", "--kubelet-dir", folder / "k"),
         *("--node-name", "n1", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
         *("--ports-file", folder / "ports", "--scan-interval", "0.1", "--log-format", "json"),
         *("--state-dir", folder / "state"),

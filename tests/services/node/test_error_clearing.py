@@ -137,7 +137,7 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
 async def test_what_can_not_be_written_is_said(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
+    def refuse(_: Path, clearing: Clearing, *_more: object) -> Cleared:
         return Cleared(clearing, Outcome.FORBIDDEN, "user 7 may not")
 
     monkeypatch.setattr(module, "clear_errors", refuse)
@@ -155,7 +155,7 @@ async def test_a_write_that_hangs_is_left_behind(
 ) -> None:
     release = Event()
 
-    def hang(_: Path, clearing: Clearing, _locks: Path) -> Cleared:
+    def hang(_: Path, clearing: Clearing, *_more: object) -> Cleared:
         release.wait(30)
         return Cleared(clearing, Outcome.CLEARED)
 
