@@ -76,7 +76,7 @@ class Response:
             else StreamingResponse(self.stream, self.status, media_type=self.content_type)
         )
         for name, value in (*self.headers, ("Date", formatdate(usegmt=True))):
-            made.headers.append(name, value)
+            made.headers.append(name, value.encode("latin-1", "replace").decode("latin-1"))
         return made
 
 
