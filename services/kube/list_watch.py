@@ -10,16 +10,16 @@ Only what a mapping consists of is decoded: most bytes of an object are somethin
 """
 
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
 from services.process.errors import ClusterError
-from services.process.nesting import decode
 from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
@@ -224,9 +224,42 @@ _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
+T = TypeVar("T")
+
+_MAX_DEPTH: Final = 100
+_STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
+
+
+def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+    """Decode JSON; a value nested deeper than the decoder follows is read as null.
+
+    The API server stores `managedFields` with thousands of levels. Without this, one such object
+    would make the list of all namespaces unreadable.
+    """
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        return decoder.decode(_prune(data))
+
+
+def _prune(data: bytes) -> bytes:
+    """Return JSON with null in place of everything below `_MAX_DEPTH` levels."""
+    kept, depth, start = bytearray(), 0, 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        if match[0] in b"[{":
+            depth += 1
+            if depth == _MAX_DEPTH:
+                kept += data[start : match.start()] + b"null"
+        elif match[0] in b"]}":
+            if depth == _MAX_DEPTH:
+                start = match.end()
+            depth -= 1
+    return bytes(kept + data[start:])
+
+
 def _read_page(body: bytes, token: str, what: str) -> Page:
     try:
-        page = decode(_LIST, body)
+        page = _decode(_LIST, body)
     except UNREADABLE as error:
         raise ClusterError(f"the answer to {what} is no list: {plain(str(error), 200)}") from error
     if not page.metadata.resource_version:
@@ -243,7 +276,7 @@ def _read_event(line: bytes) -> Event:
     only a list tells what is the case.
     """
     try:
-        read = decode(_LINE, line)
+        read = _decode(_LINE, line)
         if read.type in CHANGES:
             item = read_item(read.object)
             return Event(item, read.type == "DELETED", item.metadata.resource_version)

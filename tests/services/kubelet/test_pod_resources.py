@@ -5,7 +5,7 @@ import grpc.aio
 import pytest
 
 from services.kubelet import podresources_pb2 as pb
-from services.kubelet import sockets as channel
+from services.kubelet import sockets
 from services.kubelet.pod_resources import Holding, holdings
 from services.process.errors import KubeletError
 
@@ -47,7 +47,7 @@ class Lister(grpc.GenericRpcHandler):
 
 async def test_the_kubelet_tells_who_has_what(short_dir: Path) -> None:
     server = grpc.aio.server(handlers=[Lister()])
-    channel.listen(server, short_dir / "k.sock")
+    sockets.listen(server, short_dir / "k.sock")
     await server.start()
     try:
         assert await holdings(short_dir / "k.sock") == (
