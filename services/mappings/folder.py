@@ -23,8 +23,7 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.model import API_VERSION, KINDS, Rejected, parse, reject
-from services.mappings.model import Mapping as OneMapping
+from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
 from services.process.files import open_at_once
 from services.process.yaml import BrokenDocument, Document, read_documents
@@ -68,8 +67,8 @@ def load_folder(directory: Path, *, default_namespace: str = "default") -> Folde
     loading = _Loading(default_namespace)
     for path in _files(directory):
         loading.take_file(path)
-    index = build_index(loading.mappings, loading.rejected)
-    loading.problems += _clashes(index, loading.rejected)
+    index = build_index(loading.entries)
+    loading.problems += _clashes(index, loading.entries)
     return FolderSnapshot(index, tuple(loading.problems))
 
 
@@ -85,9 +84,9 @@ def _files(directory: Path) -> list[Path]:
     ]
 
 
-def _clashes(index: MappingIndex, rejected: list[Rejected]) -> Iterator[str]:
-    """What only shows when all mappings are seen together."""
-    known = {(one.namespace, one.name, one.reason) for one in rejected}
+def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
+    """Yield the problems that show only when all mappings are compared."""
+    known = {(one.namespace, one.name, one.reason) for one in entries if isinstance(one, Rejected)}
     for namespace in index.namespaces:
         for name, reason in index.namespace(namespace).rejected.items():
             if (namespace, name, reason) not in known:
@@ -99,8 +98,7 @@ class _Loading:
     """What has been found in a folder so far."""
 
     default_namespace: str
-    mappings: list[OneMapping] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     bytes_left: int = field(default_factory=lambda: MAX_BYTES)
 
@@ -132,12 +130,12 @@ class _Loading:
     def take_mapping(self, value: object, where: str) -> None:
         """Takes a custom resource, or keeps why it can't be used."""
         try:
-            self.mappings.append(parse(value, default_namespace=self.default_namespace))
+            self.entries.append(parse(value, default_namespace=self.default_namespace))
         except InvalidMapping as error:
             self.problems.append(f"{where}: {error}")
             refused = reject(value, str(error), default_namespace=self.default_namespace)
             if refused is not None:
-                self.rejected.append(refused)
+                self.entries.append(refused)
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -178,7 +178,7 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
         return warned(await guarded.post(PODS, json=asking, params={"dryRun": "All"}))
 
     async def warned_of_both() -> bool:
-        same = "fpga.intel.com/new is a duplicate: fpga.intel.com/old is the same"
+        same = "fpga.intel.com/new is a duplicate of fpga.intel.com/old"
         return any(same in told for told in await pod_warnings("new"))
 
     await eventually_async(warned_of_both)
@@ -210,7 +210,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
         "id": 'spec.interfaceId "12345" is not 8 to 32 hex digits',
         "mode": 'spec.mode must be af or region, not "xregion"',
         "odd": "no whole bytes",
-        "both": "have one name, so neither can be used",
+        "both": "have the same name, so neither can be used",
     }
 
     async def counted(number: int) -> bool:
@@ -224,7 +224,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
     for name, reason in reasons.items():
         answer = await http.post(PODS, json=made_pod("p", f"fpga.intel.com/{name}"))
         assert answer.status_code == 403
-        assert f"asks for fpga.intel.com/{name}, whose mapping can't be used" in answer.text
+        assert f"fpga.intel.com/{name} can't be used: " in answer.text
         assert reason in answer.json()["message"]
     await created(http, PODS, made_pod("good", "fpga.intel.com/good"))
 

@@ -17,7 +17,7 @@ from services.admission.mutate import (
 )
 from services.mappings.index import build_index
 from services.mappings.model import Rejected, parse
-from services.pods import pod as pods
+from services.pods.pod import decode_pod
 from services.pods.refusals import RefusalReason
 from services.process.errors import InvalidReview
 from tests.services.building import (
@@ -286,7 +286,7 @@ def test_each_odd_variable_is_inert(variable: Object) -> None:
 
 def test_an_env_with_blanks_between_its_parts_is_read_too() -> None:
     text = json.dumps(pod(container("app", {LOGICAL + "nlb0": "1"}, env=[{"name": "A"}])), indent=1)
-    result = mutate(pods.decode(text.encode()), usual(), Policy())
+    result = mutate(decode_pod(text.encode()), usual(), Policy())
     assert isinstance(result, Patched)
     assert "/spec/containers/0/env/-" in {operation["path"] for operation in result.operations}
 
@@ -340,9 +340,9 @@ def test_a_physical_name_that_is_mapped_stays(resource: str) -> None:
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     result = refused(pod(container("app", {LOGICAL + "nlb1": "1"})))
     assert result.message == (
-        'container "app" asks for fpga.intel.com/nlb1, which is not mapped in namespace "default"; '
-        "did you mean fpga.intel.com/nlb0? Mapped there: arria-devel, nlb0, nlb0-af, nlb3, "
-        "stratix.nlb3 and stratix.nlb3-af"
+        'container "app": fpga.intel.com/nlb1 does not exist in namespace "default"; '
+        "did you mean nlb0? Available: arria-devel, nlb0, nlb0-af, nlb3, stratix.nlb3 and "
+        "stratix.nlb3-af"
     )
     (refusal,) = result.refusals
     assert (refusal.reason, refusal.container) == (RefusalReason.UNKNOWN_NAME, "app")
@@ -351,8 +351,8 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
 def test_a_name_that_is_like_none_gets_no_guess() -> None:
     result = refused(pod(container("app", {LOGICAL + "zzzzzzzz": "1"})))
     assert result.message.startswith(
-        'container "app" asks for fpga.intel.com/zzzzzzzz, which is not mapped in namespace '
-        '"default". Mapped there: arria-devel, '
+        'container "app": fpga.intel.com/zzzzzzzz does not exist in namespace "default". '
+        "Available: arria-devel, "
     )
 
 
@@ -360,8 +360,8 @@ def test_a_namespace_without_mappings_says_so() -> None:
     empty = index(*[function("nlb0", "af", namespace="elsewhere")]).namespace("default")
     result = refused(pod(container("app", {LOGICAL + "nlb0": "1"})), empty)
     assert result.message == (
-        'container "app" asks for fpga.intel.com/nlb0, which is not mapped in namespace "default"; '
-        "nothing is mapped there: create an AcceleratorFunction or FpgaRegion for it"
+        'container "app": fpga.intel.com/nlb0 does not exist in namespace "default"; the '
+        "namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
     )
 
 
@@ -379,17 +379,17 @@ def test_the_reason_of_a_mapping_that_can_not_serve_is_told() -> None:
     ).namespace("default")
     result = refused(pod(container("app", {LOGICAL + "x": "1", LOGICAL + "y": "1"})), mappings)
     assert result.message == (
-        '2 problems: (1) container "app" asks for fpga.intel.com/x, whose mapping can\'t be used: '
-        "AcceleratorFunction default/x and FpgaRegion default/x have one name, so neither can be "
-        'used: rename one of them (2) container "app" asks for fpga.intel.com/y, whose mapping '
-        "can't be used: FpgaRegion default/y: it is bad"
+        '2 problems: (1) container "app": fpga.intel.com/x can\'t be used: AcceleratorFunction '
+        "default/x and FpgaRegion default/x have the same name, so neither can be used: rename one "
+        'of them (2) container "app": fpga.intel.com/y can\'t be used: FpgaRegion default/y: it '
+        "is bad"
     )
     assert {refusal.reason for refusal in result.refusals} == {RefusalReason.UNUSABLE_MAPPING}
 
 
 def test_a_long_reason_is_cut() -> None:
     rejected = [Rejected("FpgaRegion", "default", "y", "why " * 1000)]
-    mappings = build_index([], rejected).namespace("default")
+    mappings = build_index(rejected).namespace("default")
     message = refused(pod(container("app", {LOGICAL + "y": "1"})), mappings).message
     assert len(message) < 500
     assert message.endswith("…")
@@ -401,8 +401,8 @@ def test_a_physical_name_that_is_not_mapped_is_refused(resource: str) -> None:
     result = refused(pod(container("app", {LOGICAL + resource: "1"})), mappings)
     assert result.refusals[0].reason is RefusalReason.UNMAPPED_RESOURCE
     assert result.message == (
-        f'container "app" asks for fpga.intel.com/{resource}, a physical name that no mapping of '
-        'namespace "default" leads to. Mapped there: nlb0'
+        f'container "app": fpga.intel.com/{resource} is a physical resource, and no mapping of '
+        'namespace "default" resolves to it. Available: nlb0'
     )
 
 
@@ -418,12 +418,12 @@ def test_names_that_are_none_are_refused_on_one_line(name: str) -> None:
 
 def test_a_container_without_name_is_told_by_its_place() -> None:
     result = refused(pod(container("", {LOGICAL + "x": "1"})))
-    assert result.message.startswith("container at /spec/containers/0 asks for fpga.intel.com/x,")
+    assert result.message.startswith("container at /spec/containers/0: fpga.intel.com/x does")
 
 
 def test_an_init_container_is_called_one() -> None:
     result = refused(pod(container("app"), init=[container("setup", {LOGICAL + "x": "1"})]))
-    assert result.message.startswith('init container "setup" asks for fpga.intel.com/x,')
+    assert result.message.startswith('init container "setup": fpga.intel.com/x does')
 
 
 # Refused quantities
@@ -434,9 +434,7 @@ def test_a_quantity_that_is_no_count_is_refused(quantity: str | float) -> None:
     result = refused(pod(container("app", {LOGICAL + "nlb0": quantity})))
     (refusal,) = result.refusals
     assert refusal.reason is RefusalReason.INVALID_QUANTITY
-    assert refusal.message.startswith(
-        'container "app" asks for a quantity of fpga.intel.com/nlb0 that no container can have: '
-    )
+    assert refusal.message.startswith('container "app": invalid quantity of fpga.intel.com/nlb0: ')
 
 
 def test_a_request_that_is_no_count_is_refused() -> None:
@@ -451,8 +449,8 @@ def test_requests_that_differ_from_limits_are_refused() -> None:
     (refusal,) = result.refusals
     assert refusal.reason is RefusalReason.REQUESTS_DIFFER
     assert result.message == (
-        'container "app" has 2 of fpga.intel.com/nlb0 in limits but 1 in requests: accelerators '
-        "can't be overcommitted, so make them equal or leave requests out"
+        'container "app": fpga.intel.com/nlb0 is 2 in limits but 1 in requests: accelerators '
+        "can't be overcommitted, make them equal or remove the request"
     )
 
 
@@ -470,8 +468,8 @@ def test_requests_without_limits_are_refused() -> None:
     result = refused(pod(container("app", {"cpu": "1"}, requests={LOGICAL + "nlb0": "1"})))
     assert [refusal.reason for refusal in result.refusals] == [RefusalReason.REQUESTS_DIFFER]
     assert result.message == (
-        'container "app" has fpga.intel.com/nlb0 in requests but not in limits: accelerators '
-        "can't be overcommitted, so put the same quantity into limits"
+        'container "app": fpga.intel.com/nlb0 is in requests but not in limits: accelerators '
+        "can't be overcommitted, set the same quantity in limits"
     )
 
 
@@ -486,7 +484,7 @@ def test_three_million_units_are_refused_with_the_limit(mode: str) -> None:
     mappings = index(function("x", mode)).namespace("default")
     result = refused(pod(container("app", {LOGICAL + "x": "3000000"})), mappings)
     assert result.message == (
-        'container "app" asks for 3000000 accelerators, and the limit is 64 units a container '
+        'container "app": 3000000 accelerators are requested, but the limit is 64 per container '
         "(--max-units of the webhook)"
     )
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
@@ -505,7 +503,7 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
     assert isinstance(judge(pod(*full), policy=policy), Unchanged)
     result = refused(pod(*full, container("more", {LOGICAL + "nlb0": "1"})), policy=policy)
     assert result.message == (
-        'container "more" brings the pod over 128 accelerators, which is the limit for all '
+        'container "more": the pod requests more than 128 accelerators, the limit for all its '
         "containers together (64 times --max-units of the webhook)"
     )
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
@@ -519,9 +517,9 @@ def test_functions_of_different_modes_in_one_container_are_refused() -> None:
     (refusal,) = result.refusals
     assert refusal.reason is RefusalReason.MIXED_MODES
     assert result.message == (
-        'container "app" asks for resources of different modes, but a node runs one mode: '
+        'container "app": resources of different modes are requested, but a node runs one mode: '
         "fpga.intel.com/nlb0 (mode region) and fpga.intel.com/nlb0-af (mode af); "
-        "ask for them in different pods"
+        "request them in different pods"
     )
 
 
@@ -563,7 +561,7 @@ def test_a_long_mixture_is_shown_in_part() -> None:
     mappings = index(*objects).namespace("default")
     limits = {f"fpga.intel.com/{obj['metadata']['name']}": "1" for obj in objects}
     message = refused(pod(container("app", limits)), mappings).message
-    assert "fpga.intel.com/f3 (mode region) and 2 more; ask" in message
+    assert "fpga.intel.com/f3 (mode region) and 2 more; request" in message
 
 
 def test_different_modes_in_different_containers_are_warned_of() -> None:
@@ -584,7 +582,7 @@ def test_different_modes_in_different_containers_are_warned_of() -> None:
 def test_a_function_that_env_spells_takes_a_node_of_mode_region() -> None:
     before = pod(container("app", {REGION: "1", LOGICAL + "devel": "1"}, env=pair(1)))
     mappings = index(function("nlb0", "region"), region("devel")).namespace("default")
-    assert "asks for resources of different modes" in refused(before, mappings).message
+    assert "resources of different modes" in refused(before, mappings).message
     without = pod(container("app", {REGION: "1", LOGICAL + "devel": "1"}))
     assert isinstance(judge(without, mappings), Patched)
 
@@ -626,7 +624,7 @@ def test_all_problems_of_a_pod_are_told_at_once() -> None:
         ("three", RefusalReason.MIXED_MODES),
     ]
     assert result.message.startswith("5 problems: (1) container ")
-    assert ' (5) container "three" asks' in result.message
+    assert ' (5) container "three": resources' in result.message
 
 
 @pytest.mark.parametrize("quantity", ["1", "1.5"])
@@ -679,14 +677,14 @@ def test_an_env_that_is_no_text_is_refused(env: bytes) -> None:
     obj = json.dumps(pod(container("app", {LOGICAL + "nlb0": "1"}, env=[{"name": "@"}]))).encode()
     body = obj.replace(b'[{"name": "@"}]', env)
     with pytest.raises(InvalidReview, match="the pod can't be read: "):
-        mutate(pods.decode(body), usual(), Policy())
+        mutate(decode_pod(body), usual(), Policy())
 
 
 def test_a_deep_env_is_no_way_out() -> None:
     obj = json.dumps(pod(container("app", {LOGICAL + "nlb0": "1"}, env=[{"name": "@"}]))).encode()
     body = obj.replace(b'{"name": "@"}', b"[" * 100_000 + b"]" * 100_000)
     with pytest.raises(InvalidReview, match="the pod can't be read: "):
-        mutate(pods.decode(body), usual(), Policy())
+        mutate(decode_pod(body), usual(), Policy())
 
 
 def test_other_domains_can_be_served_beside_ours() -> None:
@@ -704,7 +702,7 @@ def test_other_domains_can_be_served_beside_ours() -> None:
     assert env_of(after) == pair(1, afu=NLB3) + pair(2, afu=NLB3) + pair(3)
     assert requested_of(after) == {"app": {LOGICAL + "nlb0": 1, other + "nlb3": 2}}
     result = refused(pod(container("app", {other + "nlb1": "1"})), policy=policy)
-    assert "did you mean fpga.example.org/nlb0?" in result.message
+    assert "did you mean nlb0?" in result.message
     assert judge(before, policy=Policy(domains=("fpga.example.net",))) == Unchanged(
         UnchangedReason.NOTHING_ASKED
     )
@@ -720,9 +718,9 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     )
     assert limits_of(after) == {units: "2"}
     result = refused(pod(container("app", {units: "4"})), policy=policy)
-    assert "the limit is 3 units a container" in result.message
+    assert "the limit is 3 per container" in result.message
     result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
-    assert "b-com.com/other, which is not mapped in" in result.message
+    assert "b-com.com/other does not exist in" in result.message
 
 
 def test_the_codes_of_refusals_and_of_unchanged_pods_never_change() -> None:

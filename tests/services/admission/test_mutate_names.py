@@ -30,8 +30,8 @@ def test_a_name_that_is_there_more_than_once_is_warned_of() -> None:
     assert isinstance(result, Patched)
     assert result.warnings == (
         (
-            "fpga.intel.com/x: AcceleratorFunction default/x is there more than once; "
-            "the first one counts"
+            "fpga.intel.com/x: AcceleratorFunction default/x exists more than once; "
+            "the first one is used"
         ),
     )
 
@@ -63,12 +63,12 @@ def test_a_deprecated_name_is_not_suggested_where_there_is_another(
 ) -> None:
     known = index(deprecated(function("nlb0", "af")), other).namespace("default")
     result = refused(pod(container("app", {LOGICAL + "nlb1": "1"})), known)
-    assert f"did you mean fpga.intel.com/{meant}?" in result.message
+    assert f"did you mean {meant}?" in result.message
 
 
 def test_a_name_beside_another_one_for_the_same_function_is_a_duplicate() -> None:
     objects = [function("x", "region"), function("y", "region"), function("z", "region")]
-    told = ("fpga.intel.com/x is a duplicate: fpga.intel.com/y is the same",)
+    told = ("fpga.intel.com/x is a duplicate of fpga.intel.com/y",)
     assert warned(*objects) == told
     assert warned(*[region(obj["metadata"]["name"]) for obj in objects]) == told
 

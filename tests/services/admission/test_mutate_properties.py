@@ -142,7 +142,7 @@ def units(one: Object, kind: str) -> Counter[str]:
     for key, quantity in ((one.get("resources") or {}).get(kind) or {}).items():
         if key.startswith(DOMAIN):
             mapping = usual().by_name.get(key.removeprefix(DOMAIN))
-            resource = f"{DOMAIN}{mapping.resource}" if mapping else key
+            resource = f"{DOMAIN}{mapping.resolution.resource}" if mapping else key
             counted[resource] += parse_count(0 if quantity is None else quantity)
     return counted
 
@@ -159,8 +159,8 @@ def asked(one: Object) -> Counter[tuple[str, str]]:
     counted: Counter[tuple[str, str]] = Counter()
     for key, quantity in ((one.get("resources") or {}).get("limits") or {}).items():
         mapping = usual().by_name.get(key.removeprefix(DOMAIN))
-        if mapping and mapping.mode == "region" and quantity is not None:
-            counted[mapping.interface_id, mapping.afu_id or ""] += parse_count(quantity)
+        if mapping and mapping.resolution.function and quantity is not None:
+            counted[mapping.resolution.function] += parse_count(quantity)
     return counted
 
 

@@ -94,8 +94,11 @@ def test_the_namespace_of_objects_that_name_none_can_be_told(tmp_path: Path) -> 
 def test_ids_made_of_digits_stay_text(tmp_path: Path) -> None:
     digits = function().replace(AFU, "0" * 31 + "1").replace(INTERFACE, "12e4567812345678" * 2)
     snapshot = load(tmp_path, a__yaml=digits)
-    mapping = snapshot.index.namespace("default").by_name["nlb0"]
-    assert (mapping.afu_id, mapping.interface_id) == ("0" * 31 + "1", "12e4567812345678" * 2)
+    found = snapshot.index.namespace("default").by_name["nlb0"].resolution
+    assert (found.afu_id, found.interface_id) == (
+        "0" * 31 + "1",
+        "12e4567812345678" * 2,
+    )
 
 
 def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) -> None:
@@ -158,8 +161,8 @@ def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
     )
     assert served(snapshot) == ["default/two"]
     clash, twice = sorted(snapshot.problems)
-    assert "have one name" in clash
-    assert "is there more than once" in twice
+    assert "have the same name" in clash
+    assert "exists more than once" in twice
 
 
 @pytest.mark.parametrize(

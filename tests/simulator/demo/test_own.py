@@ -65,7 +65,7 @@ def test_own_pods_run_wait_or_are_refused_as_in_a_cluster(
         "devices dfl-fme.0, dfl-fme.1",
         "dfl-port.1 programmed with AFU",
         "it does not run Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
-        'which is not mapped in namespace "default"',
+        'does not exist in namespace "default"',
         "1 of 3 pods ran, nothing is left running",
     ):
         assert expected in shown, demo.transcript()
