@@ -22,9 +22,8 @@ def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -
     seen: dict[frozenset[Mode], ContainerRef] = {}
     for plan in plans:
         found += _mixed_modes(plan, seen)
-        for request in plan.mapped:
-            if request.mapping is not None:
-                found += _of_name(request.key, request.mapping, mappings)
+        for key, mapping in [(each.key, each.mapping) for each in plan.mapped if each.mapping]:
+            found += _of_name(key, mapping, mappings)
     return tuple(islice(dict.fromkeys(found), MAX_WARNINGS)) if found else ()
 
 

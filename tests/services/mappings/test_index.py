@@ -145,13 +145,15 @@ def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     first = table.snapshot()
     assert first.namespace("default").rejected == {"x": "it is wrong"}
     assert list(first.new_reasons(EMPTY_INDEX)) == ["it is wrong"]
+    table.upsert(mapping(function("y", "af")))
+    assert list(table.snapshot().new_reasons(first)) == []
     table.upsert(Rejected(FPGA_REGION, "default", "x", "still wrong"))
     assert table.snapshot().rejected == 1
     assert list(table.snapshot().new_reasons(first)) == ["still wrong"]
     assert list(table.snapshot().new_reasons(table.snapshot())) == []
     table.upsert(mapping(region("x")))
     found = table.snapshot().namespace("default")
-    assert set(found.by_name) == {"x"}
+    assert set(found.by_name) == {"x", "y"}
     assert not found.rejected
 
 

@@ -15,7 +15,7 @@ from services.mappings.index import (
     build_index,
     build_namespace,
 )
-from services.mappings.model import Mapping, Mode, Rejected, Resolution, parse, reject
+from services.mappings.model import Mapping, Mode, Rejected, Resolution, parse, read_entry, reject
 from services.process.errors import InvalidMapping
 from tests.services.building import (
     AF_NLB0,
@@ -253,14 +253,14 @@ def test_an_odd_id_is_fine_where_it_is_in_no_resource_name() -> None:
         max_leaves=12,
     )
 )
-def test_no_object_breaks_parse(obj: Any) -> None:
-    try:
-        mapping = parse(obj)
-    except InvalidMapping:
-        mapping = None
-    record = reject(obj, "because")
-    assert mapping is None or record is not None
-    assert record is None or record.reason == "because"
+def test_no_object_breaks_reading(obj: Any) -> None:
+    entry = read_entry(obj)
+    if isinstance(entry, Mapping):
+        assert parse(obj) == entry
+    else:
+        with pytest.raises(InvalidMapping) as caught:
+            parse(obj)
+        assert reject(obj, str(caught.value)) == entry
 
 
 @pytest.mark.parametrize(
@@ -448,10 +448,8 @@ def test_the_recorded_list_is_understood() -> None:
     )
 
 
-@pytest.mark.parametrize("mode", ["af", "region"])
-@pytest.mark.parametrize("namespaces", [1, 1000])
-def test_mappings_take_less_than_800_bytes_each(mode: str, namespaces: int) -> None:
-    number = 5_000
+def test_mappings_take_less_than_800_bytes_each() -> None:
+    number, namespaces, mode = 3_000, 1000, "region"
 
     def build() -> MappingIndex:
         return build_index(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
-from services.pods.functions import check_functions, new_variables
+from services.pods.functions import check_functions, new_variables, read_functions
 from services.pods.pod import EnvVar, decode_pod
 from services.pods.refusals import RefusalReason
 from tests.services.building import (
@@ -245,6 +245,12 @@ def test_numbers_are_given_from_one_past_those_that_are_taken(
     functions: list[tuple[str, str]], taken: list[int], numbers: list[int]
 ) -> None:
     assert new_variables(functions, taken) == [v for n in numbers for v in pair(n)]
+
+
+def test_variables_of_another_form_may_be_ignored() -> None:
+    variables = [EnvVar("FPGA_REGION_1", ARRIA), EnvVar("FPGA_AFU_1", NLB0), EnvVar("FPGA_AFUS")]
+    assert read_functions(variables, other_forms=True).by_number == {1: (ARRIA, NLB0)}
+    assert len(read_functions(variables).problems) == 1
 
 
 def test_other_names_of_the_family_are_the_users_own() -> None:

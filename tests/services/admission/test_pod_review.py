@@ -405,9 +405,8 @@ def test_an_env_that_can_not_be_read_is_refused_with_the_field() -> None:
     )
 
 
-@pytest.mark.parametrize("obj", [None])
-def test_a_review_without_a_pod_is_refused(obj: None) -> None:
-    answered = ask(review() | {"request": review()["request"] | {"object": obj}})
+def test_a_review_without_a_pod_is_refused() -> None:
+    answered = ask(review() | {"request": review()["request"] | {"object": None}})
     assert answered.message == "the review has no pod in request.object"
     assert answered.outcome is ReviewOutcome.ERRORED
 
@@ -539,7 +538,7 @@ def mangled(data: bytes, dice: random.Random) -> bytes:
     return bytes(result)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.randoms(use_true_random=True))
 def test_mangled_reviews_are_answered_or_refused(dice: random.Random) -> None:
     check_any(mangled(body(review()), dice))
@@ -563,7 +562,7 @@ def replaced(obj: Any, path: list[int], value: Any) -> Any:
     return made
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9), values)
 def test_reviews_with_swapped_types_are_answered_or_refused(path: list[int], value: Any) -> None:
     check_any(json.dumps(replaced(review(), path, value)).encode("utf-8", "surrogatepass"))
