@@ -243,7 +243,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
         # watches that end early are begun again after pauses that grow
         await eventually_async(admitted, timeout=60, what="the list anew has come")
         assert lists(api) > before
-    told = [str(line["problem"]) for line in webhook.events("mapping left out")]
+    told = [str(line["problem"]) for line in webhook.events("mapping can't be used")]
     assert len(told) == len(set(told))
     assert {name for name in reasons if any(reasons[name] in text for text in told)} == set(reasons)
     assert await counted(4)

@@ -317,7 +317,8 @@ REFUSED: list[tuple[Object, RefusalReason, str]] = [
         RefusalReason.UNKNOWN_NAME,
         (
             'container "app": fpga.intel.com/nlb1 does not exist in namespace "default"; did you '
-            "mean nlb0? Available: arria-devel, nlb0, nlb0-af, nlb3, stratix.nlb3 and stratix.nlb3-af"
+            "mean nlb0? Available: arria-devel, nlb0, nlb0-af, nlb3, stratix.nlb3 and "
+            "stratix.nlb3-af"
         ),
     ),
     (

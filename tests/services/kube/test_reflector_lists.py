@@ -232,7 +232,7 @@ async def test_without_the_definitions_it_says_so_and_waits_for_them(tmp_path: P
     [
         (b"<html>", "is no list"),
         (b"[" * 5000, "is no list"),
-        (b'{"metadata":{}}', "tells no resource version"),
+        (b'{"metadata":{}}', "has no resource version"),
     ],
 )
 async def test_what_is_no_list_is_not_taken_for_an_empty_one(
@@ -278,7 +278,7 @@ async def test_a_list_that_goes_round_in_circles_is_none(tmp_path: Path) -> None
         circle = encode_list(FUNCTIONS, 5, [], "again")
         async with following(server, tmp_path) as source:
             with server.replacing(circle):
-                await until(lambda: "round in circles" in source.problem)
+                await until(lambda: "repeats a page" in source.problem)
                 assert not source.loaded
             await until(lambda: source.loaded)
 
@@ -312,7 +312,7 @@ async def test_a_mistake_of_ours_is_logged_and_followed_by_a_new_list(
             async with following(server, tmp_path, timing=time.timing()) as source:
                 await until_watching(server, source)
                 assert names(source) == {"x"}
-    assert [entry["exc_info"] for entry in logs if "mistake" in entry["event"]] == [True] * 3
+    assert [entry["exc_info"] for entry in logs if "internal error" in entry["event"]] == [True] * 3
     assert listed(server) == 4
     assert len(time.slept) == 3
     assert min(time.slept) > 0

@@ -102,7 +102,7 @@ async def test_a_watch_that_is_too_old_again_and_again_is_a_problem_with_pauses(
                 assert names(source) == {"x"}
                 assert "too old" in source.problem
     assert listed(server) < 100, "in 600 s"
-    assert any("not kept up to date" in entry["event"] for entry in logs)
+    assert any("not being updated" in entry["event"] for entry in logs)
 
 
 async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was(

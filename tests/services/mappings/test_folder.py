@@ -323,8 +323,8 @@ def test_a_folder_that_vanishes_leaves_the_last_mappings_and_grows_old(tmp_path:
                 await eventually_async(lambda: not source.problem)
                 await eventually_async(lambda: source.age < 0.05)
             told = [line["event"] for line in logs]
-            assert told.count("mappings not loaded, the old ones serve on") == 1
-            assert "folder of mappings is back" in told
+            assert told.count("mappings not loaded, the previous ones stay in use") == 1
+            assert "the folder of mappings can be read again" in told
 
     asyncio.run(scenario())
 
@@ -378,7 +378,7 @@ def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> No
 def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "PATIENCE", 0.05)
+    monkeypatch.setattr(folder, "MAX_WAIT", 0.05)
     watched, beside = tmp_path / "watched", tmp_path / "beside"
     watched.mkdir()
     (watched / "a.yaml").write_text(function("one"))

@@ -107,7 +107,7 @@ async def test_what_can_not_be_used_is_refused_with_the_reason(tmp_path: Path) -
                 server.compact()
                 server.cut_watches()
                 await until(lambda: server.open_watches == 2, "listed again after the gap")
-        told = [entry["problem"] for entry in logs if entry["event"] == "mapping left out"]
+        told = [entry["problem"] for entry in logs if entry["event"] == "mapping can't be used"]
         assert sorted(told) == sorted(rejected.values()), "each is told once, however often listed"
 
 
@@ -167,7 +167,7 @@ async def test_objects_that_can_not_be_read_do_not_stand_in_the_way(tmp_path: Pa
             async with following(server, tmp_path) as source:
                 await until(lambda: source.loaded)
                 assert names(source) == {"good"}
-    assert [entry["number"] for entry in logs if "left out" in entry["event"]] == [4]
+    assert [entry["number"] for entry in logs if "more mappings" in entry["event"]] == [4]
 
 
 async def test_specs_of_any_shape_are_refused_and_nothing_else(tmp_path: Path) -> None:
