@@ -141,13 +141,13 @@ async def test_a_mapping_is_noted_and_its_name_is_its_own(
 
     async def refused() -> bool:
         answer = await guarded.post(REGIONS, json=region("nlb0"), params={"dryRun": "All"})
-        return answer.status_code == 403 and "has that name" in answer.json()["message"]
+        return answer.status_code == 403 and "has the same name" in answer.json()["message"]
 
     await eventually_async(refused, what="the webhook knows of the function")
     answer = await guarded.post(REGIONS, json=region("nlb0"))
     assert answer.json()["message"].startswith(
         'admission webhook "mappings.accelbind.dev" denied the request: FpgaRegion default/nlb0: '
-        "AcceleratorFunction default/nlb0 has that name"
+        "AcceleratorFunction default/nlb0 has the same name"
     )
     changed = await guarded.patch(
         f"{FUNCTIONS}/nlb0", json={"spec": {"mode": "region"}}, headers=MERGE
@@ -168,7 +168,7 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
 
     async def duplicate() -> bool:
         answer = await guarded.post(FUNCTIONS, json=made_function("new"), params={"dryRun": "All"})
-        return any("duplicate: old is the same" in text for text in warned(answer))
+        return any("duplicate of old: " in text for text in warned(answer))
 
     await eventually_async(duplicate, what="the webhook knows of the other name")
     assert (await guarded.post(FUNCTIONS, json=made_function("new"))).status_code == 201
@@ -184,7 +184,7 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
     await eventually_async(warned_of_both)
     deprecation = {"metadata": {"annotations": {DEPRECATED: "use new"}}}
     answer = await guarded.patch(f"{FUNCTIONS}/old", json=deprecation, headers=MERGE)
-    assert "deprecated, so pods that use it are warned: use new" in warned(answer)[0]
+    assert "deprecated: pods that use it get a warning: use new" in warned(answer)[0]
 
     async def warned_of_the_old_one() -> bool:
         note = "fpga.intel.com/old is deprecated: use new"

@@ -167,7 +167,7 @@ async def test_objects_that_can_not_be_read_do_not_stand_in_the_way(tmp_path: Pa
             async with following(server, tmp_path) as source:
                 await until(lambda: source.loaded)
                 assert names(source) == {"good"}
-    assert [entry["number"] for entry in logs if "more mappings" in entry["event"]] == [4]
+    assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
 
 
 async def test_specs_of_any_shape_are_refused_and_nothing_else(tmp_path: Path) -> None:
