@@ -24,6 +24,7 @@ import msgspec
 
 from services.kube.config import Access, ExecPlugin
 from services.process.errors import ClusterError
+from services.process.pairs import load_pair
 from services.process.text import plain
 
 REREAD_SECONDS: Final = 60.0
@@ -122,20 +123,13 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair from memory: `ssl` only takes paths, and a key must not get to a disk."""
-    descriptor = os.memfd_create("pair")
     try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(key + b"\n" + certificate)
-        # OpenSSL would ask for the password of an encrypted key on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+        load_pair(context, certificate, key)
     except ssl.SSLError as error:
         raise ClusterError(
-            "the client certificate and key are no pair of a certificate and its unencrypted key:"
+            "the client certificate and key are not a certificate and its unencrypted key:"
             f" {error.reason or error}"
         ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _is_this_machine(server: str) -> bool:

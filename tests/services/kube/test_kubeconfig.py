@@ -170,7 +170,7 @@ def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
         (
             {},
             {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
-            "the client certificate and key are no pair",
+            "the client certificate and key are not a certificate and its unencrypted key",
         ),
         ({"proxy-url": "socks5://p:1080"}, None, "proxy-url is no http:// or https:// URL"),
         ({"proxy-url": "http://p:many"}, None, "proxy-url is no http:// or https:// URL"),
