@@ -209,8 +209,8 @@ async def put_bundle(
     for annotation in INJECTED:
         if annotation in annotations:
             raise ClusterError(
-                f"{read.name} has the annotation {annotation}, so cert-manager maintains its bundle:"
-                " remove the annotation, or don't run `accelbind certs run` beside it"
+                f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
+                " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
             )
     item = read.object.copy()
     for entry in _entries(item):
