@@ -12,8 +12,7 @@ from typing import Final
 
 from services.bitstreams.elf import read_sections
 from services.bitstreams.gbs import MAX_START, NOTHING_AFTER, parse_start
-from services.bitstreams.gunzip import unpack
-from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl
+from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl, unpack
 from services.process.errors import InvalidBitstream
 from services.process.text import plain, quote
 

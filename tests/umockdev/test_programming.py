@@ -256,7 +256,8 @@ from array import array
 from pathlib import Path
 from services.process.errors import DeviceHung
 from services.process.blocking import BlockingCalls
-from services.programming.programmer import Image, Programmer
+from services.programming.image import Image
+from services.programming.programmer import Programmer
 
 goes_on, state, interface, afu, *ports = sys.argv[1:]
 hanging, other = zip(ports[::2], ports[1::2])

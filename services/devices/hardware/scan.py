@@ -24,7 +24,9 @@ from services.devices.model import Card, Inventory, PciFunction, Problem
 from services.process.blocking import BlockingCalls
 
 DRIVERS: Final = (OPAE, DFL)
-"""A node may have cards under each."""
+"""All drivers; a node may have cards of each."""
+
+DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 """The class folders, by the names of their drivers."""

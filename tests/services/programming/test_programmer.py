@@ -12,11 +12,12 @@ import pytest
 from services.devices.hardware.scan import scan
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
+from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
+from services.programming.image import Image
 from services.programming.lock import card_lock
-from services.programming.programmer import Image, Programmer
-from services.programming.regions import regions_of
+from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
@@ -61,7 +62,7 @@ def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
 ) -> None:
     rack.add_card(CardSpec(driver))
     stages: list[str] = []
-    first = programmer.ensure(PORTS[driver], image(), say=stages.append)
+    first = programmer.ensure(PORTS[driver], image(), on_step=stages.append)
     second = programmer.ensure(PORTS[driver], image())
     assert (first.programmed, first.before, second.programmed) == (True, NLB0, False)
     assert whats(stand_in) == ["programmed", "reset", "reset"]
@@ -116,7 +117,7 @@ def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_ther
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
     port = PORTS[driver]
     stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure(port, image(NLB3))
     inventory = scan(rack.root)
     (region,) = regions_of(inventory).values()
@@ -135,7 +136,7 @@ def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
     port = PORTS[driver]
     stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure(port, image(NLB3))
     stand_in.refuse, stand_in.fail_with = False, error
     for _ in range(2):
@@ -271,7 +272,7 @@ def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
     [
         (Fault.INTERFACE_EMPTY, "has no usable interface id"),
         (Fault.FME_MISSING, "can't be programmed or named"),
-        (Fault.PORT_ID_GARBAGE, "doesn't tell its number"),
+        (Fault.PORT_ID_GARBAGE, "doesn't report its number"),
         (Fault.PORT_NODE_MISSING, "there is no /dev/"),
         (Fault.FME_NODE_MISSING, "there is no /dev/"),
     ],
