@@ -8,10 +8,16 @@ import pytest
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory
 from services.devices.stale_errors import Clearing, Tried, choose
-from services.programming.error_registers import ClearResult, clear_errors, why_refused
+from services.process.errors import HardwareError
+from services.programming.error_registers import (
+    ClearResult,
+    clear_device_errors,
+    clear_errors,
+    why_refused,
+)
 from services.programming.ioctls import DriverCalls
 from services.programming.lock import card_lock
-from services.programming.port import DeviceFiles, find_engine
+from services.programming.port import DeviceFiles, find_engine, find_port
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack, lay_out
 from simulator.driver import SimulatedCalls
@@ -179,6 +185,20 @@ class Denied(DriverCalls):
 def test_a_port_that_may_not_be_opened_is_not_reset(node: Node) -> None:
     outcome, detail = node.clear(Denied())
     assert (outcome, "has to be opened" in detail) == (ClearResult.FORBIDDEN, True)
+
+
+def test_errors_are_cleared_by_hand_register_by_register(node: Node, driver: str) -> None:
+    place = find_port(scan(node.root), node.port.name)
+    before = node.clearing.value
+    (cleared,) = clear_device_errors(DeviceFiles(node.root, place), place)
+    assert (cleared.register, cleared.value) == ("errors/errors", before)
+    assert int(node.taking.read_text(), 16) == before
+    engine = find_engine(scan(node.root), node.rack.addresses[0])
+    assert clear_device_errors(DeviceFiles(node.root, engine), engine) == ()
+    node.taking.unlink()
+    if driver == "opae":
+        with pytest.raises(HardwareError, match="there is no errors/clear"):
+            clear_device_errors(DeviceFiles(node.root, place), place)
 
 
 # Why the hardware refused ------------------------------------------------------------------------
