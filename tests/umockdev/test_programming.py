@@ -209,6 +209,19 @@ signal.pause()
 """
 
 
+def test_a_clock_that_can_not_be_had_is_a_warning_or_refused_if_it_is_required(host: Host) -> None:
+    card = host.bed.add()
+    port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
+    code, _, err = host.fpga("program", port, bitstream, "--user-clock", "require")
+    assert code == 1
+    assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
+    assert host.bed.calls(BASE["dfl"] + PROGRAM) == []
+    code, out, err = host.fpga("program", port, bitstream)
+    assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
+    assert f"{port} has AFU {NLB3} now" in out
+    assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
+
+
 @pytest.mark.parametrize("driver", ["dfl"])
 def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> None:
     hanging, other = host.bed.add(driver=driver), host.bed.add(driver=driver)

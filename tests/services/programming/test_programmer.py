@@ -3,9 +3,11 @@
 import errno
 import os
 import threading
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +18,7 @@ from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
 from services.programming.image import Image
+from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
@@ -67,6 +70,63 @@ def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
     assert (first.programmed, first.before, second.programmed) == (True, NLB0, False)
     assert whats(stand_in) == ["programmed", "reset", "reset"]
     assert stages[-3:] == ["programming 4096 bytes", "verifying", "resetting the port"]
+
+
+class UnreadableAtFirst(SimulatedCalls):
+    """After programming, `afu_id` can't be read for a moment (the driver answers EBUSY)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hidden: list[tuple[Path, str]] = []
+
+    def ioctl(
+        self,
+        node: DriverNode,
+        request: int,
+        argument: int | bytearray,
+        data: "array[int] | None" = None,
+    ) -> int:
+        result = super().ioctl(node, request, argument, data)
+        if request == node.ioctls.program:
+            (file,) = (self.root / "sys/devices").glob("*/*/*/*/*port.0/afu_id")
+            self.hidden.append((file, file.read_text()))
+            file.unlink()
+        return result
+
+    def show(self, _: float) -> None:
+        for file, text in self.hidden:
+            file.write_text(text)
+
+
+def test_a_port_that_can_not_be_read_right_after_programming_is_waited_for(
+    rack: Rack,
+    stand_in: DriverStandIn,
+    short_dir: Path,
+    driver: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rack.add_card(CardSpec(driver))
+    calls = UnreadableAtFirst(rack.root)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=calls.show)
+    monkeypatch.setattr("services.programming.programmer.time", clock)
+    assert (
+        Programmer(rack.root, short_dir / "state", calls=calls)
+        .ensure(PORTS[driver], image())
+        .programmed
+    )
+    assert len(calls.hidden) == 1
+    assert whats(stand_in) == ["programmed", "reset"]
+
+
+def test_a_port_that_shows_another_function_afterwards_is_an_error(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver))
+    other = Image(A10_INTERFACE, NLB3, lambda: array("B", raw_bitstream(OPENCL_AFU)))
+    with pytest.raises(DeviceRefused, match=f'shows AFU "{OPENCL_AFU}" and not {NLB3}'):
+        programmer.ensure(PORTS[driver], other)
+    assert whats(stand_in) == ["programmed"]
+    assert programmer.recorded(scan(rack.root)) == {PORTS[driver]: ""}
 
 
 def test_bytes_are_asked_for_only_when_they_are_needed(
