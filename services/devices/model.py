@@ -112,6 +112,11 @@ class Card:
         """PCI address, empty where there is none."""
         return self.pci.address if self.pci else ""
 
+    @property
+    def place(self) -> str:
+        """What distinguishes it on the node: its PCI address, or its name where there is none."""
+        return self.address or self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:

@@ -85,7 +85,7 @@ def choose(
     values = _kept(inventory.cards, tried)
     for card in inventory.cards:
         for port in card.ports:
-            key = _place(card), port.name
+            key = card.place, port.name
             before, value = values.get(key, frozenset()), _clearable(port)
             if not before and not value:
                 continue
@@ -111,10 +111,6 @@ def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozense
 
     A card that fails for a while must not have its errors cleared over and over.
     """
-    there = {(_place(card), port.name) for card in cards for port in card.ports}
-    silent = {_place(card) for card in cards if card.failure is not None}
+    there = {(card.place, port.name) for card in cards for port in card.ports}
+    silent = {card.place for card in cards if card.failure is not None}
     return {key: each for key, each in tried.values.items() if key in there or key[0] in silent}
-
-
-def _place(card: Card) -> str:
-    return card.address or card.name

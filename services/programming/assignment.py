@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from services.devices.model import Fme, Inventory, Port, Problem
+from services.devices.topology import Topology
 from services.names import OPENCL_AFU
 from services.process.errors import NotAllowed, WorldError
 from services.process.text import listing, plain
@@ -82,12 +83,7 @@ def carried(port: Port, records: Records) -> str:
 
 def regions_of(inventory: Inventory) -> dict[str, Region]:
     """The regions that a scan found, by name."""
-    virtual: dict[str, list[Port]] = {}
-    unread: dict[str, list[Problem]] = {}
-    for card in inventory.cards:
-        if card.fme is None and card.pci is not None and card.pci.physfn:
-            virtual.setdefault(card.pci.physfn, []).extend(card.ports)
-            unread.setdefault(card.pci.physfn, []).extend([card.failure] if card.failure else [])
+    node = Topology(inventory.cards)
     return {
         card.fme.name: Region(
             name=card.fme.name,
@@ -95,8 +91,8 @@ def regions_of(inventory: Inventory) -> dict[str, Region]:
             card=card.name,
             address=card.address,
             engine=card.fme,
-            ports=(*card.ports, *virtual.get(card.address, ())),
-            unread=tuple(unread.get(card.address, ())),
+            ports=node.ports(card),
+            unread=tuple(each.failure for each in node.members(card) if each.failure),
         )
         for card in inventory.cards
         if card.fme is not None and card.failure is None

@@ -13,6 +13,7 @@ from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME, DRIVERS
 from services.devices.hardware.sysfs import Sysfs
 from services.devices.health import Reading
 from services.devices.model import Card, Fme, Inventory, Port
+from services.devices.topology import Topology, physical_address
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
 from services.process.text import listing
 
@@ -41,7 +42,7 @@ class EnginePlace:
     @property
     def key(self) -> str:
         """What tells its card from others on the node, for as long as the card is there."""
-        return self.card.address or self.card.name
+        return self.card.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class PortPlace:
     @property
     def key(self) -> str:
         """What tells its card from others on the node; a virtual function has its engine's key."""
-        return self.engine.key if self.engine else self.card.address or self.card.name
+        return self.engine.key if self.engine else self.card.place
 
     @property
     def record_key(self) -> str:
@@ -188,8 +189,10 @@ def port_meant(inventory: Inventory, name: str) -> str:
 
 def is_released(place: PortPlace) -> bool:
     """Whether a port is released to a virtual function, and its driver then can't program it."""
-    is_virtual = place.card.pci is not None and bool(place.card.pci.physfn)
-    return is_virtual and not DRIVER_BY_NAME[place.card.driver].programs_virtual
+    return (
+        bool(physical_address(place.card))
+        and not DRIVER_BY_NAME[place.card.driver].programs_virtual
+    )
 
 
 def _is_called(card: Card, wanted: str) -> bool:
@@ -198,13 +201,8 @@ def _is_called(card: Card, wanted: str) -> bool:
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
     """The engine of a card's ports; on a virtual function, that of its physical one."""
-    if card.fme is not None:
-        return EnginePlace(card, card.fme)
-    physical = card.pci.physfn if card.pci else None
-    for each in inventory.cards:
-        if physical and each.address == physical and each.fme is not None:
-            return EnginePlace(each, each.fme)
-    return None
+    physical = Topology(inventory.cards).physical(card)
+    return EnginePlace(physical, physical.fme) if physical.fme else None
 
 
 def _alternatives(inventory: Inventory, kind: str) -> str:
