@@ -166,7 +166,8 @@ class RegionWork:
             AccelbindError: It can't be read, or used.
         """
         ids = (task.region.interface_id, task.programmed[0].function)
-        part = await self._take(await self._read(partial(self._storage.weigh, *ids), until), until)
+        size = await self._read(partial(self._storage.memory_needed, *ids), until)
+        part = await self._take(size, until)
         held.callback(part.give_back)
         try:
             bitstream = await self._read(partial(self._storage.load, *ids), until)
