@@ -156,7 +156,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         **dict(_of_ids()),
         **dict(_of_registers()),
         "node-missing": Reason(Effect.DEVICE, "its device node isn't there", _NODE),
-        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be looked at", _NODE),
+        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be read", _NODE),
         "node-not-a-device": Reason(
             Effect.DEVICE, "something else stands where its device node should", _NODE
         ),
