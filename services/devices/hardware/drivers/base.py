@@ -19,6 +19,7 @@ class Numbered:
     """Names made of a prefix and a number: `dfl-port.3`, `region12`."""
 
     def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
         self._folders = re.compile(rf"/({re.escape(prefix)}[0-9]{{1,9}})(?=/)")
 
     def is_one(self, name: str) -> bool:
@@ -89,6 +90,8 @@ class Driver:
     """Where a driver puts its cards and what they consist of."""
 
     name: str
+    module: str
+    """The kernel module to load."""
     folder: str
     """Its class folder, below the root."""
     entry: Numbered

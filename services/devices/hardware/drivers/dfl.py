@@ -16,6 +16,7 @@ from services.devices.hardware.drivers.base import (
 
 DFL = Driver(
     name="dfl",
+    module="dfl-pci",
     folder="/sys/class/fpga_region",
     entry=Numbered("region"),
     fme=Numbered("dfl-fme."),

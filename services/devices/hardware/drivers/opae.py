@@ -10,6 +10,7 @@ from services.devices.hardware.drivers.base import (
 
 OPAE = Driver(
     name="opae",
+    module="intel-fpga-pci",
     folder="/sys/class/fpga",
     entry=Numbered("intel-fpga-dev."),
     fme=Numbered("intel-fpga-fme."),
