@@ -21,7 +21,7 @@ from services.pods import functions as env_rules
 from services.pods import pod
 from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
-from services.programming.errors_clear import Outcome as Clearing
+from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
 from webhook.endpoints import ENDPOINTS
 from webhook.handler import REJECTED, RejectionReason
@@ -93,7 +93,7 @@ def health() -> Iterator[str]:
     yield "Outcomes of clearing errors (`accelbind_errors_cleared_total`):\n\n" + table(
         ("outcome", "what it is"),
         (
-            *((code(each), text) for each, text in members(Clearing)),
+            *((code(each), text) for each, text in members(ClearResult)),
             (code(clearing.HUNG), attribute_docstrings(clearing)["HUNG"]),
         ),
     )
