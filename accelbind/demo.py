@@ -96,6 +96,7 @@ def _world(files: list[Path], mappings: Path | None) -> "World":
     Raises:
         AskerError: The options exclude each other, or a file can't be used.
     """
+    from services.admission.preview import read_pods  # noqa: PLC0415 - as above
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from simulator.demo import own  # noqa: PLC0415 - as above
     from simulator.demo.cluster import demo_world, mappings_folder  # noqa: PLC0415 - as above
@@ -104,7 +105,12 @@ def _world(files: list[Path], mappings: Path | None) -> "World":
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")
         return demo_world()
-    found = own.read(files, mappings or mappings_folder())
+    pods = [
+        ("stdin" if str(file) == "-" else file.name, pod)
+        for file in files
+        for pod in read_pods(file)
+    ]
+    found = own.read(pods, mappings or mappings_folder())
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
     return found.world

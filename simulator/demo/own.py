@@ -9,13 +9,14 @@ from pathlib import Path
 import yaml
 
 from services.admission.mutate import Policy
-from services.admission.preview import Explained, explain_pod, read_pods
+from services.admission.preview import Explained, explain_pod
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
 from services.mappings.index import MappingIndex
 from services.mappings.model import API_VERSION, Mode
 from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
+from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
 from services.pods.requests import asking_places
 from services.process.errors import InvalidQuantity
@@ -41,19 +42,18 @@ class OwnPods:
     """What is wrong with mappings of the folder, a sentence each."""
 
 
-def read(files: Sequence[Path], mappings: Path) -> OwnPods:
-    """Read manifests and the mappings for them.
+def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
+    """Plan a cluster for the pods of manifests.
 
     Args:
-        files: pods, or what makes pods; `-` is stdin.
+        found: the pods, each with the name of its file.
         mappings: a folder of AcceleratorFunctions and FpgaRegions.
 
     Raises:
-        InvalidManifest: a file has no pod, or one that cannot be read.
+        InvalidManifest: a pod cannot be read.
         WorldError: the folder cannot be read.
     """
     snapshot = load_folder(mappings)
-    found = [(file, pod) for file in files for pod in read_pods(file)]
     explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for _, pod in found]
     asked: Counter[OneMapping] = Counter()
     for one in explained:
@@ -103,7 +103,7 @@ def _units(one: Explained) -> int:
     return counts
 
 
-def _pod(one: Explained, number: int, file: Path) -> DemoPod:
+def _pod(one: Explained, number: int, file: str) -> DemoPod:
     """The pod as it is created: one from a template gets a kind and a name."""
     manifest: Json = dict(one.found.manifest)
     metadata: Json = dict(manifest.get("metadata") or {})
@@ -113,7 +113,7 @@ def _pod(one: Explained, number: int, file: Path) -> DemoPod:
     pod = {"apiVersion": "v1", "kind": "Pod", **manifest, "metadata": metadata}
     text = yaml.safe_dump({"spec": pod.get("spec")}, sort_keys=False, allow_unicode=True)
     title = f"Pod {one.namespace}/{metadata['name']}"
-    return DemoPod("stdin" if str(file) == "-" else file.name, title, pod, text)
+    return DemoPod(file, title, pod, text)
 
 
 def _object(mapping: OneMapping) -> Json:
