@@ -5,7 +5,6 @@ answer about objects carries the warnings that came up on the way.
 """
 
 import time
-import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ from simulator.apiserver.wire import Json
 from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
-_GZIP_FROM = 128 * 1024
-"""Bytes from which a real API server compresses an answer (for who accepts it)."""
 _CACHE = ("Cache-Control", "no-cache, private")
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 Binder: TypeAlias = Callable[[Json, str], object]
@@ -118,7 +115,7 @@ class Api:
         if identity is None:
             raise status.unauthorized()
         if request.method == "GET" and (body := discovery.answer(request.path, self._table)):
-            return self._body(request, 200, body, ())
+            return self._body(200, body)
         target = paths.parse(request.path, self._table)
         if target is None:
             raise status.unknown_path()
@@ -135,12 +132,12 @@ class Api:
         if not ask.target.name:
             page = reading.read_list(self._store, ask.target, ask.query)
             body = reading.list_body(ask.target.resource, page)
-            return self._body(ask.request, 200, body + b"\n", ())
+            return self._body(200, body + b"\n")
         data = self._store.shelf(ask.target.resource).objects.get(ask.target.path)
         if data is None:
             resource = ask.target.resource
             raise status.not_found(resource.group, resource.plural, ask.target.name)
-        return self._body(ask.request, 200, data + b"\n", ())
+        return self._body(200, data + b"\n")
 
     def _watch(self, ask: Ask) -> Response:
         watch = Watch(
@@ -178,7 +175,7 @@ class Api:
             return Response(error.code, error.body(), headers)
         finally:
             self._record(ask, code)
-        return self._body(ask.request, code, body + b"\n", _warnings(ask))
+        return self._body(code, body + b"\n", _warnings(ask))
 
     def _verb(self, ask: Ask) -> Callable[[Ask], Awaitable[tuple[int, bytes]]]:
         named = bool(ask.target.name)
@@ -207,7 +204,9 @@ class Api:
         return 200, ask.target.resource.encode(await self._writer.replace(ask))
 
     async def _patch(self, ask: Ask) -> tuple[int, bytes]:
-        return 200, ask.target.resource.encode(await self._writer.patch(ask))
+        created = not self._writer.is_stored(ask.target)
+        item = await self._writer.patch(ask)
+        return 201 if created else 200, ask.target.resource.encode(item)
 
     async def _delete(self, ask: Ask) -> tuple[int, bytes]:
         gone = await self._writer.delete(ask)
@@ -246,25 +245,8 @@ class Api:
         )
 
     @staticmethod
-    def _body(
-        request: Request, code: int, body: bytes, headers: tuple[tuple[str, str], ...]
-    ) -> Response:
-        headers = (_CACHE, *headers)
-        if _wants_pretty(request):
-            body = wire.pretty(body)
-        if len(body) > _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-            headers = (*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
-            packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-            body = packer.compress(body) + packer.flush()
-        return Response(code, body, headers)
-
-
-def _wants_pretty(request: Request) -> bool:
-    """`?pretty=`, or a client that people read from (a real API server knows these agents)."""
-    if "pretty" in request.query:
-        return request.query["pretty"] not in ("0", "false")
-    agent = request.headers.get("user-agent", "")
-    return agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+    def _body(code: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+        return Response(code, body, (_CACHE, *headers))
 
 
 def _named_as_selector(ask: Ask) -> dict[str, str]:

@@ -68,13 +68,14 @@ class Ask:
             subresource=self.target.subresource,
         )
 
-    def decode(self) -> Json:
-        """The body as a JSON object.
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, without parameters."""
+        return self.request.headers.get("content-type", "").split(";")[0].strip()
 
-        Raises:
-            StatusError: 400 or 415.
-        """
-        kind = self.request.headers.get("content-type", "").split(";")[0].strip()
+    def decode(self) -> Json:
+        """The body as a JSON object, or an error 400 or 415."""
+        kind = self.content_type
         if kind not in ("", "application/json"):
             raise status.unsupported_media(kind, ["application/json"])
         return decode_object(self.request.body)

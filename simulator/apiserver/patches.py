@@ -1,9 +1,9 @@
-"""The three languages of PATCH: JSON Merge Patch, JSON Patch, and strategic merge.
+"""The languages of PATCH: JSON Merge Patch, JSON Patch, strategic merge and server-side apply.
 
 A strategic merge patch merges lists of objects by the keys of `shapes` and knows
 `$patch: replace` and `$patch: delete`; `$retainKeys`, `$setElementOrder` and
 `$deleteFromPrimitiveList` are accepted and only dropped. Custom resources don't take it, as on a
-real API server. Server-side apply is not modelled.
+real API server. Server-side apply is a merge that creates what is missing, without field owners.
 """
 
 from typing import Any
@@ -17,6 +17,7 @@ from simulator.apiserver.wire import Json
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 class NotApplicable(ValueError):
