@@ -68,12 +68,10 @@ class CardSpec:
 
 
 class Rack:
-    """A folder of synthetic cards.
+    """A folder of synthetic cards: `sys` and `dev` below a root.
 
-    Args:
-        root: Where to put `sys` and `dev`; made if it isn't there.
-        devices: Whether to make character devices instead of regular files, which needs
-            CAP_MKNOD.
+    Nodes are regular files, or character devices with `devices`, which needs CAP_MKNOD. A port is
+    named by its position on the card.
     """
 
     def __init__(self, root: Path, *, devices: bool = False) -> None:
@@ -190,13 +188,7 @@ class Rack:
     # Faults --------------------------------------------------------------------------------------
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
-        """Switches a fault on.
-
-        Args:
-            address: The card.
-            fault: What to break.
-            port: Which of its ports, by position, for a fault of a port.
-        """
+        """Switches a fault on."""
         damage = DAMAGE[fault]
         self._swap(self.root / damage.path.format(**self._names(address, port)), damage.ruin)
 
@@ -206,16 +198,7 @@ class Rack:
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
     def hang(self, address: str, hang: Hang, port: int = 0) -> None:
-        """Has whoever reads something of a card hang, in any process, until it is released.
-
-        Args:
-            address: The card.
-            hang: What hangs.
-            port: Which of its ports, by position, if it is something of a port.
-
-        Raises:
-            PermissionError: This process may not; see `simulator.hanging`.
-        """
+        """Has whoever reads something of a card hang, in any process, until it is released."""
         if (address, hang, port) not in self._held:
             place = PLACES[hang].format(**self._names(address, port))
             self._held[address, hang, port] = Held(self.root / place)

@@ -54,12 +54,7 @@ _PROGRAM: Final = 0x80
 
 
 def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
-    """What a synthetic card takes for a function.
-
-    Args:
-        afu_id: What its port shows then, 32 hex digits.
-        size: How many bytes it has at least.
-    """
+    """What a synthetic card takes for a function."""
     return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
 
 
@@ -128,13 +123,7 @@ class Done:
 
 
 class DriverStandIn:
-    """Stands in for the driver of all cards of a rack, until it is closed.
-
-    Args:
-        root: The rack's folder.
-        seconds: How long programming takes.
-        told: Told what was done, in the thread that did it.
-    """
+    """Stands in for the driver of all cards of a rack, until it is closed."""
 
     def __init__(
         self,

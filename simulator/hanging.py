@@ -50,13 +50,6 @@ class Held:
     """A file whose readers hang, or a folder whose listers do, until it is let go.
 
     It is about what stands at the path now: a file that takes its place is read as any other.
-
-    Args:
-        path: The file or folder.
-
-    Raises:
-        PermissionError: This process may not.
-        OSError: The kernel can't, or nothing stands there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,11 +85,7 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def _called(name: str, *arguments: object) -> int:
-    """What a function of the C library returns.
-
-    Raises:
-        OSError: It failed.
-    """
+    """What a function of the C library returns."""
     result = int(getattr(_C, name)(*arguments))
     if result < 0:
         code = ctypes.get_errno()

@@ -57,13 +57,7 @@ class _Run:
 
 
 class Admission:
-    """Asks the webhooks that the store's configurations name.
-
-    Args:
-        store: where configurations and namespaces are.
-        services: `host:port` of Services, by `name.namespace.svc`.
-        new_uid: makes the uids of reviews.
-    """
+    """Asks the webhooks that the store's configurations name."""
 
     def __init__(
         self,
@@ -79,11 +73,7 @@ class Admission:
     async def mutate(
         self, attributes: Attributes, item: Json, redefault: Redefault, trail: Trail
     ) -> Json:
-        """The object as the mutating webhooks leave it.
-
-        Raises:
-            StatusError: a webhook refused, or could not be asked.
-        """
+        """The object as the mutating webhooks leave it."""
         hooks = self._hooks(MUTATING)
         if not hooks:
             return item
@@ -105,11 +95,7 @@ class Admission:
         return item
 
     async def validate(self, attributes: Attributes, item: Json | None, trail: Trail) -> None:
-        """Asks the validating webhooks.
-
-        Raises:
-            StatusError: one of them refused, or could not be asked.
-        """
+        """Asks the validating webhooks."""
         hooks = self._hooks(VALIDATING)
         if not hooks:
             return

@@ -50,19 +50,7 @@ class Seen:
 
 
 class Api:
-    """Answers requests from a store.
-
-    Args:
-        store: the objects.
-        table: what is served.
-        writer: makes changes.
-        tokens: who is let in.
-        audit: where decisions are written.
-        faults: what is switched on by a test.
-        bind: binds a pod to a node (the scheduler's way in, for `pods/NAME/binding`).
-        now: the clock.
-        bookmark_interval: seconds between the bookmarks of a watch.
-    """
+    """Answers requests from a store."""
 
     def __init__(
         self,

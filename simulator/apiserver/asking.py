@@ -86,11 +86,7 @@ def _is_namespace(target: Target) -> bool:
 
 
 def decode_object(body: bytes) -> Json:
-    """A JSON object from a body.
-
-    Raises:
-        StatusError: 400.
-    """
+    """A JSON object from a body."""
     try:
         item = wire.decode(body)
     except msgspec.DecodeError as error:
@@ -107,11 +103,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def check_kind(resource: Resource, item: Json) -> None:
-    """Fills in kind and version where they are absent, and refuses others.
-
-    Raises:
-        StatusError: 400.
-    """
+    """Fills in kind and version where they are absent, and refuses others."""
     kind = item.setdefault("kind", resource.kind)
     version = item.setdefault("apiVersion", resource.api_version)
     if version != resource.api_version:

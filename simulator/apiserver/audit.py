@@ -33,11 +33,7 @@ class Trail:
 
 
 class AuditLog:
-    """Writes the log, and keeps its newest entries for tests of this process.
-
-    Args:
-        path: where to, or None for memory only.
-    """
+    """Writes the log, and keeps its newest entries for tests of this process."""
 
     def __init__(self, path: Path | None) -> None:
         self.entries: list[Json] = []

@@ -14,13 +14,7 @@ from simulator.apiserver.wire import Json, decode
 
 
 class DefinitionController:
-    """Follows definitions and keeps the table of resources in step.
-
-    Args:
-        store: where they are.
-        table: what is served.
-        now: the clock.
-    """
+    """Follows definitions and keeps the table of resources in step."""
 
     def __init__(self, store: Store, table: ResourceTable, *, now: Callable[[], datetime]) -> None:
         self._store = store

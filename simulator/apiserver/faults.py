@@ -95,13 +95,7 @@ class Faults:
     def watches_failing(
         self, code: int, *, count: int | None = None, matches: Matches = watches
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching watches with 200 and an ERROR event, at once.
-
-        Args:
-            code: of the Status in the event.
-            count: how many watches, None for all until the end of the block.
-            matches: which requests.
-        """
+        """Answers matching watches with 200 and an ERROR event, at once."""
         error = StatusError(code, "InternalError", f"the stand-in was told to say {code}")
         line = event_line("ERROR", wire.encode(error.status()))
         return self.replaying(line, stream=True, count=count, matches=matches)

@@ -111,12 +111,7 @@ class _Connection(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Listens, and keeps the connections.
-
-    Args:
-        handler: answers one request; a crash inside is its own business to turn into a 500.
-        body_limit: bytes of a request body; 3 MiB as in a real API server.
-    """
+    """Listens, and keeps the connections."""
 
     def __init__(self, handler: Handler, *, body_limit: int = 3 * 2**20) -> None:
         self.handler = handler

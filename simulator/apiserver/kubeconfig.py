@@ -11,14 +11,7 @@ _NAME = "accelbind-simulator"
 
 
 def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | None = None) -> Json:
-    """The configuration as an object.
-
-    Args:
-        server: URL of the API server.
-        authority: PEM of its CA.
-        token: the bearer token.
-        token_file: where clients read the token instead, to follow it when it changes.
-    """
+    """The configuration as an object."""
     user = {"token": token} if token_file is None else {"tokenFile": str(token_file)}
     cluster = {
         "server": server,

@@ -11,13 +11,7 @@ INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class NamespaceController:
-    """Follows namespaces in deletion; works inside the change that wakes it, without a task.
-
-    Args:
-        store: where they are.
-        table: what can live in them.
-        writer: deletes as a request would.
-    """
+    """Follows namespaces in deletion; works inside the change that wakes it, without a task."""
 
     def __init__(self, store: Store, table: ResourceTable, writer: Writer) -> None:
         self._store = store

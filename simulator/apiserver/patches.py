@@ -38,11 +38,7 @@ def merge(target: object, patch: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def apply_json_patch(target: Json, operations: object) -> Json:
-    """RFC 6902, through the package jsonpatch.
-
-    Raises:
-        NotApplicable: the patch is malformed or does not fit.
-    """
+    """RFC 6902, through the package jsonpatch."""
     if not isinstance(operations, list):
         raise NotApplicable("a JSON patch is a list of operations")
     try:

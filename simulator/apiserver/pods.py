@@ -28,11 +28,7 @@ def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
 
 
 def set_defaults(pod: Json) -> Json:
-    """The pod with the defaults of core/v1.
-
-    Raises:
-        StatusError: 400 for what can't be decoded as a pod, such as a broken quantity.
-    """
+    """The pod with the defaults of core/v1."""
     pod.setdefault("metadata", {})
     pod.setdefault("status", {})
     spec = pod.setdefault("spec", {})
@@ -79,11 +75,7 @@ def _default_container(container: Json, path: str) -> None:
 
 
 def canonical_amounts(holder: Json, name: str, path: str, kind: str = "Pod") -> Json:
-    """Puts the quantities under `name` into canonical form, in place, and returns them.
-
-    Raises:
-        StatusError: 400 for a quantity that is none.
-    """
+    """Puts the quantities under `name` into canonical form, in place, and returns them."""
     amounts = holder.get(name) or {}
     try:
         result = {key: quantities.canonical(amounts[key]) for key in sorted(amounts)}
@@ -144,11 +136,7 @@ def prepare(pod: Json) -> None:
 
 
 def validate(pod: Json) -> None:
-    """Refuses a pod that a real API server would not store.
-
-    Raises:
-        StatusError: 422 with a cause for each field that is wrong.
-    """
+    """Refuses a pod that a real API server would not store."""
     metadata, spec = pod["metadata"], pod["spec"]
     causes: list[Cause] = []
     if not spec.get("containers"):

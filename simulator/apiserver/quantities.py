@@ -18,11 +18,7 @@ class NotAQuantity(ValueError):
 
 
 def parse(value: object) -> Fraction:
-    """The exact amount of a quantity (rounded up to nano units, as a real API server does).
-
-    Raises:
-        NotAQuantity: with the text of apimachinery's error.
-    """
+    """The exact amount of a quantity (rounded up to nano units, as a real API server does)."""
     return _parse(value)[0]
 
 

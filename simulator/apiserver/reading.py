@@ -59,11 +59,7 @@ def revision_of(query: Mapping[str, str]) -> int | None:
 
 
 def read_list(store: Store, target: Target, query: Mapping[str, str]) -> Page:
-    """One page of a list.
-
-    Raises:
-        StatusError: 400 for broken parameters, 410 for a page of a list too old to go on with.
-    """
+    """One page of a list."""
     shelf = store.shelf(target.resource)
     prefix = f"{target.namespace}/" if target.namespace else ""
     predicate = predicate_of(target, query)

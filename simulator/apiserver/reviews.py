@@ -104,11 +104,7 @@ def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
 
 
 def verify(body: bytes, uid: str, *, mutating: bool) -> Verdict:
-    """Reads an answer as strictly as a real API server.
-
-    Raises:
-        InvalidAnswer: with the text that it would give.
-    """
+    """Reads an answer as strictly as a real API server."""
     review = _decode(body)
     response = review.get("response")
     if not isinstance(response, dict):

@@ -69,12 +69,7 @@ class Problem:
 
 
 class Scheduler:
-    """Looks at pending pods whenever pods or nodes change.
-
-    Args:
-        store: pods, nodes and events.
-        now: the clock.
-    """
+    """Looks at pending pods whenever pods or nodes change."""
 
     def __init__(self, store: Store, *, now: Callable[[], datetime]) -> None:
         self._store = store

@@ -84,13 +84,7 @@ def _prune(schema: Json, value: object, path: str, dropped: list[str]) -> object
 
 
 def validate(schema: Json, item: Json, old: Json | None = None) -> list[Cause]:
-    """What of an object does not fit its schema.
-
-    Args:
-        schema: of the kind.
-        item: the object.
-        old: what it was before, for an update.
-    """
+    """What of an object does not fit its schema."""
     new, before = _judged(item), old and _judged(old)
     causes = list(_check(schema, new, "", before))
     if not _has_rules(schema):

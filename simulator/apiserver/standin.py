@@ -85,13 +85,7 @@ class Options:
 
 
 class ApiServerStandIn:
-    """An API server without etcd, in this process.
-
-    Args:
-        directory: where kubeconfig and audit log go; exists.
-        options: how it is set up.
-        kubeconfig_path: where the kubeconfig goes instead of `directory/kubeconfig`.
-    """
+    """An API server without etcd, in this process."""
 
     def __init__(
         self,

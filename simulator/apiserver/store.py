@@ -141,12 +141,7 @@ class Shelf:
 
 
 class Store:
-    """All objects, by resource.
-
-    Args:
-        history: how many changes of each resource can be watched again.
-        revision: where the counter starts.
-    """
+    """All objects, by resource."""
 
     def __init__(self, *, history: int = 20_000, revision: int = 1) -> None:
         self.revision = revision

@@ -26,14 +26,7 @@ _GRACE = 2.0
 
 
 class Watch:
-    """One open watch.
-
-    Args:
-        store: whose changes it tells.
-        target: the collection.
-        query: `resourceVersion`, `timeoutSeconds`, `allowWatchBookmarks` and selectors.
-        bookmark_interval: seconds between bookmarks.
-    """
+    """One open watch."""
 
     def __init__(
         self, store: Store, target: Target, query: Mapping[str, str], *, bookmark_interval: float

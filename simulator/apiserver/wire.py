@@ -34,12 +34,7 @@ def escape(data: bytes) -> bytes:
 
 
 def encode(value: object, *, sort: bool = False) -> bytes:
-    """Encode compactly, without a newline.
-
-    Args:
-        value: anything that JSON can hold.
-        sort: sort the keys of every object (custom resources) instead of keeping their order.
-    """
+    """Encode compactly, without a newline."""
     return escape((_SORTED if sort else _AS_IS).encode(value))
 
 

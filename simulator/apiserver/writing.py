@@ -35,14 +35,7 @@ _ATTEMPTS = 5
 
 
 class Writer:
-    """Changes the store on behalf of requests.
-
-    Args:
-        store: what is changed.
-        admission: asks the webhooks.
-        now: the clock.
-        new_uid: makes the uids of objects.
-    """
+    """Changes the store on behalf of requests."""
 
     def __init__(
         self,

@@ -70,11 +70,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def run(flags: argparse.Namespace) -> None:
-    """Runs a kubelet until a signal ends it.
-
-    Raises:
-        AccelbindError: it can't start.
-    """
+    """Runs a kubelet until a signal ends it."""
     seed = flags.seed
     kubelet = KubeletStandIn(
         flags.dir.absolute(),
@@ -96,11 +92,7 @@ async def run(flags: argparse.Namespace) -> None:
 
 
 async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Path | None) -> None:
-    """Keeps the node's resources in the log, and with a kubeconfig on the API server, for ever.
-
-    Raises:
-        ClusterError: the kubeconfig can't be used.
-    """
+    """Keeps the node's resources in the log, and with a kubeconfig on the API server, for ever."""
     config = load_config(kubeconfig) if kubeconfig else None
     async with contextlib.AsyncExitStack() as stack:
         agent = None

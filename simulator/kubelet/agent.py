@@ -45,12 +45,7 @@ class NodeAgent:
     """Keeps one kubelet and an API server of one mind."""
 
     def __init__(self, kubelet: KubeletStandIn, client: ClusterClient) -> None:
-        """Prepares.
-
-        Args:
-            kubelet: one that runs.
-            client: may write nodes, pods and events.
-        """
+        """Prepares."""
         self.registered = asyncio.Event()
         self._kubelet = kubelet
         self._client = client
@@ -266,9 +261,6 @@ class NodeAgent:
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
         Python 3.11 would leave open).
-
-        Raises:
-            ClusterError: no answer.
         """
         request = self._client.request(
             method, path, params=params, body=body, content_type=content_type
@@ -293,11 +285,7 @@ class NodeAgent:
 
 
 def _decode(body: bytes) -> dict[str, Any]:
-    """An object of the API.
-
-    Raises:
-        ClusterError: it is none.
-    """
+    """An object of the API."""
     try:
         decoded = json.loads(body)
     except ValueError as error:

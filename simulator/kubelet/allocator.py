@@ -114,12 +114,7 @@ class Allocator:
         self.ledger.keep_only(self._active())
 
     def allocate(self, pod: PodSpec) -> Conversation[None]:
-        """Allocates for all containers of a pod.
-
-        Raises:
-            AllocationFailed: it can't be; what its earlier containers got is free again once
-                the pod is no longer active.
-        """
+        """Allocates for all containers of a pod."""
         reusable: dict[str, set[str]] = {}
         for container in pod.all_containers:
             yield from self._allocate_container(pod, container, reusable)
@@ -231,9 +226,6 @@ class Allocator:
 
         After a restart of the kubelet, a plugin that has not registered again has announced
         nothing: nobody is asked then, and the container starts.
-
-        Raises:
-            StartRefused: a plugin that wants to be asked is gone.
         """
         calls = []
         for resource, count in self._resources(container):

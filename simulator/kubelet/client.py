@@ -29,15 +29,7 @@ class PluginClient:
     """A connection to a plugin; once closed it stays closed."""
 
     def __init__(self, resource: str, path: Path) -> None:
-        """Prepares a connection.
-
-        Args:
-            resource: what the plugin registered.
-            path: its socket.
-
-        Raises:
-            KubeletError: the path can't be one of a socket.
-        """
+        """Prepares a connection."""
         self.resource = resource
         self.path = path
         self._channel = dial(path)
@@ -45,14 +37,7 @@ class PluginClient:
         self._closed = False
 
     async def connect(self, seconds: float = DIAL_SECONDS) -> Options:
-        """Dials, and asks what the plugin can do.
-
-        Args:
-            seconds: how long to try to reach its socket; its answer may take for ever.
-
-        Raises:
-            PluginFailed: nobody answers there, or with an error.
-        """
+        """Dials, and asks what the plugin can do."""
         try:
             async with asyncio.timeout(seconds):
                 await self._channel.channel_ready()
@@ -122,11 +107,7 @@ class PluginClient:
         await self._channel.close()
 
     async def _call(self, call: Awaitable[T]) -> T:
-        """Waits for an answer.
-
-        Raises:
-            PluginFailed: an error came instead, or the connection was closed meanwhile.
-        """
+        """Waits for an answer."""
         try:
             return await call
         except grpc.aio.AioRpcError as error:

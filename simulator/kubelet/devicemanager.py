@@ -53,15 +53,7 @@ class DeviceManager:
         clock: Callable[[], float],
         rng: random.Random | None,
     ) -> None:
-        """Prepares a device manager that is stopped.
-
-        Args:
-            folder: the kubelet's folder, that of `device-plugins` and `pod-resources`.
-            active: gives the pods that have not come to their end.
-            journal: where calls are noted.
-            clock: seconds, never going back.
-            rng: see `Allocator`.
-        """
+        """Prepares a device manager that is stopped."""
         self.folder = folder
         self.faults = Faults()
         self._journal = journal
@@ -75,12 +67,7 @@ class DeviceManager:
         return [pod.uid for pod in self._active()]
 
     async def start(self) -> None:
-        """Begins a life.
-
-        Raises:
-            KubeletError: a socket can't be made there.
-            OSError: a folder can't.
-        """
+        """Begins a life."""
         self._make_folders()
         self._restore()
         self._registration = Registration(
@@ -129,11 +116,7 @@ class DeviceManager:
         self.registry.restore(resources)
 
     def save(self) -> None:
-        """Writes the checkpoint.
-
-        Raises:
-            OSError: it can't be written; the old one is still there.
-        """
+        """Writes the checkpoint."""
         content = encode_checkpoint(self.allocator.ledger, self.registry.registered())
         write_atomically(checkpoint_file(self.folder), content)
 
@@ -146,11 +129,7 @@ class DeviceManager:
         self._journal.ring()
 
     async def allocate(self, pod: PodSpec) -> None:
-        """Gives a pod's containers their devices.
-
-        Raises:
-            AllocationFailed: it can't have them.
-        """
+        """Gives a pod's containers their devices."""
         conversation = self.allocator.allocate(pod)
         try:
             question = next(conversation)
@@ -186,20 +165,12 @@ class DeviceManager:
             raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
 
     async def pre_start(self, call: PreStart) -> None:
-        """Has a plugin prepare the devices of a container that is about to start.
-
-        Raises:
-            PluginFailed: it can't, or is gone.
-        """
+        """Has a plugin prepare the devices of a container that is about to start."""
         self._journal.call(Call("PreStartContainer", call.resource, call.ids))
         await self._plugins.client(call.resource).pre_start(call)
 
     async def cut(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin.
-
-        Raises:
-            PluginFailed: there is none.
-        """
+        """Breaks the connection to a resource's plugin."""
         await self._plugins.cut(resource)
 
     @property

@@ -179,11 +179,7 @@ def _encode_entry(entry: Entry) -> dict[str, Any]:
 
 
 def decode_checkpoint(content: bytes) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The entries and the names of the registered resources of a checkpoint.
-
-    Raises:
-        CorruptCheckpoint: it is not one, or its checksum is another.
-    """
+    """The entries and the names of the registered resources of a checkpoint."""
     try:
         document = json.loads(content)
         data = document["Data"]

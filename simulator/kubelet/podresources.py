@@ -37,13 +37,7 @@ class PodResources(PodResourcesListerServicer):
         allocator: Allocator,
         registry: Registry,
     ) -> None:
-        """Serves what these know.
-
-        Args:
-            active: gives the pods that have not come to their end.
-            allocator: who has what.
-            registry: what there is.
-        """
+        """Serves what these know."""
         self._active = active
         self._allocator = allocator
         self._registry = registry

@@ -68,15 +68,7 @@ class Registration(RegistrationServicer):
         faults: Faults,
         changed: Callable[[], None],
     ) -> None:
-        """Starts without plugins.
-
-        Args:
-            folder: where the plugins' sockets are.
-            registry: told what the plugins say.
-            journal: where calls are noted.
-            faults: what goes wrong.
-            changed: called after each change of the registry.
-        """
+        """Starts without plugins."""
         self._folder = folder
         self._registry = registry
         self._journal = journal
@@ -155,11 +147,7 @@ class Registration(RegistrationServicer):
         self._changed()
 
     def client(self, resource: str) -> PluginClient:
-        """Whom to ask about a resource.
-
-        Raises:
-            PluginFailed: nobody has registered it.
-        """
+        """Whom to ask about a resource."""
         try:
             return self._endpoints[resource]
         except KeyError as error:

@@ -81,11 +81,7 @@ class Registry:
     """The resources of one node."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Starts with none.
-
-        Args:
-            clock: seconds, never going back.
-        """
+        """Starts with none."""
         self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: dict[str, dict[str, Device]] = {}

@@ -61,13 +61,7 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
 
 
 def pod_status(pod: PodState, health: Mapping[str, Mapping[str, Mapping[str, bool]]]) -> Json:
-    """The status of a pod.
-
-    Args:
-        pod: its record.
-        health: by container, resource and device id, whether the device is healthy; that of
-            app containers is told (`allocatedResourcesStatus`).
-    """
+    """The status of a pod."""
     status: Json = {
         "phase": pod.phase.value,
         "reason": pod.reason or None,

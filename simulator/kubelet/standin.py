@@ -114,12 +114,7 @@ class KubeletStandIn:
         await self.close()
 
     async def start(self) -> None:
-        """Starts: reads the checkpoint, deletes every other file in the folder, serves its own.
-
-        Raises:
-            KubeletError: a socket can't be made there.
-            OSError: a folder can't.
-        """
+        """Starts: reads the checkpoint, deletes every other file in the folder, serves its own."""
         await self._devices.start()
         self._lives += 1
         self._up.set()
@@ -154,9 +149,6 @@ class KubeletStandIn:
         Returns:
             Its live record: running its course, or Failed for good where it could not have its
             devices. A pod that is here already is left alone.
-
-        Raises:
-            InvalidPod: it could not run anywhere.
         """
         spec = read_pod(pod)
         if spec.uid in self._pods:
@@ -200,11 +192,7 @@ class KubeletStandIn:
         return self.pod_logs_dir / spec.log_folder
 
     def adopt(self, pod: Mapping[str, Any]) -> PodState:
-        """Takes a pod whose containers run since before this process was: none is started.
-
-        Args:
-            pod: a v1 Pod, with the status that the kubelet before this one has written.
-        """
+        """Takes a pod whose containers run since before this process was: none is started."""
         state = PodState(read_pod(pod), phase=Phase.RUNNING)
         status = pod.get("status") or {}
         statuses = [
@@ -234,11 +222,7 @@ class KubeletStandIn:
         self._journal.ring()
 
     async def restart_container(self, pod: PodState, container: str) -> None:
-        """Ends a running container, and waits until its next start was tried.
-
-        Raises:
-            KubeletError: it does not run, or the pod is not here.
-        """
+        """Ends a running container, and waits until its next start was tried."""
         state = pod[container]
         before = state.attempts
         worker = self._workers.get(pod.spec.uid)
@@ -249,20 +233,12 @@ class KubeletStandIn:
         await self._journal.until(lambda: state.attempts > before or not pod.active)
 
     async def settled(self, pod: PodState, timeout: float = 60) -> PodState:  # noqa: ASYNC109 - a deadline
-        """Waits until a pod runs, has ended, or waits for something to be put right.
-
-        Raises:
-            TimeoutError: it did not within so many seconds.
-        """
+        """Waits until a pod runs, has ended, or waits for something to be put right."""
         await self.until(lambda: pod.settled, timeout)
         return pod
 
     async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:  # noqa: ASYNC109 - a deadline
-        """Waits until something about this kubelet holds, looking after each change.
-
-        Raises:
-            TimeoutError: it did not within so many seconds.
-        """
+        """Waits until something about this kubelet holds, looking after each change."""
         async with asyncio.timeout(timeout):
             await self._journal.until(holds)
 
@@ -338,19 +314,11 @@ class KubeletStandIn:
         return fault(self._devices.faults, self._journal, dial_seconds=seconds)
 
     async def cut_stream(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin; no file changes.
-
-        Raises:
-            PluginFailed: nobody has registered it.
-        """
+        """Breaks the connection to a resource's plugin; no file changes."""
         await self._devices.cut(resource)
 
     def delete_sockets(self, *, own: bool = False) -> list[str]:
-        """Deletes the plugins' sockets behind everybody's back; gives their names.
-
-        Args:
-            own: whether the kubelet's goes too.
-        """
+        """Deletes the plugins' sockets behind everybody's back; gives their names."""
         keep = None if own else registration_socket(self.folder)
         return delete_sockets(plugins_folder(self.folder), keep=keep)
 
