@@ -1,4 +1,4 @@
-"""Reads that hang for real: the kernel holds whoever reads a file until it is let go.
+"""Reads that really hang: the kernel holds whoever reads a file until it is released.
 
 It is done with fanotify (`man 7 fanotify`): a listener that wants to be asked before a file is read
 or a folder listed (FAN_ACCESS_PERM), and never answers. The reader, in whichever process, waits in
