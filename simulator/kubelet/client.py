@@ -1,7 +1,7 @@
 """The kubelet's side of one plugin's socket, with errors worded as Go's gRPC words them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -11,7 +11,7 @@ import grpc.aio
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 from services.kubelet.sockets import HEALTHY, dial
-from simulator.kubelet.allocator import AskAllocate, AskPreferred, PluginFailed, PreStart
+from simulator.kubelet.allocator import PluginFailed, PreStart
 from simulator.kubelet.registry import Device, Options
 
 T = TypeVar("T")
@@ -73,12 +73,14 @@ class PluginClient:
         finally:
             call.cancel()
 
-    async def preferred(self, question: AskPreferred) -> tuple[str, ...]:
+    async def preferred(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> tuple[str, ...]:
         """Asks which of the available devices the plugin would rather give."""
         request = pb.ContainerPreferredAllocationRequest(
-            available_deviceIDs=question.available,
-            must_include_deviceIDs=question.must_include,
-            allocation_size=question.size,
+            available_deviceIDs=available,
+            must_include_deviceIDs=must_include,
+            allocation_size=size,
         )
         response = await self._call(
             self._stub.GetPreferredAllocation(
@@ -88,9 +90,9 @@ class PluginClient:
         answers = response.container_responses
         return tuple(answers[0].deviceIDs) if answers else ()
 
-    async def allocate(self, question: AskAllocate) -> pb.ContainerAllocateResponse | None:
+    async def allocate(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse | None:
         """Asks what a container needs for its devices; None where the plugin answers nothing."""
-        request = pb.ContainerAllocateRequest(devices_ids=question.ids)
+        request = pb.ContainerAllocateRequest(devices_ids=ids)
         response = await self._call(
             self._stub.Allocate(pb.AllocateRequest(container_requests=[request]))
         )

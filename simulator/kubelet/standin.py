@@ -31,7 +31,7 @@ import structlog
 from services.kubelet.sockets import plugins_folder, registration_socket
 from services.process.errors import KubeletError
 from simulator.kubelet.allocator import AllocationFailed
-from simulator.kubelet.devicemanager import DeviceManager
+from simulator.kubelet.device_manager import DeviceManager
 from simulator.kubelet.files import delete_sockets
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.pods import PodSpec, read_pod

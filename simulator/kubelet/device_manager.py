@@ -6,12 +6,13 @@ a pod is given is on disk before anybody acts on it.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import grpc.aio
 import structlog
 
+from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
 from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
 from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 from services.kubelet.sockets import (
@@ -20,16 +21,7 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
-from simulator.kubelet.allocator import (
-    AllocationFailed,
-    Allocator,
-    Answer,
-    AskAllocate,
-    AskPreferred,
-    PluginFailed,
-    PreStart,
-    Question,
-)
+from simulator.kubelet.allocator import Allocator, PluginFailed, PreStart
 from simulator.kubelet.files import delete_stale, publish, serving, write_atomically
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
@@ -59,7 +51,7 @@ class DeviceManager:
         self._journal = journal
         self._active = active
         self.registry = Registry(clock)
-        self.allocator = Allocator(self.registry, self._active_uids, rng)
+        self.allocator = Allocator(self.registry, self._active_uids, self, rng)
         self._registration: Registration | None = None
         self._servers: list[grpc.aio.Server] = []
 
@@ -130,39 +122,22 @@ class DeviceManager:
 
     async def allocate(self, pod: PodSpec) -> None:
         """Gives a pod's containers their devices."""
-        conversation = self.allocator.allocate(pod)
-        try:
-            question = next(conversation)
-            while True:
-                try:
-                    answer = await self._answer(question)
-                except PluginFailed as error:
-                    question = conversation.throw(error)
-                else:
-                    question = conversation.send(answer)
-        except StopIteration:
-            return
-        finally:
-            conversation.close()
+        await self.allocator.allocate(pod)
 
-    async def _answer(self, question: Question) -> Answer:
-        match question:
-            case AskPreferred(resource, available, must_include, size):
-                call = Call("GetPreferredAllocation", resource, available, must_include, size)
-                self._journal.call(call)
-                return await self._plugins.client(resource).preferred(question)
-            case AskAllocate(resource, ids):
-                self._journal.call(Call("Allocate", resource, ids))
-                return await self._plugins.client(resource).allocate(question)
-            case _:
-                self._save_for_pod()
-                return None
+    async def ask_preferred(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Collection[str]:
+        """Ask a plugin which of the available devices it prefers."""
+        ids, must = tuple(available), tuple(must_include)
+        self._journal.call(Call("GetPreferredAllocation", resource, ids, must, size))
+        return await self._plugins.client(resource).preferred(available, must_include, size)
 
-    def _save_for_pod(self) -> None:
-        try:
-            self.save()
-        except OSError as error:
-            raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+    async def ask_allocate(
+        self, resource: str, ids: Sequence[str]
+    ) -> ContainerAllocateResponse | None:
+        """Ask a plugin what a container needs for devices."""
+        self._journal.call(Call("Allocate", resource, tuple(ids)))
+        return await self._plugins.client(resource).allocate(ids)
 
     async def pre_start(self, call: PreStart) -> None:
         """Has a plugin prepare the devices of a container that is about to start."""
