@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-The nodes of a rack are files that know no ioctl. `SimulatedCalls`, which `simulator.run_plugin` and
+The nodes of a rack are files without ioctls. `SimulatedCalls`, which `simulator.run_plugin` and
 tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the name of the node,
 the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
 answers there with an errno, in a process of its own or in a thread of a test.
@@ -123,7 +123,7 @@ class Done:
 
 
 class DriverStandIn:
-    """Stands in for the driver of all cards of a rack, until it is closed."""
+    """The stand-in for the driver of all cards of a rack, until it is closed."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class DriverStandIn:
         self.close()
 
     def close(self) -> None:
-        """Stops answering; what hangs comes back."""
+        """Stop answering; waiting calls return."""
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -283,7 +283,7 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stands in until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
     )

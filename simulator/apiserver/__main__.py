@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    """The options that a command line asks for."""
+    """The options of a command line."""
     pair = None
     if arguments.tls_cert is not None:
         certificate = arguments.tls_cert.read_bytes()
@@ -76,7 +76,7 @@ async def run(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the process; exit code 2 for a command line that doesn't fit."""
+    """Run the process; exit code 2 for a wrong command line."""
     made = parser()
     arguments = made.parse_args(argv)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):

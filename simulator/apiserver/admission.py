@@ -1,10 +1,10 @@
-"""Dynamic admission: mutating webhooks one after the other, then validating ones side by side.
+"""Dynamic admission: mutating webhooks in sequence, then validating ones in parallel.
 
 As in `k8s.io/apiserver/pkg/admission/plugin/webhook`: configurations in the order of their names;
 after each patch the object is decoded and defaulted again; a webhook with `reinvocationPolicy:
 IfNeeded` is asked once more when a later one changed the object. A call that fails counts by
-`failurePolicy`, an answer that can't be understood too; a patch that can't be applied is an
-internal error whatever the policy.
+`failurePolicy`, and so does an answer that can't be decoded; a patch that can't be applied is
+always an internal error.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class _Run:
 
 
 class Admission:
-    """Asks the webhooks that the store's configurations name."""
+    """Calls the webhooks of the configurations in the store."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Admission:
     async def mutate(
         self, attributes: Attributes, item: Json, redefault: Redefault, trail: Trail
     ) -> Json:
-        """The object as the mutating webhooks leave it."""
+        """The object after the mutating webhooks."""
         hooks = self._hooks(MUTATING)
         if not hooks:
             return item
@@ -95,7 +95,7 @@ class Admission:
         return item
 
     async def validate(self, attributes: Attributes, item: Json | None, trail: Trail) -> None:
-        """Asks the validating webhooks."""
+        """Call the validating webhooks."""
         hooks = self._hooks(VALIDATING)
         if not hooks:
             return
@@ -189,7 +189,7 @@ class Admission:
 
 
 def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
-    """Whether a webhook is to be asked; a condition without a value counts by failurePolicy."""
+    """Whether to call a webhook; a condition without a value counts by failurePolicy."""
     attributes = run.attributes
     if not hook.concerns(attributes, item, run.labels):
         return False
@@ -217,7 +217,7 @@ def _apply(verdict: Verdict, item: Json, redefault: Redefault) -> Json | None:
 
 
 def _check_code(answer: Answer) -> None:
-    """Raises CallFailed for an answer that is not 2xx, in the words of client-go."""
+    """Raise CallFailed for an answer that is not 2xx, with the text of client-go."""
     if 200 <= answer.status < 300:
         return
     shown = answer.body[:2048].decode("utf-8", "replace").strip()
@@ -232,7 +232,7 @@ def _check_code(answer: Answer) -> None:
 
 
 def refusal(webhook: str, given: Json) -> StatusError:
-    """What the asker gets when a webhook says no (`ToStatusErr` of `k8s.io/apiserver`)."""
+    """The error of a request that a webhook denies (`ToStatusErr` of `k8s.io/apiserver`)."""
     denied = f'admission webhook "{webhook}" denied the request'
     code = given.get("code") or 0
     reason = str(given.get("reason") or "")

@@ -1,7 +1,7 @@
-"""The front of the stand-in: each request to its verb, each error to its Status.
+"""The entry of the stand-in: maps requests to verbs and errors to Status objects.
 
-Order as in a real API server: who asks (401), what is asked (404, 405), then the verb. Every
-answer about objects carries the warnings that came up on the way.
+The order is that of a real API server: authentication (401), the path (404, 405), then the verb.
+Every answer about objects carries the warnings of its request.
 """
 
 import time
@@ -79,7 +79,7 @@ class Api:
         self.seen: deque[Seen] = deque(maxlen=100_000)
 
     async def handle(self, request: Request) -> Response:
-        """Answers one request, whatever happens inside."""
+        """Answer one request; a crash becomes a 500."""
         try:
             response = await self._faults.before(request)
             if response is None:
@@ -218,7 +218,7 @@ class Api:
         return 201, wire.encode(done | {"code": 201})
 
     def _record(self, ask: Ask, code: int) -> None:
-        """Writes pod creations, and whatever webhooks had a say in, to the audit log."""
+        """Write pod creations, and what webhooks annotated, to the audit log."""
         of_pods = ask.target.resource is PODS and ask.request.method == "POST"
         if not of_pods and not ask.trail.annotations:
             return

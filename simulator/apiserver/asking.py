@@ -1,4 +1,4 @@
-"""One request as the verbs see it: what it is about, who asks, and with which options."""
+"""One request as the verbs see it: target, user and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Ask:
     def attributes(
         self, operation: str, options_kind: str, name: str, old: Json | None = None
     ) -> Attributes:
-        """What webhooks are told besides the object."""
+        """What a review says besides the object."""
         return Attributes(
             resource=self.target.resource,
             namespace=self.target.namespace or (name if _is_namespace(self.target) else ""),
@@ -103,7 +103,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def check_kind(resource: Resource, item: Json) -> None:
-    """Fills in kind and version where they are absent, and refuses others."""
+    """Fill in missing kind and version, and refuse others."""
     kind = item.setdefault("kind", resource.kind)
     version = item.setdefault("apiVersion", resource.api_version)
     if version != resource.api_version:

@@ -24,7 +24,7 @@ VARIABLES = frozenset({"object", "oldObject", "request"})
 
 
 class CompilationError(ValueError):
-    """A text that is no expression, or that speaks of unknown variables or functions."""
+    """A text that is no expression, or that uses unknown variables or functions."""
 
 
 class EvaluationError(ValueError):

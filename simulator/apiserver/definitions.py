@@ -1,7 +1,7 @@
-"""Custom resource definitions: each that is created is served at once.
+"""Custom resource definitions: a created one is served at once.
 
 The suite's two kinds are served from the start with the schemas of `resources`; a definition of
-the same name replaces what is known of them, and its deletion takes kind and objects away.
+the same name replaces these, and its deletion removes the kind with its objects.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class DefinitionController:
         self._stop: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Start."""
         self._stop = self._store.listen(DEFINITIONS, self._on_change)
 
     def stop(self) -> None:

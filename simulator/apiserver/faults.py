@@ -1,4 +1,4 @@
-"""Faults that a test switches on: a server that is ill in a way that clients must survive.
+"""Faults that a test switches on: failures of a server that clients must survive.
 
 Each is a context manager on `ApiServerStandIn`, or a call where it happens once. Those here change
 answers; those that concern connections (refused, cut, silent) are in `standin`, those of watches in
@@ -62,7 +62,7 @@ class Faults:
     def answering(
         self, answer: Callable[[], Response], *, count: int | None = None, matches: Matches = every
     ) -> Iterator[None]:
-        """Gives `answer()` to matching requests, at most `count` times."""
+        """Answer matching requests with `answer()`, at most `count` times."""
         burst = _Burst(matches, count, answer)
         self._bursts.append(burst)
         try:
@@ -78,7 +78,7 @@ class Faults:
         retry_after: int | None = None,
         matches: Matches = every,
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching requests with an error: 429 and 500 bursts, 503, 504.
+        """Answer matching requests with an error such as 429, 500, 503 or 504.
 
         Args:
             code: HTTP status.
@@ -95,7 +95,7 @@ class Faults:
     def watches_failing(
         self, code: int, *, count: int | None = None, matches: Matches = watches
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching watches with 200 and an ERROR event, at once."""
+        """Answer matching watches with 200 and an ERROR event, at once."""
         error = StatusError(code, "InternalError", f"the stand-in was told to say {code}")
         line = event_line("ERROR", wire.encode(error.status()))
         return self.replaying(line, stream=True, count=count, matches=matches)
@@ -112,7 +112,7 @@ class Faults:
         )
 
     async def before(self, request: Request) -> Response | None:
-        """The answer that a fault gives instead of the server's; None where none does."""
+        """The answer of a fault that is switched on for this request; None without one."""
         if self.delay:
             await asyncio.sleep(self.delay)
         for burst in reversed(self._bursts):

@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens and the user information that goes into reviews and the audit log."""
+"""Authentication: bearer tokens, and the users that reviews and the audit log name."""
 
 import hmac
 import secrets
@@ -10,7 +10,7 @@ from simulator.apiserver.wire import Json
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user as a real API server tells webhooks of it."""
+    """A user as a real API server describes it to webhooks."""
 
     username: str = "admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")

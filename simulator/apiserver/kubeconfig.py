@@ -1,4 +1,4 @@
-"""The kubeconfig that lets clients in: server, CA and token."""
+"""The kubeconfig of clients: server, CA and token."""
 
 import json
 import os

@@ -21,7 +21,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 class NotApplicable(ValueError):
-    """A JSON Patch that doesn't fit the object it is for, in one sentence."""
+    """A JSON Patch that does not fit its object."""
 
 
 def merge(target: object, patch: object) -> Any:  # noqa: ANN401 - JSON

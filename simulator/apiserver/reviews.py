@@ -1,6 +1,6 @@
-"""AdmissionReview v1 from the API server's side: what is asked, and what of an answer counts.
+"""AdmissionReview v1 from the API server's side: the request, and the checks of an answer.
 
-A codec of its own, so that a mistake in the suite's codec does not meet itself here. Requests have
+It does not use the webhook's codec, so that a mistake in that is noticed here. Requests have
 the fields and their order of the recorded reviews; answers are checked as `VerifyAdmissionResponse`
 of `k8s.io/apiserver` does, with its texts.
 """
@@ -20,12 +20,12 @@ from simulator.apiserver.wire import Json
 
 
 class InvalidAnswer(Exception):
-    """A webhook's answer that a real API server would not take."""
+    """A webhook's answer that a real API server would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is under admission, apart from the object itself.
+    """The attributes of an admission request, apart from the object.
 
     Args:
         resource: its resource.
@@ -52,7 +52,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a webhook answered, checked.
+    """A webhook's answer, checked.
 
     Args:
         allowed: whether the object may pass.

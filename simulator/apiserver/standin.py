@@ -1,4 +1,4 @@
-"""The stand-in as a whole: put together, started, steered and stopped.
+"""The API server stand-in: composed, started, controlled and stopped.
 
 async with ApiServerStandIn(directory) as api:
     client = Client(api.kubeconfig_path)
@@ -138,7 +138,7 @@ class ApiServerStandIn:
         await self.stop()
 
     async def start(self) -> None:
-        """Listens, writes the kubeconfig, and begins to schedule."""
+        """Listen, write the kubeconfig, and start the scheduler."""
         self._namespaces.start()
         self._definitions.start()
         if self.options.schedule:
@@ -147,7 +147,7 @@ class ApiServerStandIn:
         self.write_kubeconfig()
 
     async def stop(self, grace: float = 2.0) -> None:
-        """Ends watches properly, answers what is under way, and closes everything."""
+        """End watches properly, finish running requests, and close everything."""
         self._api.closing = True
         self.end_watches()
         await self._server.close(grace)
@@ -210,7 +210,7 @@ class ApiServerStandIn:
         return resource
 
     def seed(self, item: Json) -> None:
-        """Puts an object there as if it had always been: unchecked, without history.
+        """Add an object as if it had always existed: unchecked, without history.
 
         What it lacks of uid, resourceVersion, creationTimestamp and generation is made up.
         """
@@ -263,28 +263,28 @@ class ApiServerStandIn:
             watch.end()
 
     def cut_watches(self) -> None:
-        """Drops the connections of all open watches in the middle of a line."""
+        """Drop the connections of all open watches in the middle of a line."""
         for watch in self.watches:
             watch.cut()
 
     def silence_watches(self) -> None:
-        """All open watches stay connected and say nothing more."""
+        """Keep all open watches connected, and send nothing more."""
         for watch in self.watches:
             watch.silence()
 
     def drop_connections(self) -> None:
-        """Drops every connection without a word."""
+        """Drop every connection."""
         self._server.drop_connections()
 
     def change_token(self, token: str = "") -> str:
-        """Accepts a new token only, and writes it to where clients find it."""
+        """Accept only a new token, and write it where clients find it."""
         token = self.tokens.replace_admin(token or secrets.token_urlsafe(24))
         self.write_kubeconfig()
         return token
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Refuses and drops connections inside the block; afterwards listens on the same port."""
+        """Refuse and drop connections inside the block; then listen on the same port."""
         await self._server.refuse()
         self.drop_connections()
         try:

@@ -1,8 +1,8 @@
 """POST, PUT, PATCH and DELETE of any resource, in the order of steps of a real API server.
 
-Creation: decode and default → built-in admission → mutating webhooks → system
-fields → validation → validating webhooks → storage. Changes go the same way, with the stored
-object as the base. What is special about a kind stands in its strategy.
+Creation: decode and default → built-in admission → mutating webhooks → system fields → validation →
+validating webhooks → storage. Changes take the same steps, with the stored object as the base.
+`strategies` has what is special about each kind.
 """
 
 import secrets

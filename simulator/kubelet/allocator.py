@@ -88,7 +88,7 @@ class Allocator:
         self._rng = rng
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """Starts anew with the entries of a checkpoint."""
+        """Start again with the entries of a checkpoint."""
         self.ledger = Ledger(entries)
 
     def forget_inactive(self) -> None:
@@ -208,7 +208,7 @@ class Allocator:
             ) from error
 
     def before_start(self, pod: PodSpec, container: ContainerSpec) -> list[PreStart]:
-        """The calls to make before a container starts, one a resource.
+        """The calls to make before a container starts, one per resource.
 
         After a restart of the kubelet, a plugin that has not registered again has announced
         nothing: nobody is asked then, and the container starts.

@@ -29,7 +29,6 @@ class PluginClient:
     """A connection to a plugin; once closed it stays closed."""
 
     def __init__(self, resource: str, path: Path) -> None:
-        """Prepares a connection."""
         self.resource = resource
         self.path = path
         self._channel = dial(path)
@@ -76,7 +75,7 @@ class PluginClient:
     async def preferred(
         self, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> tuple[str, ...]:
-        """Asks which of the available devices the plugin would rather give."""
+        """Ask which of the available devices the plugin prefers."""
         request = pb.ContainerPreferredAllocationRequest(
             available_deviceIDs=available,
             must_include_deviceIDs=must_include,
@@ -91,7 +90,7 @@ class PluginClient:
         return tuple(answers[0].deviceIDs) if answers else ()
 
     async def allocate(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse | None:
-        """Asks what a container needs for its devices; None where the plugin answers nothing."""
+        """Ask what a container needs for its devices; None if the answer is empty."""
         request = pb.ContainerAllocateRequest(devices_ids=ids)
         response = await self._call(
             self._stub.Allocate(pb.AllocateRequest(container_requests=[request]))
@@ -99,7 +98,7 @@ class PluginClient:
         return response.container_responses[0] if response.container_responses else None
 
     async def pre_start(self, call: PreStart, seconds: float = PRE_START_SECONDS) -> None:
-        """Has the plugin prepare the devices of a container that is about to start."""
+        """Let the plugin prepare the devices of a container that is about to start."""
         request = pb.PreStartContainerRequest(devices_ids=call.ids)
         await self._call(self._stub.PreStartContainer(request, timeout=seconds))
 

@@ -1,8 +1,8 @@
 """The kubelet's device manager: its tables, its checkpoint and its two sockets.
 
 A life begins with `start` (the checkpoint is read, all sockets in the folder are deleted, its own
-are made) and ends with `stop` (plugins are dropped, every socket file stays). What a plugin says or
-a pod is given is on disk before anybody acts on it.
+are made) and ends with `stop` (plugins are dropped, every socket file stays). Changes are on disk
+before anything acts on them.
 """
 
 import random
@@ -45,7 +45,6 @@ class DeviceManager:
         clock: Callable[[], float],
         rng: random.Random | None,
     ) -> None:
-        """Prepares a device manager that is stopped."""
         self.folder = folder
         self.faults = Faults()
         self._journal = journal
@@ -74,7 +73,7 @@ class DeviceManager:
         await self._serve(registrations, resources)
 
     async def _serve(self, registrations: grpc.aio.Server, resources: grpc.aio.Server) -> None:
-        """Deletes what older lives left, then shows its own sockets."""
+        """Delete the sockets of earlier runs, then publish its own."""
         own, other = registration_socket(self.folder), pod_resources_socket(self.folder)
         async with serving(registrations, own) as new_own, serving(resources, other) as new_other:
             deleted = delete_stale(own.parent, keep={own, checkpoint_file(self.folder)})
@@ -113,7 +112,7 @@ class DeviceManager:
         write_atomically(checkpoint_file(self.folder), content)
 
     def _changed(self) -> None:
-        """Something of a plugin changed: keep it, and tell those who wait."""
+        """Save a change of a plugin, and wake those who wait."""
         try:
             self.save()
         except OSError as error:
@@ -140,7 +139,7 @@ class DeviceManager:
         return await self._plugins.client(resource).allocate(ids)
 
     async def pre_start(self, call: PreStart) -> None:
-        """Has a plugin prepare the devices of a container that is about to start."""
+        """Let a plugin prepare the devices of a container that is about to start."""
         self._journal.call(Call("PreStartContainer", call.resource, call.ids))
         await self._plugins.client(call.resource).pre_start(call)
 

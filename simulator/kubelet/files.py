@@ -54,7 +54,7 @@ def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
 
 
 def delete_stale(folder: Path, *, keep: Collection[Path]) -> list[str]:
-    """Deletes what older lives left in a folder, as a starting kubelet does; folders stay.
+    """Delete the files of earlier runs in a folder, as a starting kubelet does; folders stay.
 
     1.36 deletes the sockets, older ones every file but the checkpoint (`CleanupPluginDirectory`,
     pkg/kubelet/cm/devicemanager/manager.go): what is harder on plugins is done here.

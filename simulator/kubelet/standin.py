@@ -8,11 +8,12 @@
         assert pod["main"].environment["FPGA_REGION_0"] == …
         await kubelet.restart()
 
-What it does was measured on kubelet 1.36.2, or, where nothing was measured, is what its source
-says. Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and
-volumes, probes, eviction, the ten seconds between two reports of the node's status (each change is
-told at once), plugins found through `plugins_registry`, the new admission of pods whose containers
-don't run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
+Its behaviour was measured on kubelet 1.36.2, or follows the source where nothing was measured.
+
+Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and volumes,
+probes, eviction, the ten seconds between two reports of the node's status (each change is reported
+at once), plugins found through `plugins_registry`, the new admission of pods whose containers don't
+run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
 """
 
 import asyncio
@@ -141,7 +142,7 @@ class KubeletStandIn:
     # Pods
 
     async def admit(self, pod: Mapping[str, Any]) -> PodState:
-        """Takes a pod that is bound to this node: allocates for it, then starts to run it.
+        """Admit a pod that is bound to this node: allocate its devices, then run it.
 
         Args:
             pod: a v1 Pod.
@@ -166,7 +167,7 @@ class KubeletStandIn:
         return state
 
     async def _allocate(self, spec: PodSpec) -> str:
-        """Allocates, over a restart of the kubelet if need be; gives what is in the way."""
+        """Allocate, across a restart of the kubelet if need be; returns the error."""
         while True:
             await self._up.wait()
             life = self._lives
@@ -192,7 +193,7 @@ class KubeletStandIn:
         return self.pod_logs_dir / spec.log_folder
 
     def adopt(self, pod: Mapping[str, Any]) -> PodState:
-        """Takes a pod whose containers run since before this process was: none is started."""
+        """Adopt a pod whose containers were started by an earlier process."""
         state = PodState(read_pod(pod), phase=Phase.RUNNING)
         status = pod.get("status") or {}
         statuses = [
@@ -213,7 +214,7 @@ class KubeletStandIn:
         return state
 
     async def delete_pod(self, pod: PodState) -> None:
-        """Ends a pod: its containers stop, its devices are free, its log folder goes."""
+        """End a pod: stop its containers, free its devices, remove its log folder."""
         self._pods.pop(pod.spec.uid, None)
         worker = self._workers.pop(pod.spec.uid, None)
         if worker is not None:
@@ -222,7 +223,7 @@ class KubeletStandIn:
         self._journal.ring()
 
     async def restart_container(self, pod: PodState, container: str) -> None:
-        """Ends a running container, and waits until its next start was tried."""
+        """End a running container, and wait until its next start was tried."""
         state = pod[container]
         before = state.attempts
         worker = self._workers.get(pod.spec.uid)
@@ -233,12 +234,12 @@ class KubeletStandIn:
         await self._journal.until(lambda: state.attempts > before or not pod.active)
 
     async def settled(self, pod: PodState, timeout: float = 60) -> PodState:  # noqa: ASYNC109 - a deadline
-        """Waits until a pod runs, has ended, or waits for something to be put right."""
+        """Wait until a pod runs, has ended, or waits for something to be fixed."""
         await self.until(lambda: pod.settled, timeout)
         return pod
 
     async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:  # noqa: ASYNC109 - a deadline
-        """Waits until something about this kubelet holds, looking after each change."""
+        """Wait until a condition holds, checked after each change of this kubelet."""
         async with asyncio.timeout(timeout):
             await self._journal.until(holds)
 
@@ -256,7 +257,7 @@ class KubeletStandIn:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """What of the capacity is healthy, taken or not."""
+        """The healthy part of the capacity, in use or not."""
         return self.resources.allocatable
 
     def in_use(self, resource: str) -> set[str]:
@@ -277,7 +278,7 @@ class KubeletStandIn:
 
     @property
     def version(self) -> int:
-        """Grows with each change of anything that is to be seen here."""
+        """A number that grows with each change."""
         return self._journal.version
 
     @property
@@ -298,19 +299,19 @@ class KubeletStandIn:
     # What may go wrong
 
     def refusing(self, text: str) -> AbstractContextManager[None]:
-        """Within it every registration is refused with this text."""
+        """Refuse every registration with this text, inside the block."""
         return fault(self._devices.faults, self._journal, refuse=text)
 
     def hanging(self) -> AbstractContextManager[None]:
-        """Within it registrations are not answered."""
+        """Leave registrations unanswered, inside the block."""
         return fault(self._devices.faults, self._journal, hang=True)
 
     def speaking(self, version: str) -> AbstractContextManager[None]:
-        """Within it only this version of the protocol is accepted."""
+        """Accept only this version of the protocol, inside the block."""
         return fault(self._devices.faults, self._journal, version=version)
 
     def dialling(self, seconds: float) -> AbstractContextManager[None]:
-        """Within it a plugin's socket is tried for so long, not for ten seconds."""
+        """Try a plugin's socket for so long instead of ten seconds, inside the block."""
         return fault(self._devices.faults, self._journal, dial_seconds=seconds)
 
     async def cut_stream(self, resource: str) -> None:
@@ -318,10 +319,10 @@ class KubeletStandIn:
         await self._devices.cut(resource)
 
     def delete_sockets(self, *, own: bool = False) -> list[str]:
-        """Deletes the plugins' sockets behind everybody's back; gives their names."""
+        """Delete the plugins' sockets, and with `own` the kubelet's too; returns their names."""
         keep = None if own else registration_socket(self.folder)
         return delete_sockets(plugins_folder(self.folder), keep=keep)
 
     def remove_folder(self) -> None:
-        """Removes `device-plugins` and all in it; the kubelet is deaf until it restarts."""
+        """Remove `device-plugins`; plugins can't register until the kubelet restarts."""
         shutil.rmtree(plugins_folder(self.folder))
