@@ -88,7 +88,7 @@ class Faults:
         """
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
         reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "InternalError")
-        error = StatusError(code, reason, f"the stand-in was told to answer {code}")
+        error = StatusError(code, reason, f"a fault of the stand-in: {code}")
         answer = Response(code, error.body(), tuple(headers.items()))
         return self.answering(lambda: answer, count=count, matches=matches)
 
@@ -96,7 +96,7 @@ class Faults:
         self, code: int, *, count: int | None = None, matches: Matches = watches
     ) -> contextlib.AbstractContextManager[None]:
         """Answer matching watches with 200 and an ERROR event, at once."""
-        error = StatusError(code, "InternalError", f"the stand-in was told to say {code}")
+        error = StatusError(code, "InternalError", f"a fault of the stand-in: {code}")
         line = event_line("ERROR", wire.encode(error.status()))
         return self.replaying(line, stream=True, count=count, matches=matches)
 

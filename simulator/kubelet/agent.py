@@ -112,7 +112,7 @@ class NodeAgent:
             return
         found = await self._patch(f"{NODES}/{self._node}/status", {"status": status})
         if not found:
-            raise ClusterError(f"node {self._node} was deleted behind its kubelet's back")
+            raise ClusterError(f"node {self._node} was deleted while its kubelet runs")
         self._node_written = status
 
     async def _changed(self, version: int, seconds: float) -> None:
@@ -172,7 +172,7 @@ class NodeAgent:
         try:
             await self._kubelet.admit(pod)
         except AskerError as error:
-            LOG.warning("pod left alone", pod=pod["metadata"].get("name"), reason=str(error))
+            LOG.warning("pod ignored", pod=pod["metadata"].get("name"), reason=str(error))
 
     async def _gone(self, pod: Json) -> None:
         state = self._known(str(pod["metadata"]["uid"]))
@@ -191,7 +191,7 @@ class NodeAgent:
         try:
             await self._ask("DELETE", _pod_path(pod["metadata"]), body=body)
         except ClusterError as error:
-            LOG.warning("deletion not told", pod=pod["metadata"]["name"], reason=str(error))
+            LOG.warning("deletion not reported", pod=pod["metadata"]["name"], reason=str(error))
 
     def _known(self, uid: str) -> PodState | None:
         return next((each for each in self._kubelet.pods if each.spec.uid == uid), None)

@@ -101,7 +101,7 @@ class DeviceManager:
         except FileNotFoundError:
             entries, resources = (), ()
         except CorruptCheckpoint as error:
-            LOG.warning("goes on without its checkpoint", reason=str(error))
+            LOG.warning("checkpoint ignored", reason=str(error))
             entries, resources = (), ()
         self.allocator.restore(entries)
         self.registry.restore(resources)

@@ -86,7 +86,7 @@ class PodWorker:
         """Log a workload that raises, and fail its pod."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            LOG.error("pod's life broke off", pod=self.pod.spec.name, exc_info=error)
+            LOG.error("pod failed", pod=self.pod.spec.name, exc_info=error)
             self._finish(Phase.FAILED)
 
     async def end(self) -> None:
