@@ -1,10 +1,10 @@
 """The kubeconfig of clients: server, CA and token."""
 
 import json
-import os
 from base64 import b64encode
 from pathlib import Path
 
+from services.process.files import replace_file
 from simulator.apiserver.wire import Json
 
 _NAME = "accelbind-simulator"
@@ -28,14 +28,8 @@ def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | Non
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    """Write a file that only its owner may read."""
+    replace_file(path, text.encode(), mode=0o600)
 
 
 def write_kubeconfig(path: Path, config: Json) -> None:

@@ -21,8 +21,9 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
+from services.process.files import replace_file
 from simulator.kubelet.allocator import Allocator, PluginFailed, PreStart
-from simulator.kubelet.files import delete_stale, publish, serving, write_atomically
+from simulator.kubelet.files import delete_stale, publish, serving
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
 from simulator.kubelet.podresources import PodResources
@@ -109,7 +110,7 @@ class DeviceManager:
     def save(self) -> None:
         """Writes the checkpoint."""
         content = encode_checkpoint(self.allocator.ledger, self.registry.registered())
-        write_atomically(checkpoint_file(self.folder), content)
+        replace_file(checkpoint_file(self.folder), content, mode=0o600)
 
     def _changed(self) -> None:
         """Save a change of a plugin, and wake those who wait."""

@@ -1,4 +1,4 @@
-"""The files of a kubelet's folder: sockets that outlive their server, and atomic writes."""
+"""The files of a kubelet's folder: sockets that outlive their server, and stale files."""
 
 import contextlib
 import os
@@ -66,17 +66,3 @@ def delete_stale(folder: Path, *, keep: Collection[Path]) -> list[str]:
                 path.unlink()
                 deleted.append(path.name)
     return deleted
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file with mode 0600: beside, synced, renamed."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, which Path can't open
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
