@@ -3,8 +3,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.support import Process, Processes, eventually
 
 
@@ -21,9 +19,9 @@ def processes_naming(folder: Path) -> list[str]:
     return lines
 
 
-def start(processes: Processes, folder: Path, *options: str | Path, columns: int = 80) -> Process:
+def start(processes: Processes, folder: Path, *options: str | Path) -> Process:
     """The demo, as a process that keeps its temporary files in a folder."""
-    environment = {"TMPDIR": str(folder), "TERM": "dumb", "COLUMNS": str(columns)}
+    environment = {"TMPDIR": str(folder), "TERM": "dumb", "COLUMNS": "80"}
     return processes.accelbind("demo", *options, env=environment)
 
 
@@ -57,38 +55,10 @@ def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
     assert "nothing&#160;is&#160;left&#160;running" in svg
 
 
-def test_verbose_shows_manifests_whole_patches_and_environments_and_keeps_the_logs(
-    processes: Processes, short_dir: Path
-) -> None:
-    demo = start(processes, short_dir, "--verbose", "--keep", columns=100)
-    assert demo.wait(400) == 0, demo.transcript()
-    assert max(map(len, demo.stdout.splitlines())) <= 100
-    shown = re.sub(r"\s+", " ", demo.stdout)
-    for expected in (
-        "stand-in for the kubelet of node-region",
-        "fpga.intel.com/arria10-nlb0: 1",
-        "- /spec/containers/0/resources/limits/fpga.intel.com/arria10-nlb0",
-        "- /spec/containers/0/resources/requests/fpga.intel.com/arria10-nlb0",
-        "/dev/intel-fpga-port.0 rw on the host …/node-af/root/dev/intel-fpga-port.0",
-        "env ACCELBIND_REGION_69528DB6EB31577A8C3668F9FAA081F6=0000:05:00.0",
-        'Error from server (Forbidden): error when creating "5-misspelt.yaml": admission webhook',
-    ):
-        assert expected in shown, demo.stdout
-    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
-    assert kept
-    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
-    assert {"webhook.log", "api-server.log", "plugin-node-af.log"} <= logs
-    assert processes_naming(short_dir) == []
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing(
-    processes: Processes, short_dir: Path, number: signal.Signals
-) -> None:
+def test_an_interrupted_demo_leaves_nothing(processes: Processes, short_dir: Path) -> None:
     demo = start(processes, short_dir)
-    demo.wait_for_output("Processes", timeout=200)
-    assert len(processes_naming(short_dir)) >= 6
-    demo.popen.send_signal(number)
+    eventually(lambda: len(processes_naming(short_dir)) >= 6, timeout=200, what="six processes")
+    demo.popen.send_signal(signal.SIGTERM)
     assert demo.wait(200) == 130, demo.transcript()
     assert processes_naming(short_dir) == []
     assert list(short_dir.iterdir()) == []

@@ -55,13 +55,16 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
     (maps / "opencl.yaml").write_text(OPENCL)
     pods.write_text(PODS)
     demo = processes.accelbind(
-        *("demo", "-v", "-f", pods, "-f", UNITS_SAMPLE, "--mappings", maps),
+        *("demo", "-v", "--keep", "-f", pods, "-f", UNITS_SAMPLE, "--mappings", maps),
         env={"TMPDIR": str(short_dir), "TERM": "dumb", "COLUMNS": "120"},
     )
     assert demo.wait(400) == 1, demo.transcript()
+    assert max(map(len, demo.stdout.splitlines())) <= 120
     shown = re.sub(r"\s+", " ", demo.stdout)
     for expected in (
+        "stand-in for the kubelet of node-region",
         "1 · Pod team-b/matrix-1",
+        "fpga.intel.com/matrix: 2",
         "- /spec/containers/0/resources/limits/fpga.intel.com/matrix",
         f"FPGA_AFU_2={CLOCKED}",
         "device ids dfl-fme.0, dfl-fme.1",
@@ -76,7 +79,10 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
     ):
         assert expected in shown, demo.transcript()
     assert demo.stderr == ""
-    assert list(short_dir.iterdir()) == []
+    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
+    assert kept
+    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
+    assert {"webhook.log", "api-server.log", "plugin-node-region.log"} <= logs
 
 
 def planned(file: Path) -> own.OwnPods:
