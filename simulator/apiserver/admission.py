@@ -20,7 +20,7 @@ from simulator.apiserver.audit import Trail
 from simulator.apiserver.cel import EvaluationError
 from simulator.apiserver.http_client import Answer, CallFailed, WebhookClient
 from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource
-from simulator.apiserver.reviews import Attributes, InvalidAnswer, Verdict
+from simulator.apiserver.reviews import Attributes, InvalidAnswer, WebhookVerdict
 from simulator.apiserver.status import StatusError
 from simulator.apiserver.store import Store
 from simulator.apiserver.webhook_configs import Hook
@@ -151,7 +151,9 @@ class Admission:
         if not verdict.allowed:
             raise refusal(hook.name, verdict.status)
 
-    async def _ask(self, hook: Hook, item: Json | None, run: _Run, *, mutating: bool) -> Verdict:
+    async def _ask(
+        self, hook: Hook, item: Json | None, run: _Run, *, mutating: bool
+    ) -> WebhookVerdict:
         uid = self._new_uid()
         body = reviews.request(uid, run.attributes, item)
         try:
@@ -170,7 +172,7 @@ class Admission:
         raise status.internal(text)
 
     @staticmethod
-    def _note(hook: Hook, verdict: Verdict, trail: Trail) -> None:
+    def _note(hook: Hook, verdict: WebhookVerdict, trail: Trail) -> None:
         for warning in verdict.warnings:
             trail.warn(warning)
         for name, value in verdict.annotations.items():
@@ -204,7 +206,7 @@ def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
         ) from problem
 
 
-def _apply(verdict: Verdict, item: Json, redefault: Redefault) -> Json | None:
+def _apply(verdict: WebhookVerdict, item: Json, redefault: Redefault) -> Json | None:
     if verdict.patch is None:
         return None
     try:

@@ -51,7 +51,7 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WebhookVerdict:
     """A webhook's answer, checked.
 
     Args:
@@ -103,7 +103,7 @@ def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
     return None if item is None else msgspec.Raw(resource.encode(item))
 
 
-def verify(body: bytes, uid: str, *, mutating: bool) -> Verdict:
+def verify(body: bytes, uid: str, *, mutating: bool) -> WebhookVerdict:
     """Reads an answer as strictly as a real API server."""
     review = _decode(body)
     response = review.get("response")
@@ -126,7 +126,7 @@ def verify(body: bytes, uid: str, *, mutating: bool) -> Verdict:
     warnings: list[Any] = _typed(response, "warnings", list, default=[])
     if not all(isinstance(text, str) for text in [*warnings, *annotations.values()]):
         raise InvalidAnswer("json: cannot unmarshal non-string into Go value of type string")
-    return Verdict(allowed, patch, status, tuple(warnings), annotations)
+    return WebhookVerdict(allowed, patch, status, tuple(warnings), annotations)
 
 
 def _decode(body: bytes) -> Json:
