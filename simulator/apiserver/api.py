@@ -134,8 +134,6 @@ class Api:
             _named_as_selector(ask),
             bookmark_interval=self._bookmark_interval,
         )
-        if self._faults.gone_as_status and (error := watch.too_old) is not None:
-            raise error
         if self._faults.bookmarks_need_version and watch.bookmarks_without_version:
             watch.fail(status.internal("the storage can't serve progress requests"))
         elif self._faults.watches_cut_at_once:

@@ -89,5 +89,4 @@ def resource_of(definition: Json) -> Resource | None:
         short_names=tuple(called.get("shortNames") or ()),
         counts_generations=True,
         empty={"metadata": {}},
-        columns=tuple(version.get("additionalPrinterColumns") or ()),
     )

@@ -5,7 +5,6 @@ answers; those that concern connections (refused, cut, silent) are in `standin`,
 `watching`.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,8 +44,6 @@ class _Burst:
 class Faults:
     """What is switched on."""
 
-    delay: float = 0.0
-    """Seconds before each answer."""
     watches_end_at_once: bool = False
     """Each watch is answered with 200 and a proper end, and nothing in between."""
     watches_cut_at_once: bool = False
@@ -54,8 +51,6 @@ class Faults:
     bookmarks_need_version: bool = False
     """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server
     makes a list and a watch of it, which fails where storage can't serve progress requests."""
-    gone_as_status: bool = False
-    """A watch that is too old is answered with HTTP 410 instead of an event in a 200."""
     _bursts: list[_Burst] = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -113,8 +108,6 @@ class Faults:
 
     async def before(self, request: Request) -> Response | None:
         """The answer of a fault that is switched on for this request; None without one."""
-        if self.delay:
-            await asyncio.sleep(self.delay)
         for burst in reversed(self._bursts):
             if burst.left != 0 and burst.matches(request):
                 burst.left = None if burst.left is None else burst.left - 1

@@ -10,9 +10,9 @@ from simulator.apiserver.wire import Json
 _NAME = "accelbind-simulator"
 
 
-def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | None = None) -> Json:
+def kubeconfig(server: str, authority: bytes, token: str) -> Json:
     """The configuration as an object."""
-    user = {"token": token} if token_file is None else {"tokenFile": str(token_file)}
+    user = {"token": token}
     cluster = {
         "server": server,
         "certificate-authority-data": b64encode(authority).decode(),
@@ -27,11 +27,6 @@ def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | Non
     }
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read."""
-    replace_file(path, text.encode(), mode=0o600)
-
-
 def write_kubeconfig(path: Path, config: Json) -> None:
     """Writes a kubeconfig (JSON, which is YAML), mode 0600."""
-    write_private(path, json.dumps(config, indent=2) + "\n")
+    replace_file(path, (json.dumps(config, indent=2) + "\n").encode(), mode=0o600)

@@ -30,7 +30,7 @@ from simulator.apiserver.definitions import DefinitionController
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer
 from simulator.apiserver.identity import Tokens
-from simulator.apiserver.kubeconfig import kubeconfig, write_kubeconfig, write_private
+from simulator.apiserver.kubeconfig import kubeconfig, write_kubeconfig
 from simulator.apiserver.namespaces import INITIAL, NamespaceController
 from simulator.apiserver.resources import NAMESPACES, Resource, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
@@ -57,7 +57,6 @@ class Options:
         host: address to listen on, and the one in the kubeconfig.
         port: 0 for any free one.
         token: the administrator's bearer token; made up if empty.
-        token_file: kubeconfig names this file instead of holding the token.
         names: further names and addresses the own certificate is valid for.
         pair: certificate and key to serve with instead of an own one.
         services: `host:port` of Services that webhook configurations name.
@@ -72,7 +71,6 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
-    token_file: Path | None = None
     names: Sequence[str] = ("localhost",)
     pair: ServingPair | None = None
     services: Mapping[str, str] = field(default_factory=dict)
@@ -191,13 +189,10 @@ class ApiServerStandIn:
 
     def kubeconfig(self) -> Json:
         """The kubeconfig as an object."""
-        file = self.options.token_file
-        return kubeconfig(self.url, self.authority, self.tokens.admin, file)
+        return kubeconfig(self.url, self.authority, self.tokens.admin)
 
     def write_kubeconfig(self) -> None:
         """Writes the kubeconfig (and the token's file) as it is now."""
-        if self.options.token_file is not None:
-            write_private(self.options.token_file, self.tokens.admin)
         write_kubeconfig(self.kubeconfig_path, self.kubeconfig())
 
     # Steering what is stored, from beside the API.

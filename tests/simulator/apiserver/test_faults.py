@@ -66,16 +66,6 @@ async def test_a_silent_watch_stays_open_and_says_nothing(
         assert api.connections == 1
 
 
-async def test_too_old_can_be_an_http_status(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.compact()
-    api.faults.gone_as_status = True
-    answer = await http.get(ALL, params={"watch": "1", "resourceVersion": "1"})
-    assert answer.status_code == 410
-    assert answer.json()["reason"] == "Expired"
-
-
 async def test_a_server_that_is_away_refuses_and_comes_back_on_its_port(
     api: ApiServerStandIn, http: httpx2.AsyncClient
 ) -> None:
