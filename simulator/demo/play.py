@@ -17,7 +17,7 @@ from simulator.demo.reports import PodReport, has_capacity, is_good, is_running,
 from simulator.demo.stage import Stage
 from simulator.demo.suite import driver_log, raise_suite
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for a pod to start, once its node has what it asks for."""
 
 _DESCRIPTIONS = {

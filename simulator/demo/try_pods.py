@@ -27,7 +27,7 @@ from simulator.demo.suite import driver_log, registrations
 
 T = TypeVar("T")
 
-SECONDS = 60.0
+SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _NOT_FOUND = 404
 
