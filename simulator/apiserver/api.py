@@ -1,7 +1,7 @@
 """The entry of the stand-in: maps requests to verbs and errors to Status objects.
 
-The order is that of a real API server: authentication (401), the path (404, 405), then the verb.
-Every answer about objects carries the warnings of its request.
+The order is that of a real API server: authentication (401), the path (404, 405), authorization
+(403), then the verb. Every answer about objects carries the warnings of its request.
 """
 
 import time
@@ -14,11 +14,12 @@ from typing import TypeAlias
 import structlog
 
 from simulator.apiserver import discovery, paths, reading, status, wire
-from simulator.apiserver.asking import Ask, timestamp
+from simulator.apiserver.asking import VERBS, Ask, timestamp
 from simulator.apiserver.audit import AuditLog
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.identity import Tokens
+from simulator.apiserver.patches import APPLY
 from simulator.apiserver.resources import PODS, ResourceTable
 from simulator.apiserver.status import StatusError
 from simulator.apiserver.store import Store
@@ -28,7 +29,6 @@ from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
 _CACHE = ("Cache-Control", "no-cache, private")
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 Binder: TypeAlias = Callable[[Json, str], object]
 
 
@@ -110,6 +110,7 @@ class Api:
         if request.oversized:
             raise status.too_large(3 * 2**20)
         ask = Ask(target, request, identity)
+        ask.authorize(ask.verb)
         if request.method in ("GET", "HEAD"):
             return self._read(ask)
         return await self._write(ask)
@@ -191,6 +192,8 @@ class Api:
 
     async def _patch(self, ask: Ask) -> tuple[int, bytes]:
         created = not self._writer.is_stored(ask.target)
+        if created and ask.content_type == APPLY:
+            ask.authorize("create")
         item = await self._writer.patch(ask)
         return 201 if created else 200, ask.target.resource.encode(item)
 
@@ -221,7 +224,7 @@ class Api:
         if not of_pods and not ask.trail.annotations:
             return
         self._audit.write(
-            verb=_VERBS[ask.request.method],
+            verb=VERBS[ask.request.method],
             uri=ask.request.target,
             identity=ask.identity,
             reference=ask.target.reference(),

@@ -313,10 +313,8 @@ def _patched(ask: Ask, old: Json) -> Json:
 def applied(ask: Ask) -> Json:
     """The object of a server-side apply."""
     if not ask.query.get("fieldManager"):
-        raise status.bad_request(
-            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for"
-            " apply patch"
-        )
+        cause = status.required("fieldManager", "is required for apply patch")
+        raise status.invalid("meta.k8s.io", "PatchOptions", "", [cause])
     try:
         item = yaml.safe_load(ask.request.body)
     except yaml.YAMLError as error:

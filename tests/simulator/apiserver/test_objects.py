@@ -191,7 +191,7 @@ async def test_server_side_apply_creates_and_then_merges(http: httpx2.AsyncClien
         return await http.patch(f"{SECRETS}/s", content=text, params=params, headers=kind)
 
     text = "{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {a: YQ==}, type: Opaque}"
-    assert (await apply(text)).status_code == 400, "fieldManager is required"
+    assert (await apply(text)).status_code == 422, "fieldManager is required"
     dry = await apply(text, fieldManager="test", dryRun="All")
     assert (dry.status_code, dry.json()["data"]) == (201, {"a": "YQ=="})
     assert (await http.get(f"{SECRETS}/s")).status_code == 404
