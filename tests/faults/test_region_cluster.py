@@ -15,7 +15,6 @@ from simulator.driver import raw_bitstream
 from tests.faults.region_cluster import (
     FUNCTIONS,
     NAMESPACE,
-    PODS,
     REGION,
     Json,
     RegionCluster,
@@ -162,30 +161,7 @@ async def test_a_pod_that_never_saw_the_webhook_has_nothing_programmed_whatever_
     assert cluster.content("dfl-fme.0") == NLB0
 
 
-async def test_a_pod_with_forged_variables_is_refused_by_the_webhook(
-    cluster: RegionCluster,
-) -> None:
-    for asked in (REGION, "fpga.intel.com/nlb0"):
-        forged = pod_of("p", {"resources": {"limits": {asked: "1"}}, "env": env(UNMAPPED)})
-        answer = await cluster.http.post(PODS, json=forged)
-        assert answer.status_code == 403
-        assert "FPGA_AFU_1" in answer.json()["message"]
-    assert cluster.kubelet.pods == ()
-    assert cluster.driver.done == []
-
-
-async def test_an_init_container_hands_its_region_on_programmed_once(
-    cluster: RegionCluster,
-) -> None:
-    cluster.install(NLB3)
-    described = pod("p", ["nlb3"])
-    init = {**described["spec"]["containers"][0], "name": "first"}
-    described["spec"]["initContainers"] = [init]
-    await cluster.create(described)
-    assert (await cluster.started("p"))["c"].running
-    assert [each.what for each in cluster.driver.done] == ["programmed", "reset", "reset"]
-
-
+@pytest.mark.soak
 async def test_a_bitstream_is_in_memory_only_while_it_is_programmed(
     cluster: RegionCluster,
 ) -> None:
