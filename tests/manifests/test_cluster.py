@@ -20,7 +20,15 @@ from simulator.apiserver.cel import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered, with_components
+from tests.manifests.rendering import (
+    NAMESPACE,
+    Json,
+    of_kind,
+    one,
+    own_overlay,
+    rendered,
+    workloads,
+)
 from tests.manifests.rights import asked, beyond, idle, rights_of
 from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.plugin.test_process import get
@@ -247,10 +255,10 @@ SERVED = {
 
 
 def objects_of(folder: str, own: Path) -> list[Json]:
-    """The objects of an overlay, or of the base with a component."""
+    """The objects of an overlay, or of the default one with a component."""
     if folder.startswith("overlays"):
         return rendered(folder)
-    return with_components(own, PurePath(folder).name)
+    return own_overlay(own, PurePath(folder).name)
 
 
 @pytest.mark.parametrize("folder", SERVED)
@@ -260,7 +268,8 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
     """Whoever may ask who starts a container must, where it starts on what the pod names."""
     mode, resource, function = SERVED[folder]
     (tmp_path / "own").mkdir()
-    rights = rights_of(objects_of(folder, tmp_path / "own"), "accelbind-plugin")
+    items = objects_of(folder, tmp_path / "own")
+    rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     Rack(short_dir / "root").add_card(CardSpec())
     async with (
         cluster(tmp_path) as (api, _),

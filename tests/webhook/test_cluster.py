@@ -130,7 +130,7 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     # It goes: the last mappings serve on, and are too old after a while.
     cluster.process.kill()
     assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 1)
-    event = "mappings are not kept up to date, those known serve on"
+    event = "mappings are not being updated, the known ones stay in use"
     assert float(str(eventually(lambda: webhook.events(event))[0]["age"])) >= 0
     assert eventually(lambda: not ready(webhook))
     text = webhook.plain("/readyz").text
