@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-The nodes of a rack are files that know no ioctl. `SimulatedCalls`, which `simulator.run_plugin` and
+The nodes of a rack are files without ioctls. `SimulatedCalls`, which `simulator.run_plugin` and
 tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the name of the node,
 the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
 answers there with an errno, in a process of its own or in a thread of a test.
@@ -54,12 +54,7 @@ _PROGRAM: Final = 0x80
 
 
 def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
-    """What a synthetic card takes for a function.
-
-    Args:
-        afu_id: What its port shows then, 32 hex digits.
-        size: How many bytes it has at least.
-    """
+    """What a synthetic card takes for a function."""
     return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
 
 
@@ -139,13 +134,7 @@ class Done:
 
 
 class DriverStandIn:
-    """Stands in for the driver of all cards of a rack, until it is closed.
-
-    Args:
-        root: The rack's folder.
-        seconds: How long programming takes.
-        told: Told what was done, in the thread that did it.
-    """
+    """The stand-in for the driver of all cards of a rack, until it is closed."""
 
     def __init__(
         self,
@@ -185,7 +174,7 @@ class DriverStandIn:
         self.close()
 
     def close(self) -> None:
-        """Stops answering; what hangs comes back."""
+        """Stop answering; waiting calls return."""
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -305,7 +294,7 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stands in until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
     )

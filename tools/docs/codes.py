@@ -8,7 +8,7 @@ from typing import Final
 
 from accelbind.exits import Exit
 from plugin import mode, server
-from services.admission import mapping_review, review
+from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
 from services.devices import allocation
@@ -54,7 +54,7 @@ def admission() -> Iterator[str]:
 def _of_pods() -> Iterator[tuple[str, str, str]]:
     yield from ((code(each), code("allowed"), text) for each, text in members(UnchangedReason))
     yield from ((code(each), code("denied"), text) for each, text in members(RefusalReason))
-    for name, text in stated(review):
+    for name, text in (*stated(pod_review), *stated(review)):
         found = re.search(r"(admitted|denied)", text)
         outcome = {"admitted": "allowed", "denied": "denied"}[found[1]] if found else "errored"
         yield name, code(outcome), text
