@@ -72,7 +72,7 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
         *(
             Right(verb, "secrets", "", _SYSTEM, name)
             for name in _SECRETS
-            for verb in ("get", "update")
+            for verb in ("get", "update", "patch", "create")
         ),
         *(
             Right(verb, each, _HOOKS, "", "accelbind")

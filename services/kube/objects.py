@@ -2,7 +2,9 @@
 
 An object goes back whole, with fields that we know nothing of, under the `resourceVersion` that it
 came with: the API server answers 409 where somebody else was faster (optimistic concurrency). That
-takes the verbs `get` and `update`. A plain GET without a version is what etcd agrees on, so what is
+takes the verbs `get` and `update`. A Secret that was deleted is created again by server-side apply:
+unlike a POST it names its object, so a Role with `resourceNames` can allow `patch` and `create` for
+exactly that one. A plain GET without a version is what etcd agrees on, so what is
 read is never older than the request.
 
 In a webhook configuration only the `caBundle`s of our own entries are replaced. Entries of other
@@ -25,6 +27,9 @@ from services.process.text import plain
 
 MANAGER: Final = "accelbind-certs"
 """Who has written a field, in `managedFields`."""
+
+LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
+"""Labels of a Secret that we create, as in the manifests."""
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -119,10 +124,41 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
     found = await read_object(client, secret_path(namespace, name))
     if found is None:
         raise ClusterError(
-            f"there is no Secret {namespace}/{name}: apply the manifests, which make it empty"
-            " (we may not create Secrets)"
+            f"Secret {namespace}/{name} does not exist: `accelbind certs run` creates it, and so"
+            " does applying the manifests"
         )
     return _secret(found)
+
+
+async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
+    """Read a Secret; create it, empty, where it does not exist.
+
+    Raises:
+        ClusterError: It can't be read or created.
+    """
+    path = secret_path(namespace, name)
+    if (found := await read_object(client, path)) is not None:
+        return _secret(found)
+    answer = await client.request(
+        "PATCH",
+        path,
+        params={"fieldManager": MANAGER},
+        body={
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+            "type": "Opaque",
+        },
+        content_type="application/apply-patch+yaml",
+    )
+    try:
+        client.expect(answer, f"PATCH {path}")
+    except BadStatus as error:
+        raise ClusterError(
+            f"Secret {namespace}/{name} does not exist and cannot be created: {error}; apply the"
+            " manifests, which contain it and the right to create it"
+        ) from error
+    return _secret(NamedObject(path, _decode_object(answer.body, path), answer.date))
 
 
 async def write_secret(

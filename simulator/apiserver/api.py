@@ -1,7 +1,7 @@
 """The front of the stand-in: each request to its verb, each error to its Status.
 
-Order as in a real API server: who asks (401), what is asked (404, 405), then the verb. Every
-answer about objects carries the warnings that came up on the way.
+Order as in a real API server: who asks (401), what is asked (404, 405), who may (403), then the
+verb. Every answer about objects carries the warnings that came up on the way.
 """
 
 import time
@@ -15,11 +15,12 @@ from typing import TypeAlias
 import structlog
 
 from simulator.apiserver import discovery, paths, reading, status, wire
-from simulator.apiserver.asking import Ask, timestamp
+from simulator.apiserver.asking import VERBS, Ask, timestamp
 from simulator.apiserver.audit import AuditLog
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.identity import Tokens
+from simulator.apiserver.patches import APPLY
 from simulator.apiserver.resources import PODS, ResourceTable
 from simulator.apiserver.status import StatusError
 from simulator.apiserver.store import Store
@@ -31,7 +32,6 @@ _log = structlog.get_logger(__name__)
 _GZIP_FROM = 128 * 1024
 """Bytes from which a real API server compresses an answer (for who accepts it)."""
 _CACHE = ("Cache-Control", "no-cache, private")
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 Binder: TypeAlias = Callable[[Json, str], object]
 
 
@@ -125,6 +125,7 @@ class Api:
         if request.oversized:
             raise status.too_large(3 * 2**20)
         ask = Ask(target, request, identity)
+        ask.authorize(ask.verb)
         if request.method in ("GET", "HEAD"):
             return self._read(ask)
         return await self._write(ask)
@@ -207,6 +208,9 @@ class Api:
         return 200, ask.target.resource.encode(await self._writer.replace(ask))
 
     async def _patch(self, ask: Ask) -> tuple[int, bytes]:
+        if ask.content_type == APPLY and not self._writer.exists(ask.target):
+            ask.authorize("create")
+            return 201, ask.target.resource.encode(await self._writer.apply_new(ask))
         return 200, ask.target.resource.encode(await self._writer.patch(ask))
 
     async def _delete(self, ask: Ask) -> tuple[int, bytes]:
@@ -236,7 +240,7 @@ class Api:
         if not of_pods and not ask.trail.annotations:
             return
         self._audit.write(
-            verb=_VERBS[ask.request.method],
+            verb=VERBS[ask.request.method],
             uri=ask.request.target,
             identity=ask.identity,
             reference=ask.target.reference(),

@@ -15,6 +15,8 @@ from simulator.apiserver.resources import Resource
 from simulator.apiserver.reviews import Attributes
 from simulator.apiserver.wire import Json
 
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -41,6 +43,34 @@ class Ask:
     def dry_run(self) -> bool:
         """Whether nothing is to be stored."""
         return self.query.get("dryRun") == "All"
+
+    @property
+    def content_type(self) -> str:
+        """The body's media type, without parameters."""
+        return self.request.headers.get("content-type", "").split(";")[0].strip()
+
+    @property
+    def verb(self) -> str:
+        """The verb that authorization knows."""
+        if self.request.method in ("GET", "HEAD"):
+            if self.query.get("watch") in ("1", "true"):
+                return "watch"
+            return "get" if self.target.name else "list"
+        if self.request.method == "DELETE" and not self.target.name:
+            return "deletecollection"
+        return VERBS.get(self.request.method, "")
+
+    def authorize(self, verb: str) -> None:
+        """Raises 403 unless the user may do that."""
+        if self.identity.may(verb, self.target):
+            return
+        resource, namespace = self.target.resource, self.target.namespace
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        why = (
+            f'User "{self.identity.username}" cannot {verb} resource "{resource.plural}" in API'
+            f' group "{resource.group}" {where}'
+        )
+        raise status.forbidden(resource.group, resource.plural, self.target.name, why)
 
     def options(self, kind: str) -> Json:
         """The options object that webhooks are shown."""
@@ -74,9 +104,8 @@ class Ask:
         Raises:
             StatusError: 400 or 415.
         """
-        kind = self.request.headers.get("content-type", "").split(";")[0].strip()
-        if kind not in ("", "application/json"):
-            raise status.unsupported_media(kind, ["application/json"])
+        if self.content_type not in ("", "application/json"):
+            raise status.unsupported_media(self.content_type, ["application/json"])
         return decode_object(self.request.body)
 
 

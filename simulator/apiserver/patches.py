@@ -1,9 +1,10 @@
-"""The three languages of PATCH: JSON Merge Patch, JSON Patch, and strategic merge.
+"""The languages of PATCH: JSON Merge Patch, JSON Patch, strategic merge, and server-side apply.
 
 A strategic merge patch merges lists of objects by the keys of `shapes` and knows
 `$patch: replace` and `$patch: delete`; `$retainKeys`, `$setElementOrder` and
 `$deleteFromPrimitiveList` are accepted and only dropped. Custom resources don't take it, as on a
-real API server. Server-side apply is not modelled.
+real API server. Server-side apply creates an object that does not exist; on one that does it is a
+merge: nobody owns fields, so it never conflicts and removes nothing.
 """
 
 from typing import Any
@@ -17,6 +18,7 @@ from simulator.apiserver.wire import Json
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 class NotApplicable(ValueError):

@@ -168,7 +168,8 @@ def conflict(group: str, plural: str, name: str, why: str = "") -> StatusError:
 
 def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403: known who asks, and refused."""
-    message = f'{_qualified(group, plural)} "{name}" is forbidden: {why}'
+    named = f' "{name}"' if name else ""
+    message = f"{_qualified(group, plural)}{named} is forbidden: {why}"
     return StatusError(403, "Forbidden", message, details=_details(name, group, plural))
 
 

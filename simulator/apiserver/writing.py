@@ -61,9 +61,17 @@ class Writer:
         Raises:
             StatusError: what a real API server would answer.
         """
+        return await self._create(ask, ask.decode())
+
+    async def apply_new(self, ask: Ask) -> Json:
+        """Server-side apply of an object that does not exist; the body is JSON here."""
+        _check_manager(ask)
+        return await self._create(ask, decode_object(ask.request.body))
+
+    async def _create(self, ask: Ask, body: Json) -> Json:
         resource = ask.target.resource
         strategy = strategy_of(resource)
-        item = self._decoded(ask, strategy, ask.decode())
+        item = self._decoded(ask, strategy, body)
         metadata = _claim_metadata(ask.target, item)
         self._check_namespace(ask.target)
         for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
@@ -163,6 +171,10 @@ class Writer:
         if resource is NAMESPACES:
             old.setdefault("status", {})["phase"] = "Terminating"
         return self._store.write(resource, old)
+
+    def exists(self, target: Target) -> bool:
+        """Whether there is the object of a target."""
+        return self._store.get(target.resource, target.path) is not None
 
     def existing(self, target: Target) -> Json:
         """The object of a target.
@@ -300,8 +312,8 @@ def _validate_name(resource: Resource, strategy: Strategy, item: Json) -> None:
 
 def _patched(ask: Ask, old: Json) -> Json:
     resource = ask.target.resource
-    kind = ask.request.headers.get("content-type", "").split(";")[0].strip()
-    known = [patches.JSON_PATCH, patches.MERGE]
+    kind = ask.content_type
+    known = [patches.JSON_PATCH, patches.MERGE, patches.APPLY]
     if not resource.custom:
         known.append(patches.STRATEGIC)
     if kind not in known:
@@ -314,11 +326,19 @@ def _patched(ask: Ask, old: Json) -> Json:
             message = f"the server rejected our request due to an error in our request: {error}"
             raise StatusError(422, "Invalid", message, details={}) from error
     body = decode_object(ask.request.body)
-    if kind == patches.MERGE:
+    if kind == patches.APPLY:
+        _check_manager(ask)
+    if kind in (patches.MERGE, patches.APPLY):
         merged: Json = patches.merge(old, body)
         return merged
     result: Json = patches.strategic(old, body)
     return result
+
+
+def _check_manager(ask: Ask) -> None:
+    if not ask.query.get("fieldManager"):
+        cause = status.required("fieldManager", "is required for apply patch")
+        raise status.invalid("meta.k8s.io", "PatchOptions", "", [cause])
 
 
 def _check_version(target: Target, old: Json, item: Json) -> None:

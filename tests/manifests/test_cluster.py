@@ -214,6 +214,8 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, _):
+        for name in CERTIFICATES:
+            api.drop("Secret", name, NAMESPACE)
         certs(processes, api, tmp_path)
         rights = rights_of(rendered("base"), "accelbind-certs")
         await eventually_async(
@@ -332,10 +334,10 @@ def mapping(mode: str, function: str) -> Json:
 # What the certificates' account may change, by the expressions of its policy
 
 
-def verdict(old: Json, new: Json, user: str) -> bool:
-    """Whether the policy lets an update pass; that the operation is one is the rule's to say."""
+def verdict(old: Json, new: Json, user: str, *, policy: str = "accelbind-certs") -> bool:
+    """Whether a policy lets a write pass; which operations it is about is the rule's to say."""
     pytest.importorskip("cel_expr_python")
-    spec = one(rendered("base"), "ValidatingAdmissionPolicy", "accelbind-certs")["spec"]
+    spec = one(rendered("base"), "ValidatingAdmissionPolicy", policy)["spec"]
     scope = {"object": new, "oldObject": old, "request": {"userInfo": {"username": user}}}
     concerned = [compile_expression(each["expression"]) for each in spec["matchConditions"]]
     if not all(each.holds(scope) for each in concerned):
@@ -427,3 +429,28 @@ def test_nor_may_it_change_metadata(field: str, value: object) -> None:
     new["metadata"][field] = value
     assert not verdict(old, new, CERTS)
     assert not verdict(new, old, CERTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "user", "passes"),
+    [
+        ("Opaque", CERTS, True),
+        ("kubernetes.io/service-account-token", CERTS, False),
+        ("kubernetes.io/tls", CERTS, False),
+        ("kubernetes.io/service-account-token", "kubernetes-admin", True),
+    ],
+)
+def test_the_certificates_account_creates_secrets_that_are_data_only(
+    kind: str, user: str, passes: bool
+) -> None:
+    """A Secret of another type may become a token of any account in the namespace."""
+    secret = {"kind": "Secret", "metadata": {"name": "accelbind-ca"}, "type": kind}
+    policy = one(rendered("base"), "ValidatingAdmissionPolicy", "accelbind-certs-secrets")
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["secrets"])
+    binding = one(rendered("base"), "ValidatingAdmissionPolicyBinding", "accelbind-certs-secrets")[
+        "spec"
+    ]
+    assert binding["policyName"] == "accelbind-certs-secrets"
+    assert binding["validationActions"] == ["Deny"]
+    assert verdict({}, secret, user, policy="accelbind-certs-secrets") is passes

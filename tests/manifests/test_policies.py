@@ -68,12 +68,14 @@ def test_no_right_is_a_wildcard(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", WHOLE)
-def test_secrets_are_read_by_name_in_one_namespace_and_never_listed_or_made(folder: str) -> None:
+def test_secrets_are_read_and_written_by_name_in_one_namespace_and_never_listed(
+    folder: str,
+) -> None:
     for role, rule in rules(rendered(folder)):
         if "secrets" in rule["resources"]:
             assert role == f"Role {NAMESPACE}/accelbind-certs"
             assert rule["resources"] == ["secrets"]
-            assert set(rule["verbs"]) == {"get", "update"}
+            assert set(rule["verbs"]) == {"get", "update", "patch", "create"}
             assert set(rule["resourceNames"]) == {"accelbind-ca", "accelbind-webhook-tls"}
 
 

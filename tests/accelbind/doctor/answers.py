@@ -156,7 +156,11 @@ def judging(allowed: Callable[[Json], bool]) -> Answers:
 
 def policies() -> dict[str, Json]:
     """The policy of the certificates' account and its binding, by kind."""
-    return {each["kind"]: each for each in documents("base/certs-policy.yaml")}
+    return {
+        each["kind"]: each
+        for each in documents("base/certs-policy.yaml")
+        if each["metadata"]["name"] == "accelbind-certs"
+    }
 
 
 def with_policy(found: dict[str, Json]) -> Answers:
