@@ -25,7 +25,7 @@ from typer.main import get_command, get_group
 
 from accelbind import __version__
 from accelbind.exits import Exit
-from accelbind.printing import coloured, print_json
+from accelbind.output import print_json, styled
 from services.process.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def report(error: Exception, *, debug: bool = False, as_json: bool = False) -> i
     message, code = _told(error)
     message = " ".join(message.split())
     if message:  # else no command was given, and the help has been printed instead
-        typer.echo(coloured(f"error: {message}", "red"), err=True)
+        typer.echo(styled(f"error: {message}", "red"), err=True)
     if as_json:
         print_json({"error": message, "exitCode": code})
     return code

@@ -32,7 +32,7 @@ NEWEST: Final = (1, 36)
 PAGE: Final = 200
 MAX_OBJECTS: Final = 20_000
 
-_FORBIDDEN: Final = frozenset({401, 403})
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 MODE_ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
@@ -112,7 +112,7 @@ class Cluster:
             return asyncio.run(whole())
         except ClusterError as error:
             status = error if isinstance(error, BadStatus) else error.__cause__
-            if isinstance(status, BadStatus) and status.status in _FORBIDDEN:
+            if isinstance(status, BadStatus) and status.status == _FORBIDDEN:
                 raise Unseen(str(error)) from error
             raise
 
@@ -125,7 +125,7 @@ class Cluster:
         try:
             self.version()
         except ClusterError as error:
-            raise Unseen("the API server can't be asked: see cluster.api-server") from error
+            raise Unseen("the API server does not answer: see cluster.api-server") from error
 
     def _version(self) -> Json:
         return self.ask(lambda client: _get(client, "/version", {})) or {}
@@ -146,7 +146,7 @@ class Cluster:
         try:
             told = str(self.version().get("gitVersion", ""))
         except ClusterError as error:
-            yield failed(str(error), "does kubectl get --raw /version with the same kubeconfig?")
+            yield failed(str(error), "try kubectl get --raw /version with the same --kubeconfig")
             return
         found = _VERSION.match(told)
         release = (int(found[1]), int(found[2])) if found else NEWEST

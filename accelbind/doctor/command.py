@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelbind.options import (
-    FOUND_KUBECONFIG,
     Domains,
+    Kubeconfig,
     default_note,
     find_kubeconfig,
-    time_between,
+    namespace_option,
+    time_option,
 )
-from accelbind.printing import Format, Output, coloured, print_json
+from accelbind.output import Format, Output, print_json, styled
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 
 NODE = "On a node: as the plugin's"
-CLUSTER = "In a cluster"
+SYSTEM = "accelbind-system"
 
 
 @with_settings(
@@ -62,33 +63,14 @@ def doctor(
     ] = None,
     time_limit: Annotated[
         float,
-        typer.Option(
-            metavar="TIME",
-            help=f"How long one check may take. {default_note('15s')}",
-            parser=time_between(0.1, 600),
-            show_default=False,
-        ),
+        time_option("--time-limit", "How long one check may take.", "15s", most=600),
     ] = 15.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="List all checks and all that they found.")
+    ] = False,
     output: Output = Format.TEXT,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"How to reach the API server. {default_note(FOUND_KUBECONFIG)}",
-            readable=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    namespace: Annotated[
-        str,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="NAMESPACE",
-            help="Where accelbind runs.",
-            rich_help_panel=CLUSTER,
-        ),
-    ] = "accelbind-system",
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
     domain: Domains = None,
     webhook_address: Annotated[
         str | None,
@@ -96,7 +78,6 @@ def doctor(
             metavar="HOST:PORT",
             help="Where the webhook can be reached from here."
             f" {default_note('as the configurations say')}",
-            rich_help_panel=CLUSTER,
         ),
     ] = None,
     given: Given,
@@ -139,8 +120,8 @@ def doctor(
     if output is Format.JSON:
         print_json(doctor_show.document(results))
     else:
-        for state, line in doctor_show.lines(results):
-            typer.echo(coloured(line, doctor_show.COLOURS.get(state) if state else None))
+        for state, line in doctor_show.lines(results, verbose=verbose):
+            typer.echo(styled(line, doctor_show.COLOURS.get(state) if state else None))
     if any(result.state is State.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
 

@@ -49,11 +49,14 @@ class Line:
         state: How it is.
         what: What is so, where.
         todo: What to do about it; empty where there is nothing to do.
+        group: What lines of one kind have in common. Text output shows several of them as one,
+            with their number before this text.
     """
 
     state: State
     what: str
     todo: str = ""
+    group: str = ""
 
 
 def ok(what: str) -> Line:
@@ -66,9 +69,9 @@ def failed(what: str, todo: str) -> Line:
     return Line(State.FAILED, what, todo)
 
 
-def warning(what: str, todo: str) -> Line:
+def warning(what: str, todo: str, group: str = "") -> Line:
     """It is, with a but."""
-    return Line(State.WARNING, what, todo)
+    return Line(State.WARNING, what, todo, group)
 
 
 def unseen(what: str, todo: str = "") -> Line:

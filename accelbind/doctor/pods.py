@@ -23,8 +23,13 @@ _TODO: Final = {
     Code.DUPLICATE: "annotate those that should go: accelbind.dev/deprecated",
     Code.DEPRECATED: "use the other name in the next version of who asks",
 }
-_MILD: Final = frozenset({Code.NEVER_ADVERTISED, Code.DANGLING, Code.DUPLICATE, Code.DEPRECATED})
-"""Codes that are no fault by themselves: a pod that waits for it is, and `pending` tells of it."""
+_MILD: Final = {
+    Code.NEVER_ADVERTISED: "mappings have a resource that no node serves",
+    Code.DANGLING: "mappings have a resource of which no node has a device now",
+    Code.DUPLICATE: "mappings stand for what another name of their namespace stands for",
+    Code.DEPRECATED: "pods or workloads ask for a deprecated name",
+}
+"""What is no fault by itself, and how several are summed up; a pod that waits is a fault."""
 _START: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 _WHERE_NEXT: Final = "accelbind doctor on its node; the plugin's log has the whole story"
 
@@ -55,7 +60,10 @@ class Pods:
         for found in check(seen.index, advertised=seen.advertised, wishes=seen.wishes):
             name = "/".join(filter(None, (plain(found.namespace), found.name)))
             told = f"{found.code.value}: {name}: {plain(found.message, 500)}"
-            yield (warning if found.code in _MILD else failed)(told, _TODO[found.code])
+            if found.code in _MILD:
+                yield warning(told, _TODO[found.code], _MILD[found.code])
+            else:
+                yield failed(told, _TODO[found.code])
         yield from (unseen(what) for what in seen.missing)
         yield ok(f"mappings: {len(seen.index)}, namespaces: {len(seen.index.namespaces)}")
 

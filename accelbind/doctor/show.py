@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from accelbind.doctor.model import Line, Result, State
+from accelbind.output import count
 from services.process.text import plain
 
 MOST: Final = 20
@@ -44,32 +46,62 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def lines(results: Sequence[Result]) -> Iterator[tuple[State | None, str]]:
-    """All of it, for people: each line with the state that colours it."""
+def lines(
+    results: Sequence[Result], *, verbose: bool = False
+) -> Iterator[tuple[State | None, str]]:
+    """Yield the checklist for people, each line with the state that gives its colour.
+
+    Args:
+        results: The results of all checks.
+        verbose: Whether to show each line of each check; otherwise checks that could not be made
+            for the same reason are one, and so are lines of one group.
+    """
+    alike: dict[object, list[Result]] = {}
     for result in results:
-        yield result.state, f"{MARKS[result.state].ljust(_WIDTH)}  {result.id}  {result.title}"
-        yield from _of(result)
+        same = result.state is State.UNSEEN and not verbose
+        alike.setdefault(tuple(result.lines) if same else id(result), []).append(result)
+    for first, *others in alike.values():
+        title = first.title
+        if others:
+            title = f"and {count(len(others), 'more check')} (--verbose lists them)"
+        yield first.state, f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
+        yield from _of(first, verbose=verbose)
     yield None, ""
     counts = _counts(results)
     parts = [f"{counts[state]} {state}" for state in reversed(State) if state in counts]
     yield None, f"{len(results)} checks: {', '.join(parts) or 'none'}"
 
 
-def _of(result: Result) -> Iterator[tuple[State | None, str]]:
-    """A check's lines: all that is wrong, and what is well only where nothing is."""
+def _of(result: Result, *, verbose: bool) -> Iterator[tuple[State | None, str]]:
+    """Yield a check's problems, or if there are none, what is well."""
     wrong = [line for line in result.lines if line.state not in {State.OK, State.SKIPPED}]
-    told = wrong or result.lines
-    for line in told[:MOST]:
+    found = wrong or result.lines
+    shown = found if verbose else [*_grouped(found)]
+    most = len(shown) if verbose else MOST
+    for line in shown[:most]:
         yield line.state if wrong else None, f"{_BEFORE}{_marked(line)}"
         if line.todo:
             yield None, f"{_BEFORE}→ {plain(line.todo, _MESSAGE)}"
-    if len(told) > MOST:
-        yield None, f"{_BEFORE}… and {len(told) - MOST} more: -o json shows them all"
+    if len(shown) > most:
+        yield None, f"{_BEFORE}… and {len(shown) - most} more (--verbose lists them)"
+
+
+def _grouped(found: Sequence[Line]) -> Iterator[Line]:
+    """Yield the lines, those of one group as one."""
+    sizes = Counter(line.group for line in found)
+    seen: set[str] = set()
+    for line in found:
+        if not line.group or sizes[line.group] == 1:
+            yield line
+        elif line.group not in seen:
+            seen.add(line.group)
+            what = f"{sizes[line.group]} {line.group} (--verbose lists them)"
+            yield replace(line, what=what)
 
 
 def _marked(line: Line) -> str:
     mark = "" if line.state in {State.OK, State.SKIPPED} else f"{line.state}: "
-    return f"{mark}{plain(line.what, _MESSAGE)}"
+    return f"{mark}{plain(' '.join(line.what.split()), _MESSAGE)}"
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

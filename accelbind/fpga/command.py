@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelbind.options import default_note, timeout_option
-from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.options import default_note, namespace_option, time_option
+from accelbind.output import Format, Output, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 
@@ -35,8 +35,9 @@ EngineName = Annotated[
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
 ]
-Timeout = Annotated[float, timeout_option("1m")]
-ShortTimeout = Annotated[float, timeout_option("10s")]
+_TIMEOUT_HELP = "How long the command may take."
+Timeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "1m")]
+ShortTimeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "10s")]
 
 
 class Kind(StrEnum):
@@ -68,30 +69,58 @@ def fpga() -> None:
     """
 
 
+class ListFormat(StrEnum):
+    """How to print the list."""
+
+    TEXT = "text"
+    JSON = "json"
+    MAPPING = "mapping"
+
+
 @app.command("list")
-@with_settings(PluginSettings, WHERE, group="Options")
+@with_settings(PluginSettings, {"root": "", "mode": ""}, group="Options")
 def list_(
     *,
     kind: Annotated[
         Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
     given: Given,
-    output: Output = Format.TEXT,
+    output: Annotated[
+        ListFormat,
+        typer.Option(
+            "--output", "-o", help="Output format; mapping is YAML for kubectl apply, by --mode."
+        ),
+    ] = ListFormat.TEXT,
+    namespace: Annotated[
+        str | None, namespace_option("With -o mapping: namespace of the mappings.", "none")
+    ] = None,
 ) -> None:
-    """List the FMEs and ports of this node, with what is wrong with any.
+    """List the FMEs and ports of this node, and their problems.
+
+    With -o mapping it writes a mapping for each function that ports have (modes
+    af and region) or for each region (mode regiondevel).
 
     [bold]Examples[/bold]
       accelbind fpga list -o json
       accelbind fpga list --kind port
+      accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
-    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - only when it runs
+    from accelbind.fpga import mappings  # noqa: PLC0415 - only when it runs
+    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - the same
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
 
-    inventory = scan(load_settings(PluginSettings, given).root)
-    rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
+    settings = load_settings(PluginSettings, given)
+    inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
-    if output is Format.JSON:
+    if output is ListFormat.MAPPING:
+        text = mappings.mappings_yaml(inventory, settings.mode, namespace)
+        typer.echo(text, nl=False)
+        for port in mappings.unmapped(inventory, settings.mode):
+            typer.echo(f"warning: no mapping for {port}: it shows no AFU id", err=True)
+        return
+    rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
+    if output is ListFormat.JSON:
         print_json(rows)
     elif rows:
         print_table(fpga_show.HEADINGS, map(fpga_show.row, rows))

@@ -74,9 +74,9 @@ def test_a_good_folder_is_fine(folder: Folder) -> None:
     done = run(folder(function("a"), region("b")))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "2 mappings in 1 namespace: nothing found",
-        "not checked: whether nodes have the resources (--nodes FILE tells what they have)",
-        "not checked: whether what is asked for is mapped (--pods FILE tells what is)",
+        "2 mappings in 1 namespace: no findings",
+        "not checked: whether nodes have the resources (see --nodes)",
+        "not checked: whether pods ask for names that are not mapped (see --pods)",
     ]
 
 
@@ -132,10 +132,10 @@ def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "holds no node"),
-        ("kind: Pod\n", "holds no node"),
-        ("- a\n", "holds no node"),
-        ("kind: List\nitems: 5\n", "holds no node"),
+        ("", "contains no node"),
+        ("kind: Pod\n", "contains no node"),
+        ("- a\n", "contains no node"),
+        ("kind: List\nitems: 5\n", "contains no node"),
         ("a: {\n", "line 2: not YAML"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
         client.create(Node(metadata=ObjectMeta(name="n"), status=node))
         done = run("--kubeconfig", kubeconfig)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "1 mapping in 1 namespace: nothing found\n"
+        assert done.stdout == "1 mapping in 1 namespace: no findings\n"
         assert run(KUBECONFIG=str(kubeconfig)).stdout == done.stdout
         explained = explain(tmp_path, "a", "--kubeconfig", kubeconfig)
         assert (explained.returncode, explained.stderr) == (0, "")

@@ -85,6 +85,15 @@ async def test_an_api_server_that_is_away_is_one_red_line(api: ApiServerStandIn)
     assert "see cluster.api-server" in told(results["cluster.served"])
 
 
+async def test_credentials_that_are_refused_are_one_red_line(api: ApiServerStandIn) -> None:
+    with answering(api, lambda _: 401):
+        results = await looked(api)
+    assert results.pop("cluster.api-server").state is State.FAILED
+    assert {told(result) for result in results.values()} == {
+        "unseen: the API server does not answer: see cluster.api-server → "
+    }
+
+
 async def test_who_may_see_nothing_says_what_it_takes(api: ApiServerStandIn) -> None:
     def forbidden(request: Request) -> int | None:
         return None if request.path == "/version" else 403
