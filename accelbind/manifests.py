@@ -97,7 +97,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes:
     if path == STDIN:
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
+        return sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
 

@@ -34,7 +34,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module that stands for a command; tests give it the function `it`."""
     module = types.ModuleType("tests_example_command")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    example = cli.LazyCommand(module.__name__, "it", "An example.", cli.LOOK)
+    example = cli.LazyCommand(module.__name__, "it", "An example.", cli.INSPECT)
     monkeypatch.setitem(cli.COMMANDS, "example", example)
     return module
 
@@ -166,7 +166,7 @@ def test_a_wrong_option_is_one_line_with_where_to_look() -> None:
         (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "/x: Permission denied\n"),
         (OSError("odd"), 1, "error: odd\n"),
         (typer.Abort(), 1, "error: aborted\n"),
-        (KeyError("oops"), 70, "a mistake: KeyError: 'oops' (--debug before the command"),
+        (KeyError("oops"), 70, "internal error: KeyError: 'oops' (accelbind --debug shows where"),
     ],
 )
 def test_errors_become_one_line_and_an_exit_code(
