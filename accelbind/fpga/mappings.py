@@ -37,7 +37,7 @@ def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None)
     if mode not in (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL):
         raise InvalidSettings(f"devices of mode {mode} need no mapping")
     devices: dict[Ids, list[str]] = defaultdict(list)
-    for port in show.listed(inventory):
+    for port in show.list_devices(inventory):
         if ids := _ids(port, mode):
             devices[ids].append(port["device"])
     documents = [
@@ -49,7 +49,7 @@ def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None)
 
 def unmapped(inventory: Inventory, mode: PluginMode) -> Iterator[str]:
     """Yield the ports that have no mapping, since they show no AFU id."""
-    for port in show.listed(inventory):
+    for port in show.list_devices(inventory):
         if port["kind"] == "port" and not _ids(port, mode):
             yield port["device"]
 
