@@ -5,7 +5,6 @@ import base64
 import copy
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,8 +38,9 @@ from tests.accelbind.doctor.answers import (
 from tests.accelbind.doctor.answers import (
     looked_in_thread as looked,
 )
+from tests.accelbind.running import run as command
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.support import REPOSITORY
 from webhook.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -57,18 +57,8 @@ async def test_a_cluster_that_is_well_has_no_red_line(
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         furnish(api, port, bundle)
         with answering(api, answers):
-            done = await asyncio.to_thread(
-                subprocess.run,
-                accelbind_command(
-                    "doctor", "--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json"
-                ),
-                cwd=REPOSITORY,
-                env=clean_environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=400,
-            )
+            flags = ("--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json")
+            done = await asyncio.to_thread(command, "doctor", *flags)
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] != "ok"]
     assert wrong == []

@@ -30,6 +30,8 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
+from tests.accelbind.running import Done
+from tests.accelbind.running import run as command
 from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.support import (
@@ -102,16 +104,8 @@ def plain_port(answers: dict[str, tuple[int, str]]) -> Iterator[int]:
 # A node that is well -----------------------------------------------------------------------------
 
 
-def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        accelbind_command("doctor", *flags),
-        cwd=REPOSITORY,
-        env=clean_environment() | (env or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+def ask(*flags: str | Path) -> Done:
+    return command("doctor", *flags)
 
 
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.UNITS])
