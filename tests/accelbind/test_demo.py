@@ -27,7 +27,7 @@ def demo(processes: Processes, short_dir: Path) -> Process:
     return processes.accelbind("demo", env={"TMPDIR": str(short_dir), "TERM": "dumb"})
 
 
-def test_the_demo_shows_pods_patches_devices_and_refusals_and_leaves_nothing(
+def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
     demo: Process, short_dir: Path
 ) -> None:
     assert demo.wait(400) == 0, demo.transcript()
