@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +11,14 @@ import yaml
 from rich.console import Console
 
 from services.admission.mutate import Policy
-from services.admission.preview import Explained, explain_pod, read_pods
+from services.admission.preview import Explained, explain_pod
 from services.devices.model import PluginMode
 from services.mappings.folder import load_folder
 from services.mappings.index import MappingIndex
 from services.mappings.model import API_VERSION, Mode
 from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
+from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
 from services.pods.requests import asking_places
 from services.process.errors import InvalidQuantity
@@ -77,21 +78,19 @@ class OwnPods:
     """What is wrong with mappings of the folder, a sentence each."""
 
 
-def read(file: Path, mappings: Path) -> OwnPods:
-    """Reads a manifest and the mappings for it.
+def read(found: Sequence[tuple[str, FoundPod]], mappings: Path) -> OwnPods:
+    """Plans a cluster for the pods of manifests.
 
     Args:
-        file: pods, or what makes pods; `-` is stdin.
+        found: the pods, each with the name of its file.
         mappings: a folder of AcceleratorFunctions and FpgaRegions.
 
     Raises:
-        InvalidManifest: there is no pod in it, or one that can't be read.
+        InvalidManifest: a pod can't be read.
         WorldError: the folder can't be read.
     """
     snapshot = load_folder(mappings)
-    explained = [
-        explain_pod(one, snapshot.index, Policy(), namespace=None) for one in read_pods(file)
-    ]
+    explained = [explain_pod(pod, snapshot.index, Policy(), namespace=None) for _, pod in found]
     asked: Counter[OneMapping] = Counter()
     for one in explained:
         for mapping, count in _asked(one, snapshot.index):
@@ -101,7 +100,10 @@ def read(file: Path, mappings: Path) -> OwnPods:
         for namespace in snapshot.index.namespaces
         for mapping in snapshot.index.namespace(namespace).by_name.values()
     )
-    pods = tuple(_own(one, number, file) for number, one in enumerate(explained, 1))
+    pods = tuple(
+        _own(one, number, file)
+        for number, (one, (file, _)) in enumerate(zip(explained, found, strict=True), 1)
+    )
     world = World(
         nodes=tuple(_nodes(asked, sum(map(_units, explained)))),
         mappings=tuple(_object(one) for one in every),
@@ -136,7 +138,7 @@ def _units(one: Explained) -> int:
     return counts
 
 
-def _own(one: Explained, number: int, file: Path) -> OwnPod:
+def _own(one: Explained, number: int, file: str) -> OwnPod:
     """The pod as it is created: one from a template has a kind and a name of its own."""
     manifest: Json = dict(one.found.manifest)
     metadata: Json = dict(manifest.get("metadata") or {})
@@ -144,7 +146,7 @@ def _own(one: Explained, number: int, file: Path) -> OwnPod:
         metadata["name"] = f"{one.found.name.rstrip('-') or 'pod'}-{number}"
     metadata["namespace"] = one.namespace
     pod = {"apiVersion": "v1", "kind": "Pod", **manifest, "metadata": metadata}
-    return OwnPod("stdin" if str(file) == "-" else file.name, one.namespace, pod)
+    return OwnPod(Path(file).name, one.namespace, pod)
 
 
 def _object(mapping: OneMapping) -> Json:

@@ -31,15 +31,10 @@ def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
     demo: Process, short_dir: Path
 ) -> None:
     assert demo.wait(400) == 0, demo.transcript()
-    shown = demo.stdout
-    assert re.search(r"all \d\d expectations held, nothing is left running", shown), shown
+    assert re.search(r"all \d\d expectations held, nothing is left running", demo.stdout)
     assert demo.stderr == ""
     assert list(short_dir.iterdir()) == []
     assert processes_naming(short_dir) == []
-
-
-def test_the_demo_shows_pods_patches_devices_and_refusals(demo: Process) -> None:
-    assert demo.wait(400) == 0, demo.transcript()
     shown = re.sub(r"\s+", " ", demo.stdout)
     for expected in (
         "fpga.intel.com/arria10-nlb0: 1",
@@ -54,18 +49,24 @@ def test_the_demo_shows_pods_patches_devices_and_refusals(demo: Process) -> None
         assert expected in shown
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
-)
-def test_an_interrupted_demo_leaves_nothing(
-    demo: Process, short_dir: Path, number: signal.Signals, code: int
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_demo_leaves_nothing_but_what_it_is_told_to_keep(
+    processes: Processes, short_dir: Path, number: signal.Signals
 ) -> None:
+    flags = ["--keep"] if number is signal.SIGTERM else []
+    demo = processes.accelbind("demo", *flags, env={"TMPDIR": str(short_dir), "TERM": "dumb"})
     demo.wait_for_output("What runs", timeout=200)
     assert len(processes_naming(short_dir)) >= 6
     demo.popen.send_signal(number)
-    assert demo.wait(200) == code, demo.transcript()
+    assert demo.wait(200) == 130, demo.transcript()
     assert processes_naming(short_dir) == []
-    assert list(short_dir.iterdir()) == []
+    if not flags:
+        assert list(short_dir.iterdir()) == []
+        return
+    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
+    assert kept, demo.transcript()
+    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
+    assert {"webhook.log", "api-server.log", "plugin-node-af.log"} <= logs
 
 
 def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_dir: Path) -> None:
@@ -81,13 +82,3 @@ def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_
     assert processes_naming(short_dir) == []
     # The client's library keeps a certificate in a file for a moment, in which the kill may come.
     assert list(short_dir.glob("accelbind-*")) == []
-
-
-def test_a_kept_folder_holds_the_logs(processes: Processes, short_dir: Path) -> None:
-    demo = processes.accelbind("demo", "--keep", env={"TMPDIR": str(short_dir)})
-    assert demo.wait(400) == 0, demo.transcript()
-    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
-    assert kept
-    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
-    assert {"webhook.log", "api-server.log", "plugin-node-af.log"} <= logs
-    assert processes_naming(short_dir) == []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from accelbind.manifests import read_pods
 from services.process.errors import InvalidManifest
 from simulator.demo import own
 from tests.support import REPOSITORY, Processes
@@ -81,7 +82,7 @@ def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None
         for number, name in enumerate((physical, "arria10.dcp1.0-nlb0-preprogrammed"))
     )
     pods.write_text(f"kind: Pod\nmetadata: {{generateName: x-}}\nspec: {{containers: [{asking}]}}")
-    found = own.read(pods, MAPPINGS)
+    found = own.read(read_pods([pods]), MAPPINGS)
     (node,) = found.world.nodes
     assert (node.name, dict(node.capacity)) == ("node-af", {f"fpga.intel.com/{physical}": 4})
     assert len(node.cards) == 4
@@ -108,7 +109,7 @@ def test_units_that_need_no_mapping_are_on_a_node_without_cards(
         for at, count in enumerate(counts)
     )
     pods.write_text(UNITS.format(asking=asking))
-    (node,) = own.read(pods, MAPPINGS).world.nodes
+    (node,) = own.read(read_pods([pods]), MAPPINGS).world.nodes
     assert (node.name, node.mode, node.cards) == ("node-units", "units", ())
     assert dict(node.capacity) == {"b-com.com/accelerator": units}
 
@@ -129,7 +130,7 @@ def test_the_sample_of_units_runs(processes: Processes, short_dir: Path) -> None
 def test_what_holds_no_pods_is_refused_before_anything_starts(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(InvalidManifest):
-        own.read(tmp_path / "x.yaml", MAPPINGS)
+        own.read(read_pods([tmp_path / "x.yaml"]), MAPPINGS)
 
 
 def test_mappings_alone_are_refused(processes: Processes) -> None:
