@@ -26,6 +26,10 @@ MODES = {
 }
 
 
+ENFORCING = {"region", "regiondevel"}
+"""Modes whose plugins must know every pod that starts a container."""
+
+
 @cache
 def _printed(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str:
     done = subprocess.run(
@@ -78,7 +82,7 @@ def test_the_plugin_understands_its_settings(overlay: str) -> None:
         assert beneath(f"{found['root']}/{folder}", container)
     for folder in ("device-plugins", "pod-resources"):
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
-    assert beneath(found["pod-logs-dir"], container)
+    assert beneath(found["pod-logs-dir"], container) == (found["mode"] in ENFORCING)
     assert beneath(found["state-dir"], container)
     assert beneath(found["bitstreams"], container) == (found["mode"] == "region")
     assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
