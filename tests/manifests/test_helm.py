@@ -361,7 +361,6 @@ CASES = [
             *(kind, name, "metadata.labels.release", "x"),
         )
         for kind, name in (
-            ("ServiceMonitor", "accelbind-webhook"),
             ("PodMonitor", "accelbind"),
             ("PrometheusRule", "accelbind"),
         )
