@@ -6,6 +6,7 @@ itself, if it is one of the accounts.
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from accelbind.doctor.cluster import Cluster, Json
@@ -75,15 +76,15 @@ NEEDED_TO_ENFORCE: Final = (
     Right("get", "pods"),
     *(Right("list", each, _MAPPINGS) for each in _BOTH),
 )
-"""What a plugin also needs where mappings are enforced: account accelbind-plugin-mappings."""
+"""What a plugin also needs where mappings are enforced: the account accelbind-plugin-mappings."""
 
 NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
-"""What a plugin also needs in mode region: account accelbind-plugin-region."""
+"""What a plugin also needs in mode region: the account accelbind-plugin-region."""
 
 _REMEDIES: Final[Mapping[Right, str]] = {
     **dict.fromkeys(
         NEEDED_TO_ENFORCE,
-        "add the component mapping-access to the pool, or in mode af enforce-mappings",
+        "apply the pool with the component mapping-access, or in mode af enforce-mappings",
     ),
     **dict.fromkeys(NEEDED_TO_PROGRAM, "apply overlays/region, or a pool based on pools/region"),
 }
@@ -94,27 +95,30 @@ EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*"
 
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
     """The rights of the webhook's account."""
-    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK], {})
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
+
+
+def check_certs_access(cluster: Cluster) -> Iterator[Line]:
+    """The rights of the certificates' account."""
+    return _check_account(cluster, CERTS, NEEDED[CERTS])
 
 
 def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the accounts that pools use; of the usual one where no pool is known."""
+    """The rights of the accounts of all pools, or of the usual one if no pool is known."""
     try:
         uses = read_uses(cluster)
     except Unseen:
         uses = {}
     for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
         needed, spare = _rights_by_mode(modes)
-        yield from _check_account(cluster, account, [*NEEDED[PLUGIN], *needed], spare)
-
-
-def check_certs_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the certificates' account."""
-    return _check_account(cluster, CERTS, NEEDED[CERTS], {})
+        yield from _check_account(cluster, account, (*NEEDED[PLUGIN], *needed), spare)
 
 
 def _check_account(
-    cluster: Cluster, account: str, needed: Sequence[Right], spare: Mapping[Right, str]
+    cluster: Cluster,
+    account: str,
+    needed: Sequence[Right],
+    spare: Mapping[Right, str] = MappingProxyType({}),
 ) -> Iterator[Line]:
     """Rights that an account lacks, and rights that it does not need.
 
@@ -122,7 +126,7 @@ def _check_account(
         cluster: The cluster.
         account: Its name in accelbind's namespace.
         needed: What it needs.
-        spare: What no mode in use needs, each with the account that is for it.
+        spare: What no mode in use needs, each with the account that has it.
     """
     namespace = cluster.namespace
     known = True
@@ -168,15 +172,15 @@ def _right_lines(
                 f"{account} may {right}, which no mode in use needs",
                 f"run the pool under the account of its mode; only {other} needs this right",
             )
-    yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that it needs")
+    yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
 
 
 def _rights_by_mode(
     uses: Collection[tuple[PluginMode, bool]],
 ) -> tuple[list[Right], dict[Right, str]]:
-    """What the modes in use need, and what they don't, with the account that is for it.
+    """What the modes in use need, and what they do not need, with the account that has it.
 
-    Both are empty where the modes in use are unknown.
+    Both are empty where no mode is known.
     """
     programs = any(mode is PluginMode.REGION for mode, _ in uses)
     enforces = programs or any(enforced for _, enforced in uses)

@@ -86,10 +86,11 @@ def read_uses(cluster: Cluster) -> dict[str, set[tuple[PluginMode, bool]]]:
 
     Raises as `Cluster.get`.
     """
-    nodes, found = cluster.once(read_nodes), defaultdict[str, set[tuple[PluginMode, bool]]](set)
+    nodes = cluster.once(read_nodes)
+    found: dict[str, set[tuple[PluginMode, bool]]] = defaultdict(set)
     for pool in cluster.once(read_pools):
         found[pool.account].update(pool.uses(nodes))
-    return dict(found)
+    return found
 
 
 def check_pools(cluster: Cluster) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""One request as the verbs see it: what it is about, who asks, and with which options."""
+"""One request as the verbs see it: target, user and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ class Ask:
     def attributes(
         self, operation: str, options_kind: str, name: str, old: Json | None = None
     ) -> Attributes:
-        """What webhooks are told besides the object."""
+        """What a review says besides the object."""
         return Attributes(
             resource=self.target.resource,
             namespace=self.target.namespace or (name if _is_namespace(self.target) else ""),
@@ -99,13 +99,10 @@ class Ask:
         )
 
     def decode(self) -> Json:
-        """The body as a JSON object.
-
-        Raises:
-            StatusError: 400 or 415.
-        """
-        if self.content_type not in ("", "application/json"):
-            raise status.unsupported_media(self.content_type, ["application/json"])
+        """The body as a JSON object, or an error 400 or 415."""
+        kind = self.content_type
+        if kind not in ("", "application/json"):
+            raise status.unsupported_media(kind, ["application/json"])
         return decode_object(self.request.body)
 
 
@@ -114,11 +111,7 @@ def _is_namespace(target: Target) -> bool:
 
 
 def decode_object(body: bytes) -> Json:
-    """A JSON object from a body.
-
-    Raises:
-        StatusError: 400.
-    """
+    """A JSON object from a body."""
     try:
         item = wire.decode(body)
     except msgspec.DecodeError as error:
@@ -135,11 +128,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def check_kind(resource: Resource, item: Json) -> None:
-    """Fills in kind and version where they are absent, and refuses others.
-
-    Raises:
-        StatusError: 400.
-    """
+    """Fill in missing kind and version, and refuse others."""
     kind = item.setdefault("kind", resource.kind)
     version = item.setdefault("apiVersion", resource.api_version)
     if version != resource.api_version:

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do: bearer tokens, users, and the rules of their roles."""
+"""Authentication and authorization: bearer tokens, users, and the rules of their roles."""
 
 import hmac
 import secrets
@@ -49,7 +49,7 @@ def rules_of(role: Json) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user as a real API server tells webhooks of it."""
+    """A user as a real API server describes it to webhooks."""
 
     username: str = "admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")

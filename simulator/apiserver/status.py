@@ -15,16 +15,7 @@ from simulator.apiserver.wire import Json
 
 
 class StatusError(AccelbindError):
-    """A request that is answered with a failure.
-
-    Args:
-        code: HTTP status.
-        reason: machine-readable reason, such as `NotFound`.
-        message: the sentence that `kubectl` prints.
-        details: the `details` of the Status, if any.
-        metadata: list metadata of the Status (the `continue` of an expired list).
-        headers: further response headers, such as `Retry-After`.
-    """
+    """A request that is answered with a failure."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ from tests.accelbind.doctor.answers import (
 from tests.accelbind.doctor.answers import (
     looked_in_thread as looked,
 )
-from tests.accelbind.running import run as command
+from tests.accelbind.running import run_process
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
 from tests.support import REPOSITORY
 from webhook.endpoints import ENDPOINTS
@@ -58,7 +58,7 @@ async def test_a_cluster_that_is_well_has_no_red_line(
         furnish(api, port, bundle)
         with answering(api, answers):
             flags = ("--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json")
-            done = await asyncio.to_thread(command, "doctor", *flags)
+            done = await asyncio.to_thread(run_process, "doctor", *flags)
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] != "ok"]
     assert wrong == []

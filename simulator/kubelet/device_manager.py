@@ -1,17 +1,18 @@
 """The kubelet's device manager: its tables, its checkpoint and its two sockets.
 
 A life begins with `start` (the checkpoint is read, all sockets in the folder are deleted, its own
-are made) and ends with `stop` (plugins are dropped, every socket file stays). What a plugin says or
-a pod is given is on disk before anybody acts on it.
+are made) and ends with `stop` (plugins are dropped, every socket file stays). Changes are on disk
+before anything acts on them.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import grpc.aio
 import structlog
 
+from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
 from services.kubelet.deviceplugin_pb2_grpc import add_RegistrationServicer_to_server
 from services.kubelet.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 from services.kubelet.sockets import (
@@ -20,17 +21,9 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
-from simulator.kubelet.allocator import (
-    AllocationFailed,
-    Allocator,
-    Answer,
-    AskAllocate,
-    AskPreferred,
-    PluginFailed,
-    PreStart,
-    Question,
-)
-from simulator.kubelet.files import delete_stale, publish, serving, write_atomically
+from services.process.files import replace_file
+from simulator.kubelet.allocator import Allocator, PluginFailed, PreStart
+from simulator.kubelet.files import delete_stale, publish, serving
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.ledger import CorruptCheckpoint, decode_checkpoint, encode_checkpoint
 from simulator.kubelet.podresources import PodResources
@@ -53,21 +46,12 @@ class DeviceManager:
         clock: Callable[[], float],
         rng: random.Random | None,
     ) -> None:
-        """Prepares a device manager that is stopped.
-
-        Args:
-            folder: the kubelet's folder, that of `device-plugins` and `pod-resources`.
-            active: gives the pods that have not come to their end.
-            journal: where calls are noted.
-            clock: seconds, never going back.
-            rng: see `Allocator`.
-        """
         self.folder = folder
         self.faults = Faults()
         self._journal = journal
         self._active = active
         self.registry = Registry(clock)
-        self.allocator = Allocator(self.registry, self._active_uids, rng)
+        self.allocator = Allocator(self.registry, self._active_uids, self, rng)
         self._registration: Registration | None = None
         self._servers: list[grpc.aio.Server] = []
 
@@ -75,12 +59,7 @@ class DeviceManager:
         return [pod.uid for pod in self._active()]
 
     async def start(self) -> None:
-        """Begins a life.
-
-        Raises:
-            KubeletError: a socket can't be made there.
-            OSError: a folder can't.
-        """
+        """Begins a life."""
         self._make_folders()
         self._restore()
         self._registration = Registration(
@@ -95,7 +74,7 @@ class DeviceManager:
         await self._serve(registrations, resources)
 
     async def _serve(self, registrations: grpc.aio.Server, resources: grpc.aio.Server) -> None:
-        """Deletes what older lives left, then shows its own sockets."""
+        """Delete the sockets of earlier runs, then publish its own."""
         own, other = registration_socket(self.folder), pod_resources_socket(self.folder)
         async with serving(registrations, own) as new_own, serving(resources, other) as new_other:
             deleted = delete_stale(own.parent, keep={own, checkpoint_file(self.folder)})
@@ -123,22 +102,18 @@ class DeviceManager:
         except FileNotFoundError:
             entries, resources = (), ()
         except CorruptCheckpoint as error:
-            LOG.warning("goes on without its checkpoint", reason=str(error))
+            LOG.warning("checkpoint ignored", reason=str(error))
             entries, resources = (), ()
         self.allocator.restore(entries)
         self.registry.restore(resources)
 
     def save(self) -> None:
-        """Writes the checkpoint.
-
-        Raises:
-            OSError: it can't be written; the old one is still there.
-        """
+        """Writes the checkpoint."""
         content = encode_checkpoint(self.allocator.ledger, self.registry.registered())
-        write_atomically(checkpoint_file(self.folder), content)
+        replace_file(checkpoint_file(self.folder), content, mode=0o600)
 
     def _changed(self) -> None:
-        """Something of a plugin changed: keep it, and tell those who wait."""
+        """Save a change of a plugin, and wake those who wait."""
         try:
             self.save()
         except OSError as error:
@@ -146,60 +121,31 @@ class DeviceManager:
         self._journal.ring()
 
     async def allocate(self, pod: PodSpec) -> None:
-        """Gives a pod's containers their devices.
+        """Gives a pod's containers their devices."""
+        await self.allocator.allocate(pod)
 
-        Raises:
-            AllocationFailed: it can't have them.
-        """
-        conversation = self.allocator.allocate(pod)
-        try:
-            question = next(conversation)
-            while True:
-                try:
-                    answer = await self._answer(question)
-                except PluginFailed as error:
-                    question = conversation.throw(error)
-                else:
-                    question = conversation.send(answer)
-        except StopIteration:
-            return
-        finally:
-            conversation.close()
+    async def ask_preferred(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Collection[str]:
+        """Ask a plugin which of the available devices it prefers."""
+        ids, must = tuple(available), tuple(must_include)
+        self._journal.call(Call("GetPreferredAllocation", resource, ids, must, size))
+        return await self._plugins.client(resource).preferred(available, must_include, size)
 
-    async def _answer(self, question: Question) -> Answer:
-        match question:
-            case AskPreferred(resource, available, must_include, size):
-                call = Call("GetPreferredAllocation", resource, available, must_include, size)
-                self._journal.call(call)
-                return await self._plugins.client(resource).preferred(question)
-            case AskAllocate(resource, ids):
-                self._journal.call(Call("Allocate", resource, ids))
-                return await self._plugins.client(resource).allocate(question)
-            case _:
-                self._save_for_pod()
-                return None
-
-    def _save_for_pod(self) -> None:
-        try:
-            self.save()
-        except OSError as error:
-            raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
+    async def ask_allocate(
+        self, resource: str, ids: Sequence[str]
+    ) -> ContainerAllocateResponse | None:
+        """Ask a plugin what a container needs for devices."""
+        self._journal.call(Call("Allocate", resource, tuple(ids)))
+        return await self._plugins.client(resource).allocate(ids)
 
     async def pre_start(self, call: PreStart) -> None:
-        """Has a plugin prepare the devices of a container that is about to start.
-
-        Raises:
-            PluginFailed: it can't, or is gone.
-        """
+        """Let a plugin prepare the devices of a container that is about to start."""
         self._journal.call(Call("PreStartContainer", call.resource, call.ids))
         await self._plugins.client(call.resource).pre_start(call)
 
     async def cut(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin.
-
-        Raises:
-            PluginFailed: there is none.
-        """
+        """Breaks the connection to a resource's plugin."""
         await self._plugins.cut(resource)
 
     @property
