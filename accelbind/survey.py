@@ -86,13 +86,13 @@ class Survey:
     Attributes:
         index: the mappings.
         advertised: how many of each resource nodes can give; None if that couldn't be read.
-        wishes: what pods and workloads ask for.
+        uses: what pods and workloads ask for.
         missing: a sentence for each thing that we may not look at.
     """
 
     index: MappingIndex
     advertised: dict[str, int] | None = None
-    wishes: list[ResourceUse] = field(default_factory=list)
+    uses: list[ResourceUse] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
@@ -120,9 +120,9 @@ async def survey(
         found.advertised = totals
     for kind in _ASKING:
         asked = await _listed(
-            client, kind, namespace, lambda obj: list(_wishes(obj, prefixes)), found.missing
+            client, kind, namespace, lambda obj: list(_uses(obj, prefixes)), found.missing
         )
-        found.wishes += [wish for wishes in asked or () for wish in wishes]
+        found.uses += [use for uses in asked or () for use in uses]
     return found
 
 
@@ -156,7 +156,7 @@ def _permission(kind: _Kind, namespace: str | None) -> str:
     return f'RBAC must allow us "list" on {kind.label} {where}'
 
 
-def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
+def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
     """Yield what an object asks for; what a controller made is told of by the controller."""
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
