@@ -23,6 +23,7 @@ import httpx2
 import msgspec
 
 from services.kube.config import Access, ExecPlugin
+from services.process.blocking import DaemonExecutor
 from services.process.errors import ClusterError
 from services.process.pairs import load_pair
 from services.process.text import plain
@@ -235,12 +236,17 @@ class _PluginToken:
         return printed
 
 
+_READERS: Final = DaemonExecutor()
+
+
 async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
     # Started without an await: a caller that gives up finds a process to kill, with its group.
     process = _start_plugin(plugin, name)
     try:
-        output, errors = await asyncio.to_thread(_read_output, process)
+        # A thread that certainly starts: it reaps the process, also after a cancellation.
+        reading = asyncio.get_running_loop().run_in_executor(_READERS, _read_output, process)
+        output, errors = await reading
     except subprocess.TimeoutExpired as error:
         raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
     finally:

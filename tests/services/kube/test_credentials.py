@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,24 @@ async def test_a_plugin_that_gives_nothing_is_named_with_what_it_says(
         with pytest.raises(ClusterError, match=f"the credential plugin .*{message}"):
             await client.get(POD)
     assert server.requests == []
+
+
+async def test_a_plugin_is_reaped_even_if_all_threads_are_busy(tmp_path: Path) -> None:
+    pid, release = tmp_path / "pid", threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    busy = loop.run_in_executor(None, release.wait)
+    script = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {pid}; sleep 3600"
+    async with client_of(tmp_path, "http://a", saying(script)(tmp_path)) as client:
+        asking = asyncio.create_task(client.get(POD))
+        await eventually_async(pid.exists, what="the plugin has started")
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    process = Path("/proc", pid.read_text().strip())
+    await eventually_async(lambda: not process.exists(), what="no zombie is left")
+    release.set()
+    await busy
 
 
 async def test_a_plugin_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
