@@ -1,12 +1,11 @@
 """`accelbind devices`: a node's devices, how they are, and who has them."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from accelbind.options import default_note, time_between
-from accelbind.printing import Format
+from accelbind.options import Mappings, time_option
+from accelbind.output import Format, Output
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 
@@ -28,30 +27,14 @@ WHERE = "Where to look (by default at the running plugin)"
 )
 def devices(
     *,
-    output: Annotated[
-        Format,
-        typer.Option("--output", "-o", help="json: one document; with --watch, one a line."),
-    ] = Format.TEXT,
+    output: Output = Format.TEXT,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on, and show changes until interrupted.")
+        bool, typer.Option("--watch", "-w", help="Keep running and show changes.")
     ] = False,
     interval: Annotated[
-        float,
-        typer.Option(
-            metavar="TIME",
-            help=f"Time between two updates of --watch. {default_note('2s')}",
-            parser=time_between(0.1),
-            show_default=False,
-        ),
+        float, time_option("--interval", "Time between two updates of --watch.", "2s")
     ] = 2.0,
-    mappings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of AcceleratorFunctions and FpgaRegions, for logical names.",
-            readable=False,
-        ),
-    ] = None,
+    mappings: Mappings = None,
     files: Annotated[
         bool,
         typer.Option(

@@ -22,6 +22,7 @@ from services.node.table import Owner, Reason, Row, Table
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
+from tests.accelbind.running import Done, run
 from tests.plugin.support import AF, REGION, container, pod, running, settings
 from tests.support import (
     REPOSITORY,
@@ -49,16 +50,8 @@ def free_port() -> Iterator[str]:
         yield str(bound.getsockname()[1])
 
 
-def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        accelbind_command("devices", *flags),
-        cwd=REPOSITORY,
-        env=clean_environment() | (env or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+def ask(*flags: str | Path, env: dict[str, str] | None = None) -> Done:
+    return run("devices", *flags, env=env)
 
 
 def here(folder: Path, *more: str | Path) -> list[str | Path]:
@@ -186,8 +179,13 @@ async def test_a_running_plugin_is_asked_and_init_containers_are_holders(
         byfile = await in_thread(asked_json, *flags, "--files")
         assert byfile["devices"] == told["devices"]
         await kubelet.delete_pod(admitted)
-        told = await in_thread(asked_json, "--metrics-port", port)
-        assert [each["holders"] for each in told["devices"]] == [[], []]
+
+        async def nobody_has_any() -> bool:
+            """The plugin asks the kubelet again after a moment."""
+            told = await in_thread(asked_json, "--metrics-port", port)
+            return [each["holders"] for each in told["devices"]] == [[], []]
+
+        await eventually_async(nobody_has_any)
         byfile = await in_thread(asked_json, *flags, "--files")
         assert [each["holders"] for each in byfile["devices"]] == [[], []]
 
