@@ -81,8 +81,8 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     for plan, node in found:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
         first = (Text(plan.name, style="bold"), plan.mode, cards)
-        for name, count in sorted(capacity(node).items()):
-            table.add_row(*first, name.removeprefix(f"{DOMAIN}/"), str(count))
+        for name, count in sorted(capacity(node).items()) or [("none", 0)]:
+            table.add_row(*first, Text(name.removeprefix(f"{DOMAIN}/")), str(count))
             first = (Text(), "", "")
     return table
 
@@ -113,10 +113,10 @@ def summary(reports: Sequence[PodReport], *, again: bool = False) -> RenderableT
     table.columns[1].min_width = min(_LONGEST, max(map(len, _asked_for(reports)), default=0))
     for report in reports:
         table.add_row(
-            report.plan.name,
-            "\n".join(report.asked_for) or "-",
-            report.node or "-",
-            "\n".join(Path(one).name for one in report.devices) or "-",
+            Text(report.plan.name),
+            Text("\n".join(report.asked_for) or "-"),
+            Text(report.node or "-"),
+            Text("\n".join(Path(one).name for one in report.devices) or "-"),
             _outcome(report, again=again),
         )
     return table

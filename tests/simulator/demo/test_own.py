@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from accelbind.manifests import read_pods
-from simulator.demo import own
+from simulator.demo import own, show
+from simulator.demo.cluster import DemoPod
+from simulator.demo.reports import PodReport
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -133,3 +135,17 @@ def test_mappings_alone_are_refused(processes: Processes) -> None:
     demo = processes.accelbind("demo", "--mappings", MAPPINGS)
     assert demo.wait(200) == 2
     assert "--mappings goes with -f" in demo.stderr
+
+
+def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    asking = {"name": "c", "resources": {"limits": {"fpga.intel.com/[/bold]": 2}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [asking]}}
+    report = PodReport(DemoPod("p.yaml", "[/]", pod, "spec:\n  [/]"), None, {"message": "no [/]"})
+    console = show.make_console()
+    console.print(show.title(report.plan.title), show.pod(report, verbose=True))
+    console.print(show.summary([report]), show.end([report], ["a [/]"], 1, "nothing is left"))
+    shown = capsys.readouterr().out
+    assert "2 x [/bold]" in shown
+    assert "no [/]" in shown
+    assert "not as expected: a [/]" in shown
+    assert "0 of 1 pods ran; nothing is left (1.0 s)" in shown
