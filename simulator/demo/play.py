@@ -69,8 +69,9 @@ class Player:
             if self.picture and plan.in_picture:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
-        summary = show.summary(reports, again=self.again)
-        self._print(show.title("Summary"), summary)
+        for console in filter(None, (self.console, self.picture)):
+            summary = show.summary(reports, console.width, again=self.again)
+            console.print(show.title("Summary"), summary)
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:

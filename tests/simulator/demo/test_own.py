@@ -143,9 +143,30 @@ def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[s
     report = PodReport(DemoPod("p.yaml", "[/]", pod, "spec:\n  [/]"), None, {"message": "no [/]"})
     console = show.make_console()
     console.print(show.title(report.plan.title), show.pod(report, verbose=True))
-    console.print(show.summary([report]), show.end([report], ["a [/]"], 1, "nothing is left"))
+    console.print(show.summary([report], 80), show.end([report], ["a [/]"], 1, "nothing is left"))
     shown = capsys.readouterr().out
     assert "2 x [/bold]" in shown
     assert "no [/]" in shown
     assert "not as expected: a [/]" in shown
     assert "0 of 1 pods ran; nothing is left (1.0 s)" in shown
+
+
+@pytest.mark.parametrize("width", [30, 50, 60, 80, 120])
+def test_the_summary_fits_the_screen_and_is_cut_only_where_it_must_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    limits = {"fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6": 1}
+    pod = {
+        "metadata": {"name": "init-container"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    report = PodReport(DemoPod("p.yaml", "t", pod, ""), None, {})
+    console = show.make_console()
+    console.print(show.summary([report], console.width))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    words = "".join(lines).replace(" ", "")
+    assert ("69528db6eb31577a8c3668f9faa081f6" in words) is (width >= 80)
+    if width >= 60:
+        assert "init-container" in lines[1]
