@@ -28,8 +28,6 @@ from simulator.demo.reports import (
 )
 from simulator.demo.stage import Stage
 
-REFUSED = "refused"
-
 _GAP = 2
 """Columns between two columns of a table."""
 
@@ -104,7 +102,7 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     table.add_column(no_wrap=True, min_width=10)
     table.add_column(overflow="fold")
     for label, line in _lines(report, verbose=verbose):
-        if not verbose and label != REFUSED:
+        if not verbose and line.no_wrap is None:
             line.no_wrap, line.overflow = True, "ellipsis"
         table.add_row(Text(label, style="dim"), line)
     if verbose:
@@ -198,7 +196,7 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
             f' "{report.plan.file}": {status.get("message")}'
         )
         text = message if verbose else str(status.get("message"))
-        yield REFUSED, Text(text, style="red")
+        yield "refused", Text(text, style="red", no_wrap=False)
         return
     changes = _changes(report.patch, verbose=verbose)
     yield from _labelled("patch", changes or [Text("none: nothing to change", style="dim")])
@@ -209,7 +207,9 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
     yield from _containers(report.stored) if verbose else _devices(report)
     if not report.is_running:
         reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
-        yield from _labelled("not running", (Text(one, style="red") for one in reasons))
+        yield from _labelled(
+            "not running", (Text(one, style="red", no_wrap=False) for one in reasons)
+        )
 
 
 def _labelled(label: str, lines: Iterable[Text]) -> Iterator[tuple[str, Text]]:
