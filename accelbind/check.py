@@ -20,7 +20,7 @@ from accelbind.options import (
 )
 from accelbind.output import Format, Output, count, print_json, table_lines
 from accelbind.survey import Survey, survey
-from services.admission.findings import Finding, add_advertised, check, wishes_of
+from services.admission.findings import Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
@@ -147,11 +147,11 @@ def _check_folder(
     found = check(
         index,
         advertised=_read_nodes(nodes, prefixes) if nodes else None,
-        wishes=[
-            wish
+        uses=[
+            use
             for _, pod in read_pods(pods)
-            for wish in wishes_of(pod, prefixes, namespace=namespace or "default")
-            if namespace in (None, wish.namespace)
+            for use in resource_uses(pod, prefixes, namespace=namespace or "default")
+            if namespace in (None, use.namespace)
         ],
         problems=() if namespace else snapshot.problems,
     )
@@ -162,7 +162,7 @@ def _check_cluster(
     kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
 ) -> _Report:
     seen = asyncio.run(_survey(kubeconfig, prefixes, namespace))
-    found = check(seen.index, advertised=seen.advertised, wishes=seen.wishes)
+    found = check(seen.index, advertised=seen.advertised, uses=seen.uses)
     return _Report(
         len(seen.index), len(seen.index.namespaces), found, seen.missing, bool(seen.missing)
     )

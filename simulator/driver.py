@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Final, Self
 
 from services.programming.ioctls import DriverCalls, DriverNode
-from services.programming.port_holders import Holder
+from services.programming.port_holders import Holder, holders_of
 
 SOCKET: Final = "accelbind-driver.sock"
 
@@ -61,6 +61,14 @@ def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
 class SimulatedCalls(DriverCalls):
     """The ioctls of a rack's nodes: answered by the stand-in, if one listens beside the nodes."""
 
+    def open(self, path: Path, *, alone: bool = False) -> int:
+        """Open a node; of a file that another process has open, only one may be a user."""
+        descriptor = super().open(path, alone=alone)
+        if alone and _is_file(descriptor) and holders_of(descriptor, path):
+            os.close(descriptor)
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return descriptor
+
     def ioctl(
         self,
         node: DriverNode,
@@ -84,8 +92,11 @@ class SimulatedCalls(DriverCalls):
 
     def holders(self, node: DriverNode) -> tuple[Holder, ...]:
         """The processes that have a file open; device nodes are /dev/null, which many have."""
-        is_file = stat.S_ISREG(os.fstat(node.descriptor).st_mode)
-        return super().holders(node) if is_file else ()
+        return super().holders(node) if _is_file(node.descriptor) else ()
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _call(folder: Path, name: str, request: int, structure: bytes, data: memoryview) -> int:

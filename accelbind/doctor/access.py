@@ -5,7 +5,8 @@ itself, if it is one of the accounts.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from accelbind.doctor.cluster import Cluster, Json
@@ -75,17 +76,17 @@ NEEDED_TO_ENFORCE: Final = (
     Right("get", "pods"),
     *(Right("list", each, _MAPPINGS) for each in _BOTH),
 )
-"""What the plugin's account also needs where mappings are enforced: component mapping-access."""
+"""What a plugin also needs where mappings are enforced: the account accelbind-plugin-mappings."""
 
 NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
-"""What the plugin's account also needs in mode region: overlay region."""
+"""What a plugin also needs in mode region: the account accelbind-plugin-region."""
 
 _REMEDIES: Final[Mapping[Right, str]] = {
     **dict.fromkeys(
         NEEDED_TO_ENFORCE,
-        "apply an overlay with the component mapping-access, or in mode af enforce-mappings",
+        "apply the pool with the component mapping-access, or in mode af enforce-mappings",
     ),
-    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply an overlay that is based on overlays/region"),
+    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply overlays/region, or a pool based on pools/region"),
 }
 
 EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*", "*", "*"))
@@ -94,21 +95,39 @@ EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*"
 
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
     """The rights of the webhook's account."""
-    return _check_account(cluster, WEBHOOK)
-
-
-def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the plugin's account."""
-    return _check_account(cluster, PLUGIN)
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
 
 
 def check_certs_access(cluster: Cluster) -> Iterator[Line]:
     """The rights of the certificates' account."""
-    return _check_account(cluster, CERTS)
+    return _check_account(cluster, CERTS, NEEDED[CERTS])
 
 
-def _check_account(cluster: Cluster, account: str) -> Iterator[Line]:
-    """Rights that an account lacks, and rights that it does not need."""
+def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
+    """The rights of the accounts of all pools, or of the usual one if no pool is known."""
+    try:
+        uses = read_uses(cluster)
+    except Unseen:
+        uses = {}
+    for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
+        needed, spare = _rights_by_mode(modes)
+        yield from _check_account(cluster, account, (*NEEDED[PLUGIN], *needed), spare)
+
+
+def _check_account(
+    cluster: Cluster,
+    account: str,
+    needed: Sequence[Right],
+    spare: Mapping[Right, str] = MappingProxyType({}),
+) -> Iterator[Line]:
+    """Rights that an account lacks, and rights that it does not need.
+
+    Args:
+        cluster: The cluster.
+        account: Its name in accelbind's namespace.
+        needed: What it needs.
+        spare: What no mode in use needs, each with the account that has it.
+    """
     namespace = cluster.namespace
     known = True
     try:
@@ -120,12 +139,8 @@ def _check_account(cluster: Cluster, account: str) -> Iterator[Line]:
         known = False  # the API server may answer questions about its rights nevertheless
     needed = [
         right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
-        for right in NEEDED[account]
+        for right in needed
     ]
-    spare: dict[Right, str] = {}
-    if account == PLUGIN:
-        by_mode, spare = _rights_by_mode(cluster)
-        needed += by_mode
     rights = [*needed, *EXCESSIVE, *spare]
     answers = _review(cluster, account, rights)
     if isinstance(answers, Line):
@@ -139,7 +154,7 @@ def _check_account(cluster: Cluster, account: str) -> Iterator[Line]:
 
 
 def _right_lines(
-    account: str, needed: list[Right], spare: Mapping[Right, str], allowed: set[Right]
+    account: str, needed: Sequence[Right], spare: Mapping[Right, str], allowed: set[Right]
 ) -> Iterator[Line]:
     for right in needed:
         if right not in allowed:
@@ -151,36 +166,34 @@ def _right_lines(
                 f"{account} may {right}, which it does not need",
                 f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
             )
-    for right, role in spare.items():
+    for right, other in spare.items():
         if right in allowed:
             yield warning(
                 f"{account} may {right}, which no mode in use needs",
-                f"kubectl delete --ignore-not-found clusterrole,clusterrolebinding {role}",
+                f"run the pool under the account of its mode; only {other} needs this right",
             )
-    yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that it needs")
+    yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
 
 
-def _rights_by_mode(cluster: Cluster) -> tuple[list[Right], dict[Right, str]]:
-    """What the modes in use need of the plugin's account, and what they don't, with its role.
+def _rights_by_mode(
+    uses: Collection[tuple[PluginMode, bool]],
+) -> tuple[list[Right], dict[Right, str]]:
+    """What the modes in use need, and what they do not need, with the account that has it.
 
-    Both are empty where the modes in use are unknown.
+    Both are empty where no mode is known.
     """
-    try:
-        uses = read_uses(cluster)
-    except Unseen:
-        return [], {}
     programs = any(mode is PluginMode.REGION for mode, _ in uses)
     enforces = programs or any(enforced for _, enforced in uses)
     needed: list[Right] = []
     spare: dict[Right, str] = {}
-    for is_needed, rights, role in (
+    for is_needed, rights, account in (
         (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
         (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
     ):
         if is_needed:
             needed += rights
         elif uses:
-            spare |= dict.fromkeys(rights, role)
+            spare |= dict.fromkeys(rights, account)
     return needed, spare
 
 

@@ -15,7 +15,7 @@ from accelbind.doctor.node import Node
 from accelbind.output import count
 from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.pod_resources import holdings
+from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import (
     KUBELET_SOCKET,
     checkpoint_file,
@@ -109,11 +109,12 @@ def check_pod_resources(node: Node) -> Iterator[Line]:
     match problem_of(path):
         case "":
             try:
-                found = asyncio.run(holdings(path, seconds=CONNECT_SECONDS * 2))
+                pods = asyncio.run(active_pods(path, seconds=CONNECT_SECONDS * 2))
             except KubeletError as error:
                 yield failed(str(error), f"restart the kubelet; {_LOG}")
                 return
-            number = sum(each.resource.startswith(_RESOURCES) for each in found)
+            held = [each for pod in pods for each in pod.held]
+            number = sum(each.resource.startswith(_RESOURCES) for each in held)
             yield ok(f"{path} answers: {count(number, 'allocation')}")
         case "missing":
             yield failed(

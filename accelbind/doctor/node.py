@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from accelbind.doctor.model import (
     AS_ROOT,
     Line,
@@ -20,7 +18,7 @@ from accelbind.doctor.model import (
     warning,
 )
 from accelbind.output import count
-from accelbind.plain_port import NoAnswer, ask, reachable
+from accelbind.plain_port import ask, ask_devices, reachable
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Inventory, PluginMode, Problem
@@ -31,7 +29,6 @@ from services.node.table import Table
 from services.process.errors import AccelbindError
 from services.process.text import plain
 
-ANSWER_SECONDS: Final = 4.0
 _NODE_REASONS: Final = "node-"
 """How the codes of problems with device nodes start."""
 
@@ -89,7 +86,7 @@ class Node(Subject):
             NoAnswer: It can't be reached.
         """
         host, port = reachable(self.options.metrics_host), self.options.metrics_port
-        return ask(host, port, path, seconds=ANSWER_SECONDS)
+        return ask(host, port, path)
 
 
 def _scan(node: Node) -> Inventory:
@@ -97,11 +94,8 @@ def _scan(node: Node) -> Inventory:
 
 
 def _read_table(node: Node) -> Table:
-    status, text = node.ask_plugin("/devices")
-    try:
-        return msgspec.json.decode(text, type=Table)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NoAnswer(f"what answers on {node.plugin_address} is no plugin ({status})") from error
+    _, table = ask_devices(reachable(node.options.metrics_host), node.options.metrics_port)
+    return table
 
 
 def check_driver(node: Node) -> Iterator[Line]:

@@ -37,6 +37,11 @@ class Pool:
     spec: Json
 
     @property
+    def account(self) -> str:
+        """The service account of its plugins."""
+        return str(self.spec.get("serviceAccountName") or "default")
+
+    @property
     def needs_only_our_label(self) -> bool:
         """Whether our label is all that a Linux node needs to be selected."""
         selector = self.spec.get("nodeSelector") or {}
@@ -76,10 +81,16 @@ def read_pools(cluster: Cluster) -> list[Pool]:
     return pools
 
 
-def read_uses(cluster: Cluster) -> set[tuple[PluginMode, bool]]:
-    """The modes in use, each with whether mappings are enforced. Raises as `Cluster.get`."""
+def read_uses(cluster: Cluster) -> dict[str, set[tuple[PluginMode, bool]]]:
+    """The modes in use by service account, each with whether mappings are enforced.
+
+    Raises as `Cluster.get`.
+    """
     nodes = cluster.once(read_nodes)
-    return {use for pool in cluster.once(read_pools) for use in pool.uses(nodes)}
+    found: dict[str, set[tuple[PluginMode, bool]]] = defaultdict(set)
+    for pool in cluster.once(read_pools):
+        found[pool.account].update(pool.uses(nodes))
+    return found
 
 
 def check_pools(cluster: Cluster) -> Iterator[Line]:

@@ -22,17 +22,18 @@ from services.kubelet.sockets import plugins_folder
 from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
+from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
     PortPlace,
     find_device,
     find_engine,
+    name_behind,
     port_meant,
-    seen_from,
 )
 from services.programming.port_session import port_session
-from services.programming.programmer import Image, Programmer
+from services.programming.programmer import Programmer
 
 Device = Annotated[
     str,
@@ -151,7 +152,7 @@ def info(
     """
     root = load_settings(PluginSettings, given).root
     with exit_codes():
-        device = seen_from(root, device)
+        device = name_behind(root, device)
         found = in_time(device, lambda: device_info.describe(root, device), timeout)
     if output is Format.JSON:
         print_json(found)
@@ -203,7 +204,7 @@ def program(
         settings,
         timeout,
         clock=_clock_policy(user_clock),
-        lasting=_lasting_folder(settings.kubelet_dir),
+        durable_dir=_durable_dir(settings.kubelet_dir),
     )
     with exit_codes():
         port = _find_port(settings.root, port)
@@ -211,10 +212,12 @@ def program(
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
-            with progress(port, quiet=output is Format.JSON) as say:
-                done = in_time(
-                    port, lambda: programmer.ensure(port, image, force=force, say=say), timeout
-                )
+            with progress(port, quiet=output is Format.JSON) as on_step:
+
+                def ensure() -> Programmed:
+                    return programmer.ensure(port, image, force=force, on_step=on_step)
+
+                done = in_time(port, ensure, timeout)
     for remark in done.remarks:
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)
@@ -272,7 +275,7 @@ def clear_errors(
         return place.name, [show.cleared_register(place.name, each) for each in cleared]
 
     with exit_codes():
-        device = seen_from(root, device)
+        device = name_behind(root, device)
         name, cleared = in_time(device, clear, timeout)
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
@@ -315,7 +318,7 @@ def move(
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
     with exit_codes():
-        name = find_engine(scan(settings.root), seen_from(settings.root, fme)).name
+        name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
         in_time(name, lambda: call(name, port), timeout)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
@@ -323,10 +326,10 @@ def move(
 
 
 def _find_port(root: Path, named: str) -> str:
-    return port_meant(scan(root), seen_from(root, named))
+    return port_meant(scan(root), name_behind(root, named))
 
 
-def _lasting_folder(kubelet_dir: Path) -> Path | None:
+def _durable_dir(kubelet_dir: Path) -> Path | None:
     """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
     plugins = plugins_folder(kubelet_dir)
     return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
@@ -346,13 +349,13 @@ def _programmer(
     timeout: float,
     *,
     clock: ClockPolicy = ClockPolicy.TRY,
-    lasting: Path | None = None,
+    durable_dir: Path | None = None,
 ) -> Programmer:
     """A programmer that waits up to half of the time for a card that somebody works on."""
     return Programmer(
         settings.root,
         settings.state_dir,
-        lasting=lasting,
+        durable_dir=durable_dir,
         clock=clock,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,

@@ -1,4 +1,4 @@
-"""The webhook's answer for pods in a manifest, without a webhook."""
+"""What the webhook would do to the pods of a manifest."""
 
 from dataclasses import dataclass
 
@@ -32,10 +32,10 @@ def explain_pod(
         found: the pod.
         index: the mappings of all namespaces.
         policy: the webhook's.
-        namespace: the one that was asked for, None if none was.
+        namespace: of pods that name none; None for `default`.
 
     Raises:
-        InvalidManifest: the pod can't be read, or is meant for another namespace.
+        InvalidManifest: the pod can't be read, or names another namespace.
     """
     if namespace is not None and found.namespace not in (None, "", namespace):
         raise InvalidManifest(

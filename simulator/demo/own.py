@@ -18,7 +18,7 @@ from services.mappings.model import Mapping as OneMapping
 from services.names import DOMAIN, UNIT_RESOURCE
 from services.pods.manifests import FoundPod
 from services.pods.quantity import parse_count
-from services.pods.requests import asking_places
+from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
 from simulator.cards import NLB3, CardSpec
 from simulator.demo.api import Json
@@ -83,7 +83,7 @@ def _asked(one: Explained, index: MappingIndex) -> Iterator[tuple[OneMapping, in
     if one.is_refused:
         return
     known = index.namespace(one.namespace)
-    for place in asking_places(one.found.pod, (f"{DOMAIN}/",)):
+    for place in requesting_containers(one.found.pod, (f"{DOMAIN}/",)):
         resources = place.container.resources
         for key, quantity in ((resources and resources.limits) or {}).items():
             domain, _, name = key.partition("/")
@@ -95,7 +95,7 @@ def _asked(one: Explained, index: MappingIndex) -> Iterator[tuple[OneMapping, in
 def _units(one: Explained) -> int:
     """How many identical units a pod asks for, by the name that needs no mapping."""
     counts = 0
-    for place in asking_places(one.found.pod, (UNIT_RESOURCE,)):
+    for place in requesting_containers(one.found.pod, (UNIT_RESOURCE,)):
         resources = place.container.resources
         quantity = ((resources and resources.limits) or {}).get(UNIT_RESOURCE)
         with contextlib.suppress(InvalidQuantity):  # the API server says what is wrong with it
@@ -118,9 +118,9 @@ def _pod(one: Explained, number: int, file: str) -> DemoPod:
 
 def _object(mapping: OneMapping) -> Json:
     """A mapping as the custom resource that it was read from."""
-    spec = {"interfaceId": mapping.interface_id}
-    if mapping.afu_id is not None:
-        spec |= {"afuId": mapping.afu_id, "mode": str(mapping.mode)}
+    spec = {"interfaceId": mapping.resolution.interface_id}
+    if mapping.resolution.afu_id is not None:
+        spec |= {"afuId": mapping.resolution.afu_id, "mode": str(mapping.resolution.mode)}
     metadata = {"name": mapping.name, "namespace": mapping.namespace}
     return {"apiVersion": API_VERSION, "kind": mapping.kind, "metadata": metadata, "spec": spec}
 
@@ -134,13 +134,13 @@ def _nodes(asked: Mapping[OneMapping, int], units: int) -> Iterator[NodePlan]:
             return
     by_mode: dict[Mode, list[OneMapping]] = defaultdict(list)
     for mapping in asked:
-        by_mode[mapping.mode].append(mapping)
+        by_mode[mapping.resolution.mode].append(mapping)
     by_mode = by_mode or {Mode.AF: []}  # for pods that ask for nothing
     for mode, mappings in by_mode.items():
         counts: Counter[str] = Counter()
         for mapping in mappings:
-            counts[mapping.resource] += asked[mapping]
-        first = {mapping.resource: mapping for mapping in mappings}
+            counts[mapping.resolution.resource] += asked[mapping]
+        first = {mapping.resolution.resource: mapping for mapping in mappings}
         wanted = {name: max(1, min(count, MOST_CARDS)) for name, count in counts.items()}
         yield NodePlan(
             name=f"node-{mode}",
@@ -150,11 +150,14 @@ def _nodes(asked: Mapping[OneMapping, int], units: int) -> Iterator[NodePlan]:
                 _card(first[name], mode) for name, count in wanted.items() for _ in range(count)
             ),
             capacity={f"{DOMAIN}/{name}": count for name, count in wanted.items()},
-            bitstreams=tuple(dict.fromkeys(one.pair for one in mappings if one.pair)),
+            bitstreams=tuple(
+                dict.fromkeys(filter(None, (one.resolution.function for one in mappings)))
+            ),
         )
 
 
 def _card(mapping: OneMapping, mode: Mode) -> CardSpec:
     """A card that a mapping asks for; a region comes with a function that nobody wants."""
-    carried = mapping.afu_id if mode is Mode.AF and mapping.afu_id else NLB3
-    return CardSpec(driver=_DRIVERS[mode], interface_id=mapping.interface_id, afu_ids=(carried,))
+    interface_id, afu_id = mapping.resolution.interface_id, mapping.resolution.afu_id
+    carried = afu_id if mode is Mode.AF and afu_id else NLB3
+    return CardSpec(driver=_DRIVERS[mode], interface_id=interface_id, afu_ids=(carried,))

@@ -1,13 +1,15 @@
-"""Runs a command line in this process, and gives what it printed."""
+"""Runs a command line, and gives what it printed."""
 
 import contextlib
 import io
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from accelbind.cli import main
+from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 
 class Done(NamedTuple):
@@ -19,7 +21,10 @@ class Done(NamedTuple):
 
 
 def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
-    """Runs `accelbind` with these arguments, and variables beside those of the test."""
+    """Runs `accelbind` in this process, with variables beside those of the test.
+
+    Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
+    """
     out, err = io.StringIO(), io.StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -30,3 +35,17 @@ def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
             patch.setenv(name, value)
         code = main([str(each) for each in arguments])
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str | Path) -> Done:
+    """Runs `accelbind` in a process of its own."""
+    done = subprocess.run(
+        accelbind_command(*arguments),
+        cwd=REPOSITORY,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

@@ -85,5 +85,5 @@ async def test_a_configuration_of_cert_manager_is_left_alone(api: ApiServerStand
     api.put(configuration(VALIDATING, annotations=note))
     report = await reconcile(api)
     [problem] = report.problems
-    assert "cert-manager puts its bundle in" in problem
+    assert "cert-manager maintains its bundle" in problem
     assert bundles(api)[-1] == b""

@@ -109,7 +109,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "keys of a ConfigMap": (
         {"env": [from_config_map("FPGA_REGION_1"), from_config_map("FPGA_AFU_1")]},
-        "but not to a plain value",
+        "has no plain value",
     ),
     "one function beside a mapped one": (
         {
@@ -121,7 +121,7 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "no AcceleratorFunction of mode region in namespace team maps that",
     ),
-    "twice": ({"env": [*env(NLB0), *env(NLB3)]}, "sets FPGA_REGION_1, and sets it twice"),
+    "twice": ({"env": [*env(NLB0), *env(NLB3)]}, "FPGA_REGION_1 is set twice"),
     "more than it was given": (
         {
             "env": [

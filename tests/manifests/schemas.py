@@ -123,6 +123,12 @@ ISSUER: Final[Json] = {
     "maxProperties": 1,
 }
 
+FLAG: Final[Json] = {"type": "boolean"}
+ALLOWANCES: Final = (
+    *("allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID"),
+    *("allowHostPorts", "allowPrivilegeEscalation", "allowPrivilegedContainer"),
+)
+RUN_AS: Final = closed(("type",), type={"enum": ["RunAsAny"]})
 PCI_ID: Final = closed(
     ("op", "value"),
     op={"const": "In"},
@@ -151,11 +157,6 @@ NODE_FEATURE_RULES: Final[Json] = {
 }
 
 SCHEMAS: Final = {
-    "ServiceMonitor": kind(
-        "monitoring.coreos.com/v1",
-        "ServiceMonitor",
-        closed(("selector", "endpoints"), jobLabel=TEXT, selector=SELECTOR, endpoints=ENDPOINTS),
-    ),
     "PodMonitor": kind(
         "monitoring.coreos.com/v1",
         "PodMonitor",
@@ -177,6 +178,19 @@ SCHEMAS: Final = {
         "NodeFeatureRule",
         closed(("rules",), rules=NODE_FEATURE_RULES),
         CLUSTER_METADATA,
+    ),
+    "SecurityContextConstraints": closed(
+        ("apiVersion", "kind", "metadata", "users", "runAsUser", "seLinuxContext", "volumes"),
+        apiVersion={"const": "security.openshift.io/v1"},
+        kind={"const": "SecurityContextConstraints"},
+        metadata=CLUSTER_METADATA,
+        users=TEXTS,
+        readOnlyRootFilesystem={"type": "boolean"},
+        requiredDropCapabilities={"type": "array", "items": {"const": "ALL"}},
+        seccompProfiles=TEXTS,
+        volumes=TEXTS,
+        **dict.fromkeys(("runAsUser", "seLinuxContext", "fsGroup", "supplementalGroups"), RUN_AS),
+        **dict.fromkeys(ALLOWANCES, FLAG),
     ),
     "Issuer": kind("cert-manager.io/v1", "Issuer", ISSUER),
 }

@@ -42,7 +42,7 @@ MAX_DEPTH: Final = 10
 """Folders below an engine down to a sensor; eight on an N3000."""
 
 MAX_FOLDERS: Final = 512
-"""Folders below an engine that are looked into; some sixty on an N6000."""
+"""Folders below an engine that are searched; some sixty on an N6000."""
 
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""
@@ -199,9 +199,9 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
         if found is None or channel in seen:
             continue
         seen.add(channel)
-        told = label(files.text(f"{folder}/{channel}_label"))
+        own_label = label(files.text(f"{folder}/{channel}_label"))
         parse = _MILLI_CELSIUS if found[1] == "temp" else power
-        yield _Channel(found[1], told or label(owner, channel), f"{folder}/{name}", parse)
+        yield _Channel(found[1], own_label or label(owner, channel), f"{folder}/{name}", parse)
 
 
 def _sensor(files: Sysfs, folder: str) -> Iterator[_Channel]:

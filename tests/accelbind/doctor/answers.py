@@ -104,7 +104,7 @@ def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> 
         mode: in which mode its plugins run.
         spec: what is different in its pods' spec.
     """
-    (found,) = documents("base/plugin.yaml")
+    (found,) = documents("pools/af/plugin.yaml")
     pods = found["spec"]["template"]["spec"]
     found["metadata"]["name"] = name
     for each in pods["containers"][0]["env"]:

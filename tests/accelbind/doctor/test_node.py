@@ -30,8 +30,8 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
-from tests.accelbind.running import Done
 from tests.accelbind.running import run as command
+from tests.accelbind.running import run_process
 from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.support import (
@@ -104,10 +104,6 @@ def plain_port(answers: dict[str, tuple[int, str]]) -> Iterator[int]:
 # A node that is well -----------------------------------------------------------------------------
 
 
-def ask(*flags: str | Path) -> Done:
-    return command("doctor", *flags)
-
-
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.UNITS])
 async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: PluginMode) -> None:
     rack = Rack(short_dir / "root")
@@ -134,7 +130,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: Plugin
         flags += ["--pod-logs-dir", short_dir / "k/pod-logs", "--cdi-dir", short_dir / "cdi"]
         flags += ["--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--node"]
         flags += ["--bitstreams", short_dir / "bitstreams", "--state-dir", short_dir / "state"]
-        done = await asyncio.to_thread(ask, *flags)
+        done = await asyncio.to_thread(run_process, "doctor", *flags)
     assert done.stderr == ""
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] not in {"ok", "skipped"}]
@@ -520,7 +516,7 @@ def test_what_several_need_is_made_once_and_fails_for_all() -> None:
 def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec(faults=(Fault.PORT_ERRORS,)))
     flags = ("--root", short_dir / "root", "--kubelet-dir", short_dir / "k", "--metrics-port", "1")
-    done = ask(*flags, "--only", "node.driver", "--only", "node.cards")
+    done = command("doctor", *flags, "--only", "node.driver", "--only", "node.cards")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines() == [
         "ok       node.driver  Is the cards' driver loaded?",
@@ -531,7 +527,9 @@ def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
         "",
         "2 checks: 1 failed, 1 ok",
     ]
-    done = ask(*flags, "--only", "node.driver", "--only", "node.cards", "--skip", "node.cards")
+    done = command(
+        "doctor", *flags, "--only", "node.driver", "--only", "node.cards", "--skip", "node.cards"
+    )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 checks: 1 ok")
 
 

@@ -34,7 +34,7 @@ def resources_of(
     assert list(snapshot.problems) == []
     assert set(snapshot.index.namespaces) <= {namespace or "default"}
     resources = {
-        f"fpga.intel.com/{each.resource}"
+        f"fpga.intel.com/{each.resolution.resource}"
         for each in snapshot.index.namespace(namespace or "default").by_name.values()
     }
     return resources, warnings

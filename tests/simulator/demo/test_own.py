@@ -72,7 +72,7 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
         "device ids dfl-fme.0, dfl-fme.1",
         "programmed dfl-port.1 with AFU",
         "not running Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.",
-        'which is not mapped in namespace "default"',
+        'fpga.intel.com/matrix does not exist in namespace "default"',
         "node-units units none b-com.com/accelerator",
         "ACCELERATOR_UNITS=",
         "matrix-1 2 x matrix node-region dfl-port.0 running",
