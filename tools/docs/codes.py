@@ -68,7 +68,7 @@ def _audit() -> Iterator[tuple[str, str]]:
     yield code(REWRITES), "Each name that was replaced: container, quantity, new name."
     yield (
         f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
-        f"The same for a pod that already has `{pod.REQUESTED_ANNOTATION}`: reviewed again, or copied.",
+        f"The same for a pod that has `{pod.REQUESTED_ANNOTATION}`: reviewed again, or copied.",
     )
 
 
