@@ -14,8 +14,8 @@ PATH: Final = "docs/dashboards.md"
 _HEAD: Final = """\
 # Dashboard
 
-The component `monitoring` installs this Grafana dashboard as a ConfigMap for Grafana's sidecar. Each
-panel is listed with its question and its queries. `$node` is the selection of nodes. The
+The component `monitoring` installs this dashboard as a ConfigMap for Grafana's sidecar. This
+page lists the question and the queries of each panel. `$node` is the selection of nodes. The
 [reference](reference.md#metrics) explains the metrics.
 
 Generated from `manifests/components/monitoring/dashboard.json` by `make docs`.

@@ -18,8 +18,8 @@ symptoms see [troubleshooting](troubleshooting.md), for fields of mappings see
 _SETTINGS: Final = f"""\
 A flag overrides its variable, and the variable overrides the default. Unknown flags and unknown
 `{PREFIX}*` variables are errors. `--print-config` shows the settings and their sources. A time is a
-number with `ms`, `s`, `m`, `h` or `d`, such as `5s`; a bare number counts seconds. A list is separated
-by commas; its flag may also be repeated.
+number with `ms`, `s`, `m`, `h` or `d`, such as `5s`; a bare number counts seconds. A list is
+separated by commas; its flag may also be repeated.
 """
 
 _CHECKS: Final = """\
