@@ -61,8 +61,8 @@ def test_every_field_of_the_definitions_is_in_the_page() -> None:
         assert all(field["description"] in section for field in fields.values())
 
 
-def test_names_in_objects_of_others_are_all_told() -> None:
-    """Annotations of ours, and the variables, as they stand in the rooms of the processes."""
+def test_names_in_objects_of_others_are_documented() -> None:
+    """Annotations and variables, as the code of the processes has them."""
     ours = re.compile(r"(accelbind\.dev/[a-z-]+|com\.intel\.fpga\.[a-z]+|ACCELERATOR_[A-Z]+)")
     told = codes.names()
     found = {
@@ -78,7 +78,7 @@ def test_names_in_objects_of_others_are_all_told() -> None:
     assert [name for name in found if name not in told] == []
 
 
-def test_reasons_that_are_constants_are_told_where_they_are_made() -> None:
+def test_reasons_that_are_constants_are_documented() -> None:
     page = reference.page()
     for name in ("services/admission/review.py", "services/admission/mapping_review.py"):
         text = (REPOSITORY / name).read_text()
@@ -87,7 +87,7 @@ def test_reasons_that_are_constants_are_told_where_they_are_made() -> None:
         assert [reason for reason in reasons if f"| `{reason}` |" not in page] == []
 
 
-def test_every_check_of_the_doctor_is_told() -> None:
+def test_every_check_of_the_doctor_is_documented() -> None:
     page = reference.page()
     ids = {
         each
@@ -98,7 +98,7 @@ def test_every_check_of_the_doctor_is_told() -> None:
     assert [each for each in ids if f"| `{each}` |" not in page] == []
 
 
-def test_help_is_shown_as_it_was_meant() -> None:
+def test_help_is_shown_without_markup() -> None:
     page = reference.page()
     assert "ACCELBIND_&lt;OPTION>" in page
     assert "[bold]" not in page
