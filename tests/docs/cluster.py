@@ -28,6 +28,8 @@ Json = dict[str, Any]
 
 NODE = "worker-1"
 INTERFACE = "ce48969398f05f33946d560708be108a"
+OTHER_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-2"}}
+"""For pages that name a second node; nothing runs there."""
 SERVICE = f"accelbind-webhook.{NAMESPACE}.svc"
 TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 EVERY = 0.1
@@ -119,6 +121,7 @@ class Cluster:
         driver = ("--root", self.folder / "root")
         self.processes.start(python_module("simulator.driver", *driver), name="driver")
         eventually(ready.exists, timeout=60, what="the kubelet stand-in")
+        self.portal.call(self.api.put, OTHER_NODE)
         self._controllers.start()
 
     def stop(self) -> None:
