@@ -161,6 +161,7 @@ class Plugin:
             metrics=self._metrics,
             reads=lambda: len(self._scanner.hanging),
             calls=self._calls,
+            driver_calls=driver_calls,
         )
         self._lasting = Lasting(
             options=options,

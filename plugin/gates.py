@@ -137,7 +137,7 @@ class Gates:
             return None
         # Only who has a hook pays for it.
         from plugin.hook_server import HookServer  # noqa: PLC0415
-        from services.programming.regions import Region, regions_of  # noqa: PLC0415
+        from services.programming.assignment import Region, regions_of  # noqa: PLC0415
 
         def regions() -> dict[str, Region]:
             if discovery.inventory is None:
@@ -192,8 +192,8 @@ class Gates:
         return Programmer(
             options.root,
             options.state_dir,
-            lasting=lasting_folder(plugins_folder(options.kubelet_dir)),
-            look=self._scan,
+            durable_dir=lasting_folder(plugins_folder(options.kubelet_dir)),
+            scan_cards=self._scan,
             clock=ClockPolicy.TRY,
             calls=self._driver_calls,
         )

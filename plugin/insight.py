@@ -23,6 +23,7 @@ from services.node.sensing import Sensing
 from services.node.view import DeviceView
 from services.process.blocking import BlockingCalls
 from services.process.http import Route
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 
 
@@ -35,6 +36,7 @@ class Insight:
         metrics: Where to show it.
         reads: Gives the number of scans' reads that hang now.
         calls: Makes the calls that may hang.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Insight:
         metrics: PluginMetrics,
         reads: Callable[[], int],
         calls: BlockingCalls,
+        driver_calls: DriverCalls = KERNEL,
     ) -> None:
         self._options = options
         self._discovery = discovery
@@ -67,6 +70,7 @@ class Insight:
             holders=source.read,
             calls=calls,
             look_now=lambda: discovery().look_now(),
+            driver_calls=driver_calls,
         )
         self._view = DeviceView(
             node=options.node_name,

@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector
 
 from plugin.device_metrics import CardCollector, DeviceCollector, Known
 from services.node.error_clearing import HUNG
-from services.programming.errors_clear import Outcome
+from services.programming.error_registers import ClearResult
 
 _PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
@@ -64,7 +64,7 @@ class PluginMetrics:
             ("outcome",),
             registry=registry,
         )
-        for outcome in (*Outcome, HUNG):
+        for outcome in (*ClearResult, HUNG):
             self._cleared.labels(outcome)
 
     def _count_starts(self, registry: CollectorRegistry) -> None:

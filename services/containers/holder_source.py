@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from services.containers.holders import Holders, find_holders
-from services.kubelet.active_pods import active_pods
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
 from services.kubelet.values import ActivePod, Entry
 from services.process.blocking import BlockingCalls

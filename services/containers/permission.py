@@ -26,7 +26,7 @@ def check_functions(wish: Wish, mappings: NamespaceMappings, interface_id: str) 
         NotMapped: One of them isn't mapped, in mode region.
     """
     for function in wish.functions:
-        if (interface_id, function) not in mappings.pairs:
+        if (interface_id, function) not in mappings.functions:
             raise NotMapped(
                 f"{wish.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
                 f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"

@@ -25,9 +25,14 @@ from services.node.steady import card_key
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
 from services.process.text import listing
-from services.programming.assignment import Assignment, Plan, plan
-from services.programming.programmer import Image, Programmed
-from services.programming.regions import Region, regions_of
+from services.programming.assignment import (
+    Assignment,
+    ProgrammingPlan,
+    Region,
+    plan,
+    regions_of,
+)
+from services.programming.image import Image, Programmed
 
 T = TypeVar("T")
 
@@ -106,7 +111,7 @@ class RegionWork:
 
     async def fulfil(
         self, wish: Wish, ids: Sequence[str], interface_id: str, *, until: float
-    ) -> Plan:
+    ) -> ProgrammingPlan:
         """Sees that a container's functions are in its regions.
 
         Args:
@@ -161,7 +166,8 @@ class RegionWork:
             AccelbindError: It can't be read, or used.
         """
         ids = (task.region.interface_id, task.programmed[0].function)
-        part = await self._take(await self._read(partial(self._storage.weigh, *ids), until), until)
+        size = await self._read(partial(self._storage.memory_needed, *ids), until)
+        part = await self._take(size, until)
         held.callback(part.give_back)
         try:
             bitstream = await self._read(partial(self._storage.load, *ids), until)
@@ -262,7 +268,7 @@ class _RegionTask:
     programmed: tuple[Assignment, ...]
 
 
-def _tasks(planned: Plan, regions: Mapping[str, Region]) -> list[_RegionTask]:
+def _tasks(planned: ProgrammingPlan, regions: Mapping[str, Region]) -> list[_RegionTask]:
     """What each region of a plan needs, those first that only need a reset."""
     kept, programmed = _by_region(planned.kept), _by_region(planned.programmed)
     names = [*(each for each in kept if each not in programmed), *programmed]

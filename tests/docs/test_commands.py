@@ -31,6 +31,7 @@ INSTALLING = {
     "README.md": (),
     "docs/administrators.md": (),
     "docs/migration.md": ("kubectl apply -f docs/old.yaml",),
+    "docs/pools.md": (),
     "docs/quickstart.md": (),
 }
 """Pages that install accelbind, and what comes before. The others find it installed."""
