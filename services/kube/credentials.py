@@ -13,6 +13,7 @@ import ipaddress
 import os
 import signal
 import ssl
+import subprocess
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -29,8 +30,6 @@ from services.process.text import plain
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
 """How long a plugin may take; some send requests to a server."""
-KILLED_SECONDS: Final = 1.0
-"""How long a killed plugin may take to end."""
 
 USER_AGENT: Final = "accelbind"
 """Our name in the API server's audit log and flow control."""
@@ -238,38 +237,53 @@ class _PluginToken:
 
 async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     """Return the output of a plugin; it and its child processes end with this call."""
+    # Started without an await: a caller that gives up finds a process to kill, with its group.
+    process = _start_plugin(plugin, name)
+    try:
+        output, errors = await asyncio.to_thread(_read_output, process)
+    except subprocess.TimeoutExpired as error:
+        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
+    finally:
+        _kill_group(process)
+    if process.returncode:
+        reason = plain(errors.decode(errors="replace").strip(), 400)
+        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
+    return output
+
+
+def _start_plugin(plugin: ExecPlugin, name: str) -> subprocess.Popen[bytes]:
     spec: dict[str, object] = {"interactive": False}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
     environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *plugin.command,
+        return subprocess.Popen(  # noqa: S603 - running the kubeconfig's command is the point
+            plugin.command,
             env={**os.environ, **plugin.environment, **environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
         raise ClusterError(f"{name} can't be run: {error}{hint}") from error
-    try:
-        async with asyncio.timeout(PLUGIN_SECONDS):
-            output, errors = await process.communicate()
-    except TimeoutError as error:
-        raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILLED_SECONDS):
-                await process.communicate()  # to the end, which closes its pipes
-    if process.returncode:
-        reason = plain(errors.decode(errors="replace").strip(), 400)
-        raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
-    return output
+
+
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Read what a plugin prints, until it ends or its time is over."""
+    with process:
+        try:
+            return process.communicate(timeout=PLUGIN_SECONDS)
+        finally:
+            _kill_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a plugin and the processes that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _checked(token: str, where: str) -> str:
