@@ -53,7 +53,12 @@ def _section(name: str) -> str:
     names, (version,) = spec["names"], spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     columns = (
-        (column["name"], code(column["jsonPath"]), column.get("description", ""))
+        (
+            column["name"],
+            code(column["jsonPath"]),
+            "with `-o wide`" if column.get("priority") else "always",
+            column.get("description", ""),
+        )
         for column in version["additionalPrinterColumns"]
     )
     short = ", ".join(map(code, names["shortNames"]))
@@ -64,8 +69,8 @@ def _section(name: str) -> str:
         table(("field", "type", "required", "description"), _fields(schema, "")),
         "Further rules:\n",
         table(("field", "message of a refusal"), _rules(schema, "")),
-        "Columns of `kubectl get`, some only with `-o wide`:\n",
-        table(("column", "value", "description"), columns),
+        "Columns of `kubectl get`:\n",
+        table(("column", "value", "shown", "description"), columns),
     ]
     return "\n".join(parts)
 
