@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from accelbind import hook
 from accelbind.cli import COMMANDS, app, load
-from accelbind.doctor import command as doctor
+from accelbind.doctor import catalogue
 from tools.docs.settings import MODELS
 from tools.docs.texts import code, default_cell, table
 
