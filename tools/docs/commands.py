@@ -46,8 +46,8 @@ def sections() -> Iterator[str]:
 
 def checks() -> str:
     """Return the table of doctor's checks."""
-    found = [*doctor.node_checks({}, 1.0), *doctor.cluster_checks(None, "", None, None)]
-    return table(("check", "question"), ((code(each.id), each.title) for each in found))
+    found = (*catalogue.NODE, *catalogue.CLUSTER)
+    return table(("check", "question"), ((code(key), title) for key, title, _ in found))
 
 
 def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
