@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import REPOSITORY, clean_environment, require
 
-GUIDE = "docs/administrators.md"
+GUIDE = "docs/programming.md"
 NEWEST_GLIBC = (2, 36)
 """That of Debian 12, a library of whose Python needs it: what is stated of the hosts it runs on."""
 
