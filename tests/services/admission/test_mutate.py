@@ -643,6 +643,12 @@ def test_different_modes_in_different_containers_are_warned_of() -> None:
     assert again.warnings == result.warnings  # an API server passes equal ones on once
 
 
+def test_modes_that_one_node_can_serve_together_are_not_warned_of() -> None:
+    result = judge(pod(container("one", ours(nlb0="1")), container("two", {REGION: "1"})))
+    assert isinstance(result, Patched)
+    assert result.warnings == ()
+
+
 def test_warnings_are_short_and_few() -> None:
     objects = [function("a" * 63, "region"), function("b" * 63, "af"), region("c" * 63)]
     mappings = build_index([parse(obj) for obj in objects * 2]).namespace("default")
