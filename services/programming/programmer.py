@@ -35,20 +35,8 @@ from services.process.text import quote
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy, set_user_clock
 from services.programming.error_registers import why_refused
-from services.programming.image import (
-    Image,
-    Programmed,
-    check_fits,
-    check_not_released,
-    number_of,
-)
-from services.programming.ioctls import (
-    KERNEL,
-    MAX_PORT,
-    DriverCalls,
-    DriverNode,
-    ProgrammingFailed,
-)
+from services.programming.image import Image, Programmed, check_fits, check_not_released, number_of
+from services.programming.ioctls import KERNEL, MAX_PORT, DriverCalls, DriverNode, ProgrammingFailed
 from services.programming.lock import LOCKS, card_lock
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace, find_engine, find_port
 from services.programming.port_holders import who_has
@@ -231,11 +219,7 @@ class Programmer:
         if programmed:
             check_not_released(place)
         return Programmed(
-            place.name,
-            place.interface_id,
-            image.afu_id,
-            before=place.port.afu_id,
-            programmed=programmed,
+            place.name, place.interface_id, image.afu_id, place.port.afu_id, programmed=programmed
         )
 
     def recorded(self, inventory: Inventory) -> dict[str, str]:
