@@ -576,7 +576,10 @@ async def test_a_mapping_that_no_node_serves_is_a_fault_only_once_a_pod_waits_fo
     api: ApiServerStandIn,
 ) -> None:
     api.put(function("nlb0"))
-    assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING
+    result = await looked_at(api, "cluster.mappings")
+    assert result.state is CheckStatus.WARNING
+    (line,) = (line for line in result.lines if line.state is CheckStatus.WARNING)
+    assert line.group == "mappings have a resource that no node serves"
     assert (await looked_at(api, "cluster.pending-pods")).state is CheckStatus.OK
     api.put(stuck("waits", PHYSICAL))
     assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING
