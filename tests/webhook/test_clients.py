@@ -61,7 +61,7 @@ def test_only_clients_with_a_certificate_get_through_the_handshake(
             assert patch_of(ask(connection, "/pods").body)
         with pytest.raises((ssl.SSLError, ConnectionError)), connected(webhook, newest=newest) as c:
             ask(c, "/healthz", "GET")
-        assert eventually(lambda: refused(webhook, "no-certificate") == number)  # noqa: B023
+        assert eventually(lambda: refused(webhook, "no-certificate") == number)  # noqa: B023 - called at once
     (line,) = webhook.events("client refused: its certificate must be of a CA in --client-ca")
     assert line["reason"] == "no-certificate"
     assert webhook.plain("/healthz").text == "ok\n"  # our own probe has nothing to show
