@@ -141,7 +141,7 @@ def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path) -> N
     async def scenario() -> None:
         async with serving(tmp_path, Bench().app) as server:
             reader, writer = await connect(server)
-            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n" * 50_000)
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n" * 200)
             with contextlib.suppress(ConnectionError):
                 while await reader.read(65536):
                     pass
