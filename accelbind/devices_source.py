@@ -140,7 +140,7 @@ class Devices:
         source = HolderSource(
             kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=self._calls
         )
-        look = self._runner.run(source.look())
+        look = self._runner.run(source.snapshot())
         needs = Needs(
             mode=options.mode,
             root=options.root,

@@ -31,14 +31,15 @@ from plugin.precedence import Precedence
 from plugin.settings import PluginSettings
 from plugin.sockets import SocketNames
 from services.containers.claims import PodSource
+from services.containers.holder_source import HolderSource
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Inventory, PluginMode
 from services.devices.resources import AdvertisedResources
 from services.kube.config import may_reach
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
+from services.node.busy_cards import BusyCardFilter
 from services.node.discovery import Discovery
-from services.node.steady import SteadyScan
 from services.process import http as process_http
 from services.process.blocking import BlockingCalls, DaemonExecutor
 from services.process.errors import AccelbindError, HardwareError, KubeletError, WorldError
@@ -154,13 +155,19 @@ class Plugin:
         mode_metrics = ModeMetrics(self._registry, lambda: self._mode.choice)
         self._cluster = self._cluster_side(connection, mode_metrics) if connection else None
         self._scanner = Scanner(options.root)
-        self._steady = SteadyScan(self._scanner.scan, self._calls)
+        self._steady = BusyCardFilter(self._scanner.scan, self._calls)
+        holders = HolderSource(
+            kubelet_dir=options.kubelet_dir,
+            pod_logs_dir=options.pod_logs_dir,
+            calls=self._calls,
+        )
         self._insight = Insight(
             options,
             discovery=lambda: self._discovery,
             metrics=self._metrics,
             reads=lambda: len(self._scanner.hanging),
             calls=self._calls,
+            source=holders,
         )
         self._lasting = Lasting(
             options=options,
@@ -181,6 +188,7 @@ class Plugin:
             events=self._events,
             beside=self._insight.tasks,
             seen=self._seen,
+            holders=holders,
             driver_calls=driver_calls,
         )
         self._serving = ModeServing(self._mode.choice.mode, self._lasting)

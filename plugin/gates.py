@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from plugin.distrust import lasting_folder
 from plugin.settings import PluginSettings, Programming
 from services.containers.approval_file import ApprovalFile
-from services.containers.claims import Claims, PodSource
+from services.containers.claims import PodSource, StartClaims
 from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
 from services.devices.model import Inventory, PluginMode
@@ -21,8 +21,8 @@ from services.kubelet.sockets import checkpoint_file, plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.start_gate import (
-    ClaimGate,
     FunctionGate,
+    HookGate,
     MappingGate,
     RegionGate,
     RegionsNow,
@@ -35,7 +35,7 @@ from services.programming.ioctls import DriverCalls
 
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
-    from services.node.regions import RegionWork
+    from services.node.regions import RegionProgramming
     from services.programming.programmer import Programmer
 
 
@@ -110,16 +110,16 @@ class Gates:
             return MappingGate(self._claims(enforced=True), mode) if enforced else None
         claims = self._claims(enforced=enforced)
         if self._options.programming is Programming.PRESTART:
-            return RegionGate(claims, self._work(discovery), tell=self._tell)
+            return RegionGate(claims, self._work(discovery), record_event=self._tell)
         if self._options.programming is Programming.OCI_HOOK:
             if cdi is None:
                 raise InvalidSettings("--programming=oci-hook needs --cdi-dir")
-            return ClaimGate(
+            return HookGate(
                 claims,
-                described=cdi.require,
+                require_cdi=cdi.require,
                 starts=self._starts,
-                missing=lambda: self._counts.hooked("missing"),
-                tell=self._tell,
+                on_missing=lambda: self._counts.hooked("missing"),
+                record_event=self._tell,
             )
         return FunctionGate(
             claims, node=self._options.node_name, read_regions=self._regions_reader()
@@ -149,7 +149,7 @@ class Gates:
             options.state_dir / HOOK_SOCKET,
             checkpoint=checkpoint_file(options.kubelet_dir),
             regions=regions,
-            gate=RegionGate(claims, self._work(discovery), tell=self._tell),
+            gate=RegionGate(claims, self._work(discovery), record_event=self._tell),
             calls=self._calls,
             counted=self._counts.hooked,
             called=self._starts.confirm,
@@ -161,10 +161,10 @@ class Gates:
             return False
         return is_enforced(enforce, mode)
 
-    def _claims(self, *, enforced: bool) -> Claims:
+    def _claims(self, *, enforced: bool) -> StartClaims:
         options = self._options
-        return Claims(
-            checkpoint=checkpoint_file(options.kubelet_dir),
+        return StartClaims(
+            kubelet_dir=options.kubelet_dir,
             pod_logs_dir=options.pod_logs_dir,
             node=options.node_name,
             pods=self._pods,
@@ -198,18 +198,18 @@ class Gates:
             calls=self._driver_calls,
         )
 
-    def _work(self, discovery: Discovery) -> "RegionWork":
+    def _work(self, discovery: Discovery) -> "RegionProgramming":
         # Only nodes that program pay for it, see `_programmer`.
         from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
-        from services.node.regions import RegionWork  # noqa: PLC0415 - see above
+        from services.node.regions import RegionProgramming  # noqa: PLC0415 - see above
 
         options = self._options
-        return RegionWork(
-            programs=self._programmer(),
+        return RegionProgramming(
+            programmer=self._programmer(),
             storage=BitstreamStorage(options.bitstreams),
             calls=self._calls,
             scan=self._scan,
             node=options.node_name,
-            counts=self._counts,
-            done=discovery.look_now,
+            metrics=self._counts,
+            on_done=discovery.look_now,
         )

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import structlog
 
 from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.kubelet.checkpoint import read_checkpoint
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
@@ -38,11 +38,11 @@ _CREDENTIALS: Final = struct.Struct("3i")
 log = structlog.get_logger(room="plugin")
 
 
-class HookGate(Protocol):
+class IdentifiedStartGate(Protocol):
     """Makes a resource's regions ready for a container that is known."""
 
-    async def check(
-        self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+    async def authorize_start(
+        self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> None:
         """Returns if it may start with them."""
 
@@ -66,10 +66,10 @@ class HookServer:
         *,
         checkpoint: Path,
         regions: Callable[[], Mapping[str, Region]],
-        gate: HookGate,
+        gate: IdentifiedStartGate,
         calls: BlockingCalls,
         counted: Callable[[str], None],
-        called: Callable[[Candidate], None],
+        called: Callable[[ContainerIdentity], None],
     ) -> None:
         self._path = path
         self._checkpoint = checkpoint
@@ -151,7 +151,10 @@ class HookServer:
             what=f"reading {self._checkpoint}",
         )
         held = held_regions(call, entries, self._regions())
-        checks = [self._gate.check(resource, ids, only=call.who) for resource, ids in held.items()]
+        checks = [
+            self._gate.authorize_start(resource, ids, only=call.who)
+            for resource, ids in held.items()
+        ]
         for result in await asyncio.gather(*checks, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

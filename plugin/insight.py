@@ -11,8 +11,8 @@ from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
 from plugin.settings import PluginSettings, Programming
 from plugin.strays import StrayHolders
+from services.containers.holder_cache import HolderCache
 from services.containers.holder_source import HolderSource
-from services.containers.holding import Holding
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.limits import Limits, parse_ignored
 from services.devices.model import Inventory, PluginMode
@@ -35,6 +35,7 @@ class Insight:
         metrics: Where to show it.
         reads: Gives the number of scans' reads that hang now.
         calls: Makes the calls that may hang.
+        source: Reads which containers have devices.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Insight:
         metrics: PluginMetrics,
         reads: Callable[[], int],
         calls: BlockingCalls,
+        source: HolderSource,
     ) -> None:
         self._options = options
         self._discovery = discovery
@@ -57,10 +59,7 @@ class Insight:
             calls=calls,
             look_now=lambda: discovery().look_now(),
         )
-        source = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=calls
-        )
-        self._holding = Holding(source, options.kubelet_dir)
+        self._holding = HolderCache(source, options.kubelet_dir)
         self._strays = StrayHolders(
             options.root,
             locks=options.state_dir / LOCKS,
@@ -116,7 +115,7 @@ class Insight:
         Args:
             inventory: What the scan found; None if there was none.
         """
-        self._holding.notice()
+        self._holding.check_checkpoint()
         if inventory is not None:
             self._sensing.take(inventory)
             self._strays.take(inventory)
@@ -129,7 +128,7 @@ class Insight:
             mode: The node's.
         """
         yield "access", self._access.run(mode)
-        yield "holders", self._holding.run()
+        yield "holders", self._holding.refresh_forever()
         if mode is not PluginMode.UNITS:
             yield "sensors", self._sensing.run()
             yield "strays", self._strays.run()

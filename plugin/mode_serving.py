@@ -71,6 +71,7 @@ class Lasting:
         events: Tells the cluster what it should know.
         beside: What else runs for as long as a mode is served, by name.
         seen: Told what each look at the cards came to.
+        holders: Reads which containers have devices.
         driver_calls: Makes the ioctls of the cards' drivers.
     """
 
@@ -84,6 +85,7 @@ class Lasting:
     events: NodeEvents
     beside: Callable[[PluginMode], Iterator[Task]]
     seen: Callable[[Inventory | None, AdvertisedResources], None]
+    holders: HolderSource
     driver_calls: DriverCalls = KERNEL
 
 
@@ -231,13 +233,10 @@ class ModeServing:
         options, calls = self._lasting.options, self._lasting.calls
         if not options.clear_errors or self.mode is PluginMode.UNITS:
             return None
-        holders = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=calls
-        )
         return ErrorClearing(
             options.root,
             locks=options.state_dir / LOCKS,
-            holders=holders.read,
+            holders=self._lasting.holders.read,
             calls=calls,
             counted=self._lasting.metrics.errors_cleared,
             look_now=self.discovery.look_now,

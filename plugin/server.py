@@ -307,7 +307,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             if self._gate is not None:
                 outcome = "failed"
                 try:
-                    await self._gate.check(self.resource, ids)
+                    await self._gate.authorize_start(self.resource, ids)
                     outcome = "allowed"
                 except AskerError:
                     outcome = "refused"

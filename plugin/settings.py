@@ -107,7 +107,8 @@ class PluginSettings(ProcessSettings):
     ] = None
     """How to reach the API server, for mode region, the node's annotation and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
-    """Where the host's /var/log/pods is; the names of its folders say which pod has a UID."""
+    """The host's /var/log/pods, if it is mounted. Only pods in which just an init container has
+    devices need it: without it they are not named, and can't start where mappings are checked."""
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
     """How functions get into regions: prestart (before a container starts), oci-hook (from the
     runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""

@@ -237,12 +237,15 @@ class Node:
         try:
             count = len(pod_folders(path))
         except KubeletError as error:
-            if isinstance(error.__cause__, PermissionError):
+            if isinstance(error.__cause__, FileNotFoundError):
+                yield ok(
+                    f"{path} isn't there: pods are found by their devices, except those in which"
+                    " only an init container has devices"
+                )
+            elif isinstance(error.__cause__, PermissionError):
                 yield unseen(str(error), "run it as root")
-            elif self.mode() is PluginMode.REGION:
-                yield failed(str(error), "no container starts in mode region without it")
             else:
-                yield warning(str(error), "init containers that have devices aren't known")
+                yield warning(str(error), "init containers that have devices are unknown")
             return
         yield ok(f"{count} pods in {path}")
 

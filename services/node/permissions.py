@@ -134,14 +134,18 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
         ]
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
     clears = "errors of ports aren't cleared, " if needs.clear_errors else ""
-    unknown = "init containers that have devices aren't known"
+    unknown = "init containers that have devices are unknown"
     wanted += [
         (checkpoint_file(needs.kubelet_dir), READ, f"{starts}{clears}{unknown}"),
-        (needs.pod_logs_dir, READ | SEARCH, f"{starts}{unknown}"),
+        (
+            needs.pod_logs_dir,
+            READ | SEARCH,
+            "pods in which only an init container has devices are unknown",
+        ),
         (
             pod_resources_socket(needs.kubelet_dir),
             WRITE,
-            f"{clears}it isn't known which containers have devices",
+            f"{starts}{clears}it is unknown which containers have devices",
         ),
     ]
     if needs.cdi_dir is not None:

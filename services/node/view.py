@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.containers.holding import DENIED, Holding
+from services.containers.holder_cache import DENIED, HolderCache
 from services.devices.resources import AdvertisedResources
 from services.node.table import Table, rows
 from services.process.http import Json
@@ -37,7 +37,7 @@ class DeviceView:
         tree: Callable[[], AdvertisedResources],
         problems: Callable[[], Iterable[str]],
         ready: Callable[[], bool],
-        holding: Holding,
+        holding: HolderCache,
     ) -> None:
         self._node = node
         self._root = root
@@ -53,7 +53,7 @@ class DeviceView:
         Before the first scan (another plugin serves here, a read hangs) the status is 503: what it
         tells then is no word on what the node has.
         """
-        look = await self._holding.fresh()
+        snapshot = await self._holding.fresh()
         tree = self._tree()
         table = Table(
             node=self._node,
@@ -61,8 +61,8 @@ class DeviceView:
             root=str(self._root),
             kubelet_dir=str(self._kubelet_dir),
             source=PLUGIN,
-            devices=rows(tree, look.holders),
-            problems=told(self._problems(), look.problems),
+            devices=rows(tree, snapshot.holders),
+            problems=told(self._problems(), snapshot.problems),
         )
         status = HTTPStatus.OK if self._ready() else HTTPStatus.SERVICE_UNAVAILABLE
         return status, Json(msgspec.json.encode(table).decode())

@@ -21,7 +21,7 @@ from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import hook_call as domain_hook
 from services.containers.hook_call import HookCall
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
@@ -339,7 +339,7 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
 async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:
     """One after the other might take longer than a hook waits."""
     other, begun = f"fpga.intel.com/region-{D5005_INTERFACE}", []
-    called: list[Candidate] = []
+    called: list[ContainerIdentity] = []
     both, checkpoint = asyncio.Event(), tmp_path / "checkpoint"
     entries = [
         {"PodUID": "uid", "ContainerName": "c", "ResourceName": each, "DeviceIDs": {"0": ["x"]}}
@@ -348,8 +348,8 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
     checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
 
     class Gate:
-        async def check(
-            self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+        async def authorize_start(
+            self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
         ) -> None:
             begun.append((resource, tuple(ids), only))
             if len(begun) == 2:
@@ -367,7 +367,7 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         counted=lambda _: None,
         called=called.append,
     )
-    who = Candidate("uid", "c")
+    who = ContainerIdentity("uid", "c")
     with pytest.raises(NotAllowed, match="the other one"):
         await server._decide(HookCall(who, frozenset()))
     assert begun == [(REGION, ("x",), who), (other, ("x",), who)]

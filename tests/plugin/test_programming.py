@@ -414,7 +414,7 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
     pods, up = Pods(), "code = DeadlineExceeded desc = the time for this start is up"
-    went_on = "left when dfl-port.0 was begun with, which goes on"
+    went_on = "s left, and goes on; the kubelet will try again"
     async with running(settings(short_dir, PluginMode.REGION), pods):
         with monkeypatch.context() as patch:
             patch.setattr(prestart, "CHECK_SECONDS", 2.0)
@@ -462,7 +462,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     driver: DriverStandIn,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(region_work, "ROOM", 1)
+    monkeypatch.setattr(region_work, "BITSTREAM_MEMORY", 1)
     monkeypatch.setattr(region_work, "WORK_SECONDS", 600.0)
     monkeypatch.setattr(prestart, "CHECK_SECONDS", 600.0)
     for _ in range(2):
@@ -477,7 +477,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
         with monkeypatch.context() as patch:
             patch.setattr(prestart, "CHECK_SECONDS", 2.0)
             second = await start(kubelet, pods, wants("second", NLB0))
-            await kubelet.until(lambda: "were being programmed all the time" in said(kubelet))
+            await kubelet.until(lambda: "took all the memory for bitstreams" in said(kubelet))
         assert len(driver.begun) == 1
         driver.go_on.set()
         await kubelet.until(lambda: first["c"].running and second["c"].running)

@@ -57,7 +57,7 @@ class Gate:
         self.error = error
         self.asked: list[tuple[str, list[str]]] = []
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         self.asked.append((resource, list(ids)))
         if self.error is not None:
             raise self.error

@@ -287,11 +287,16 @@ def test_a_checkpoint_is_read(short_dir: Path, text: str, state: State, words: s
     assert (result.state, words in told(result)) == (state, True)
 
 
-def test_log_folders_matter_most_in_mode_region(short_dir: Path) -> None:
-    assert looked(short_dir)["node.pod-logs"].state is State.WARNING
-    assert looked(short_dir, PluginMode.REGION)["node.pod-logs"].state is State.FAILED
-    (short_dir / "k/pod-logs/ns_pod_uid").mkdir(parents=True)
-    assert "1 pods" in told(looked(short_dir, PluginMode.REGION)["node.pod-logs"])
+def test_log_folders_need_not_be_there_but_must_be_readable(short_dir: Path) -> None:
+    def result() -> Result:
+        return looked(short_dir, pod_logs_dir=short_dir / "logs")["node.pod-logs"]
+
+    assert "pods are found by their devices" in told(result())
+    (short_dir / "logs").touch()
+    assert result().state is State.WARNING
+    (short_dir / "logs").unlink()
+    (short_dir / "logs/ns_pod_uid").mkdir(parents=True)
+    assert "1 pods" in told(result())
 
 
 # Files -------------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ def test_a_socket_that_may_not_be_connected_to_is_missed(
         forbid(path, os.W_OK)
         (found,) = missing(needs(short_dir, serve=False), Inventory())
     assert found.permission == "connect (which takes write)"
-    assert "it isn't known which containers have devices" in found.loss
+    assert "it is unknown which containers have devices" in found.loss
 
 
 async def test_what_is_mended_is_said_once_and_may_be_missed_again(

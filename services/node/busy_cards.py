@@ -16,7 +16,7 @@ from services.process.blocking import BlockingCalls
 HUNG: Final = "card-hung-in-driver"
 
 
-class SteadyScan:
+class BusyCardFilter:
     """A scan that holds still what is being worked on.
 
     Args:
