@@ -50,6 +50,7 @@ from services.programming.ioctls import KERNEL, DriverCalls
 if TYPE_CHECKING:
     from plugin.mode_cluster import ClusterSide
     from services.kube.connection import Connection
+    from services.kube.list_watch import WatchTimeouts
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
@@ -130,6 +131,7 @@ class Plugin:
         connection: The API server, if it can be reached.
         version: Its version, if it is known.
         driver_calls: Makes the ioctls of the cards' drivers.
+        timeouts: How often the API server is asked, if not as usual.
     """
 
     def __init__(
@@ -140,8 +142,10 @@ class Plugin:
         connection: "Connection | None" = None,
         version: str = "",
         driver_calls: DriverCalls = KERNEL,
+        timeouts: "WatchTimeouts | None" = None,
     ) -> None:
         self._options = options
+        self._timeouts = timeouts
         self._registry = process_http.new_registry()
         process_http.build_info(self._registry, "plugin", version)
         self._metrics = PluginMetrics(self._registry)
@@ -346,6 +350,7 @@ class Plugin:
             annotations=self._mode.take,
             counted=metrics.event,
             watch_failed=metrics.watch_failed,
+            timeouts=self._timeouts,
         )
 
 

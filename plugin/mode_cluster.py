@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from services.kube.client import ClusterClient, may_be_ours
 from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
@@ -65,6 +66,7 @@ class ClusterSide:
         annotations: Told the node's, as `NodeWatcher` tells them.
         counted: Told the outcome of each Event.
         watch_failed: Called for each read or watch of the node that fails.
+        timeouts: How often the API server is asked, if not as usual.
     """
 
     def __init__(
@@ -75,9 +77,12 @@ class ClusterSide:
         annotations: Callable[[Mapping[str, str] | None], None],
         counted: Callable[[str], None],
         watch_failed: Callable[[], None],
+        timeouts: WatchTimeouts | None = None,
     ) -> None:
         self.pods = ConnectedPods(connection)
-        self._watcher = NodeWatcher(node, connection, annotations, on_failure=watch_failed)
+        self._watcher = NodeWatcher(
+            node, connection, annotations, timeouts=timeouts, on_failure=watch_failed
+        )
         source = EventSource(COMPONENT, host=node)
         self._recorder = EventRecorder(connection, source, on_result=counted)
 

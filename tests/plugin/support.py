@@ -10,8 +10,11 @@ from typing import Any
 from plugin.app import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
+from services.kube.connection import Connection, connector
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
+from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import SimulatedCalls
 
@@ -19,6 +22,10 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
 
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
+
+
+QUICK = WatchTimeouts(first=0.01, longest=0.1, steady=0.5)
+"""For an API server in this process."""
 
 
 def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
@@ -115,10 +122,21 @@ def pod(
 
 
 @asynccontextmanager
-async def running(options: PluginSettings, pods: Pods | None = None) -> AsyncIterator[Plugin]:
-    """The plugin in this process; ends it as SIGTERM would."""
+async def running(
+    options: PluginSettings, pods: Pods | None = None, *, api: ApiServerStandIn | None = None
+) -> AsyncIterator[Plugin]:
+    """The plugin in this process; ends it as SIGTERM would.
+
+    Args:
+        options: Its settings.
+        pods: Where it gets pods and mappings.
+        api: The API server that it is connected to, instead of `pods`.
+    """
     stop = asyncio.Event()
-    plugin = Plugin(options, pods, driver_calls=SimulatedCalls())
+    connection = Connection(connector(api.kubeconfig_path)) if api else None
+    plugin = Plugin(
+        options, pods, connection=connection, driver_calls=SimulatedCalls(), timeouts=QUICK
+    )
     task = asyncio.create_task(plugin.run(stop))
     try:
         yield plugin
@@ -126,6 +144,8 @@ async def running(options: PluginSettings, pods: Pods | None = None) -> AsyncIte
         stop.set()
         async with asyncio.timeout(60):
             await task
+        if connection is not None:
+            await connection.aclose()
 
 
 __all__ = ["AF", "NLB0", "NLB3", "REGION", "Pods", "container", "functions", "pod", "running"]

@@ -6,13 +6,14 @@ import os
 import random
 import shutil
 import socket
+import tarfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -24,16 +25,18 @@ from plugin import server as server_module
 from plugin.app import Plugin
 from plugin.endpoint import State, explain
 from services.devices.hardware.events import follow_card_events
+from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
+from services.devices.resources import advertise
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet import sockets as channel
-from services.process.errors import KubeletError
+from services.process.errors import AccelbindError, KubeletError
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, NLB0, NLB3, container, pod, running, settings
-from tests.support import eventually_async
+from tests.support import eventually_async, require_shared
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +154,9 @@ async def test_devices_are_described_for_the_runtime_and_named_where_asked_for(
         await eventually_async(lambda: list(folder.iterdir()) == [])
 
 
-async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: Rack) -> None:
+async def test_a_kubelet_that_comes_later_is_waited_for(
+    short_dir: Path, rack: Rack, capsys: pytest.CaptureFixture[str]
+) -> None:
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
         await eventually_async(lambda: state(plugin) is State.WAITING)
@@ -161,6 +166,7 @@ async def test_a_kubelet_that_comes_later_is_waited_for(short_dir: Path, rack: R
         assert (await plugin._healthz())[0] == 200
         async with KubeletStandIn(short_dir / "k", node_name="n1") as kubelet:
             await offered(kubelet, 1)
+    assert capsys.readouterr().out.count("kubelet is away: waiting for its socket") == 1
 
 
 async def test_a_restarted_kubelet_has_its_devices_back(
@@ -170,7 +176,7 @@ async def test_a_restarted_kubelet_has_its_devices_back(
     taken = []
     async with running(settings(short_dir)):
         await offered(kubelet, 1)
-        for _ in range(5):
+        for _ in range(3):
             await kubelet.stop()
             await kubelet.start()
             began = time.monotonic()
@@ -287,6 +293,74 @@ async def test_a_version_mismatch_is_called_one(
     with kubelet.speaking("v2"):
         async with running(settings(short_dir)) as plugin:
             await eventually_async(lambda: "doesn't speak v1beta1" in trouble(plugin))
+            assert "Supported version is" in trouble(plugin)
+            assert "upgrade whichever of the two is older" in trouble(plugin)
+
+
+async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_stream_was_cut(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    card = rack.add_card(CardSpec())
+    async with running(settings(short_dir)) as plugin:
+        await offered(kubelet, 1)
+        with kubelet.refusing("not now"):
+            await kubelet.cut_stream(AF)
+            rack.remove_card(card)
+            await eventually_async(lambda: plugin._discovery.tree.resources == {})
+        await kubelet.until(lambda: not any(kubelet.capacity.values()))
+
+
+async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    rack.add_card(CardSpec())
+    folder = short_dir / "k/device-plugins"
+    seen = set()
+
+    async with AsyncExitStack() as stack:
+        async with running(settings(short_dir)):
+            await offered(kubelet, 1)
+            other = settings(short_dir, ports_file=short_dir / "second")
+            second = await stack.enter_async_context(running(other))
+            await eventually_async(lambda: second._precedence.waits_for)
+            for _ in range(3):
+                seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
+                await kubelet.restart()
+                await offered(kubelet, 1)
+            assert (await ready(second))[0] == 503
+        assert len(seen) == 1, "all sockets were the first one's"
+        await offered(kubelet, 0)
+        await offered(kubelet, 1)
+        assert await is_ready(second)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"kubelet_dir": Path("/tmp") / ("d" * 90)}, "too long for a unix socket's path"),
+        ({"ports_file": Path("/gone/ports")}, "can't write the ports file /gone/ports"),
+    ],
+)
+async def test_what_stands_in_the_way_of_a_start_is_an_error(
+    short_dir: Path, values: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(AccelbindError, match=text):
+        await Plugin(settings(short_dir, **values)).run(asyncio.Event())
+
+
+async def test_a_real_cards_snapshot_is_offered(short_dir: Path, kubelet: KubeletStandIn) -> None:
+    with tarfile.open(require_shared("hardware", "mock_sys_tmp-1socket-nlb0.tar.gz")) as archive:
+        # It holds links to absolute paths, which discovery must not follow out of the root.
+        archive.extractall(short_dir / "snapshot", filter="fully_trusted")  # noqa: S202 - ours
+    root = short_dir / "snapshot/tmp"
+    tree = advertise(scan(root), PluginMode.AF)
+    wanted = {
+        resource: sum(device.healthy for device in devices.values())
+        for resource, devices in tree.resources.items()
+    }
+    async with running(settings(short_dir, root=root)) as plugin:
+        await eventually_async(lambda: is_ready(plugin))
+        await kubelet.until(lambda: kubelet.allocatable == wanted)
 
 
 async def test_a_registration_that_hangs_is_given_up_and_tried_again(
@@ -517,7 +591,7 @@ async def test_a_card_that_comes_or_goes_with_a_uevent_is_streamed_at_once(
     with kernel:
         async with running(settings(short_dir, scan_interval=3600)):
             await offered(kubelet, 1)
-            for _ in range(20):
+            for _ in range(3):
                 address = rack.add_card(CardSpec())
                 kernel.send(b"add@/devices/x\0ACTION=add\0SUBSYSTEM=fpga_region\0")
                 took.append(await seconds_until(offered(kubelet, 2)))

@@ -230,13 +230,3 @@ async def test_a_second_plugin_waits_for_its_port_too_and_ends_when_told(
     await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
     await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
     assert '"plugin starts"' in third.stderr
-
-
-async def test_a_port_that_somebody_else_has_is_an_error_at_once(
-    short_dir: Path, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    del kubelet  # there is one
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        alone = start(processes, short_dir, "--metrics-port", str(taken.getsockname()[1]))
-        assert await asyncio.to_thread(alone.wait) == 1
-    assert "can't listen on 127.0.0.1:" in alone.stderr

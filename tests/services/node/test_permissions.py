@@ -152,8 +152,8 @@ async def test_what_it_may_not_is_named_once_each_and_nothing_is_said_again(
     assert text.count("accelbind_permission_missing{") == len(wanted)
     assert lint(text) == []
     lines = len(plugin.stderr.splitlines())
-    scans = f"accelbind_scan_seconds_count {20 + scanned(text)}"
-    await eventually_async(lambda: has_scanned(node, 20 + scanned(text)), what=scans)
+    scans = f"accelbind_scan_seconds_count {5 + scanned(text)}"
+    await eventually_async(lambda: has_scanned(node, 5 + scanned(text)), what=scans)
     assert len(plugin.stderr.splitlines()) == lines, plugin.stderr
     assert plugin.terminate() == 0
     for path in (node / "k/device-plugins", node / "cdi"):
