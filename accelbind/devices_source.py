@@ -32,11 +32,11 @@ from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
 from services.mappings.model import Mapping
 from services.node.device_names import with_names
+from services.node.devices_answer import without_denied
 from services.node.offer import MAX_BYTES, decode
 from services.node.offer_memory import FILE
 from services.node.permissions import Needs, missing
 from services.node.table import Table, rows
-from services.node.view import told
 from services.process.blocking import BlockingCalls
 from services.process.errors import WorldError
 from services.process.text import plain
@@ -158,7 +158,7 @@ class Devices:
             kubelet_dir=str(options.kubelet_dir),
             source=FILES,
             devices=rows(tree, look.holders),
-            problems=told((*filter(None, [note]), *node, *denied), look.problems),
+            problems=without_denied((*filter(None, [note]), *node, *denied), look.problems),
         )
 
     def _recalled(self) -> OfferMemory | None:

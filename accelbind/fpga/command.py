@@ -297,8 +297,8 @@ def _port_meant(root: Path, named: str) -> str:
 
 def _lasting_folder(kubelet_dir: Path) -> Path | None:
     """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
-    from plugin.distrust import lasting_folder  # noqa: PLC0415 - as above
     from services.kubelet.sockets import plugins_folder  # noqa: PLC0415 - the same
+    from services.node.node_mark import lasting_folder  # noqa: PLC0415 - as above
 
     plugins = plugins_folder(kubelet_dir)
     return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None

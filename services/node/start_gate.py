@@ -1,16 +1,18 @@
 """May a container start? The node checks before each start, and this module has the checks.
 
 The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls
-`StartGate.authorize_start`. `plugin.gates` chooses one of these gates by the node's mode:
+`StartPolicy.authorize_start`. `plugin.start_policies` chooses the policy by the node's mode:
 
-- `RegionGate`, mode region: makes its functions ready in its regions, by programming if needed;
-- `FunctionGate`, mode region with `--programming=none`: compares its functions with its regions;
-- `HookGate`, mode region with `--programming=oci-hook`: allows its functions, and refuses the start
-  if the hook would not be called, or was not called for the last start;
-- `MappingGate`, modes regiondevel and af: its namespace must map what it was given.
+- `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
+  programming if needed;
+- `FunctionStartPolicy`, mode region with `--programming=none`: compares the functions with what the
+  regions carry;
+- `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
+  the start if the hook would not be called, or was not called for the last start;
+- `MappingStartPolicy`, modes regiondevel and af: its namespace must map what it was given.
 
-A gate raises one of these errors. Its text becomes an event of the pod, and the kubelet tries again
-every 10 to 20 s:
+A policy raises one of these errors. Its text becomes an event of the pod, and the kubelet tries
+again every 10 to 20 s:
 
     check                                       error             gRPC code
     which container starts (`identity`)         NotAllowed        FAILED_PRECONDITION
@@ -67,7 +69,7 @@ FILES_SECONDS: Final = 10.0
 log = structlog.get_logger(room="plugin")
 
 
-class StartGate(Protocol):
+class StartPolicy(Protocol):
     """Decides whether a container may start."""
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
@@ -82,7 +84,7 @@ class StartGate(Protocol):
         """
 
 
-class RegionGate:
+class RegionStartPolicy:
     """Lets a container start once the functions that it wants are in its regions.
 
     Args:
@@ -105,7 +107,7 @@ class RegionGate:
     async def authorize_start(
         self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> None:
-        """As `StartGate` says; `only` is the container that starts, if that is known."""
+        """As `StartPolicy` says; `only` is the container that starts, if that is known."""
         await _within(self._check(resource, ids, only), "making ready", ids)
 
     async def _check(
@@ -159,7 +161,7 @@ def regions_now(inventory: Inventory, recorded: Mapping[str, str]) -> RegionsNow
     return RegionsNow(advertise(inventory, PluginMode.REGION).resources, unknown)
 
 
-class FunctionGate:
+class FunctionStartPolicy:
     """Lets a container start only on functions that are in its regions already.
 
     What a port shows doesn't count if its content is unknown: after mode regiondevel, and after
@@ -183,7 +185,7 @@ class FunctionGate:
         self._read_regions = read_regions
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
+        """As `StartPolicy` says."""
         await _within(self._check(resource, ids), "verifying the function of", ids)
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
@@ -207,7 +209,7 @@ class FunctionGate:
         )
 
 
-class HookGate:
+class HookStartPolicy:
     """Lets a container start if it may have its functions and its hook will be called.
 
     Whether the functions are ready is checked when the OCI hook is called, after this. So the
@@ -238,7 +240,7 @@ class HookGate:
         self._record_event = record_event
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
+        """As `StartPolicy` says."""
         await _within(self._check(resource, ids), "checking who may have", ids)
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
@@ -269,7 +271,7 @@ class HookGate:
             raise
 
 
-class MappingGate:
+class MappingStartPolicy:
     """Lets a container start only if its namespace maps what it was given.
 
     Args:
@@ -282,7 +284,7 @@ class MappingGate:
         self._mode = mode
 
     async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
+        """As `StartPolicy` says."""
         who = await _within(
             self._claims.authorize(resource, ids, self._mode), "checking who may have", ids
         )

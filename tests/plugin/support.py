@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from plugin.app import Plugin
+from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
+from services.kube.events import EventRecord
 from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
@@ -123,7 +124,11 @@ def pod(
 
 @asynccontextmanager
 async def running(
-    options: PluginSettings, pods: Pods | None = None, *, api: ApiServerStandIn | None = None
+    options: PluginSettings,
+    pods: Pods | None = None,
+    *,
+    api: ApiServerStandIn | None = None,
+    events: list[EventRecord] | None = None,
 ) -> AsyncIterator[Plugin]:
     """The plugin in this process; ends it as SIGTERM would.
 
@@ -131,13 +136,19 @@ async def running(
         options: Its settings.
         pods: Where it gets pods and mappings.
         api: The API server that it is connected to, instead of `pods`.
+        events: Where its Events go, without an API server.
     """
     stop = asyncio.Event()
     connection = Connection(connector(api.kubeconfig_path)) if api else None
     plugin = Plugin(
-        options, pods, connection=connection, driver_calls=SimulatedCalls(), timeouts=QUICK
+        options,
+        pods,
+        connection=connection,
+        driver_calls=SimulatedCalls(),
+        record_event=(events if events is not None else []).append,
+        timeouts=QUICK,
     )
-    task = asyncio.create_task(plugin.run(stop))
+    task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin
     finally:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from plugin import mode_serving
-from plugin.app import Plugin
-from plugin.mode import ANNOTATION
+from plugin.node_mode import ANNOTATION
+from plugin.process import Plugin
 from services.devices.model import PluginMode
 from services.kube import node_watcher
 from simulator.apiserver.standin import ApiServerStandIn
@@ -115,7 +115,7 @@ def counts(api: ApiServerStandIn, reason: str, wanted: list[int]) -> bool:
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
-    return plugin._registry.get_sample_value(name, labels)
+    return plugin.registry.get_sample_value(name, labels)
 
 
 async def test_the_annotation_is_followed_and_pods_run_on(
@@ -223,7 +223,7 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
         with kubelet.refusing("not now"):
             await kubelet.cut_stream(AF)
             annotate(api, "region")
-            await eventually_async(lambda: plugin._serving.mode is PluginMode.REGION)
+            await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
         await offers(kubelet, region=1)
 
 
@@ -240,7 +240,7 @@ async def test_an_api_server_that_is_away_delays_and_never_stops(
         async with api.away():
             await stack.enter_async_context(running(settings(short_dir), api=api))
             await offers(kubelet, af=1)
-            assert "hasn't told this node's annotations yet" in capsys.readouterr().out
+            assert "hasn't returned this node's annotations yet" in capsys.readouterr().out
         await offers(kubelet, region=1)
         async with api.away():
             annotate(api, "af")

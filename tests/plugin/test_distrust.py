@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from accelbind.cli import main
-from plugin.distrust import wanted_mark
-from plugin.mode_memory import last_mode
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
+from services.node.node_mark import wanted_mark
+from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
 from services.programming.distrust import Mark, read_mark
 from services.programming.programmer import Image, Programmer

@@ -145,13 +145,13 @@ def test_it_ends_though_a_scan_hangs_and_no_kubelet_is_there(
     script = """
 import asyncio, sys, threading
 from pathlib import Path
-import plugin.app
+import plugin.process
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 Scanner.scan = lambda scanner: print("hangs", flush=True) or threading.Event().wait()
 folder = Path(sys.argv[1])
 settings = PluginSettings(kubelet_dir=folder / "k", metrics_port=0)
-asyncio.run(plugin.app.run(settings))
+asyncio.run(plugin.process.run(settings))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
     process.wait_for_output("hangs")

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
-from plugin import mode, server
+from plugin import messages, node_mode
 from services.admission import mapping_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
@@ -125,11 +125,11 @@ def exits() -> str:
 
 def errors() -> str:
     """What becomes of each kind of error at the plugin's gRPC calls."""
-    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in server.CODES]
-    other = attribute_docstrings(server)["OTHER_CODE"]
-    rows.append(("any other of these", code(server.OTHER_CODE.name), other))
-    mistake = attribute_docstrings(server)["MISTAKE_CODE"]
-    rows.append(("none of these", code(server.MISTAKE_CODE.name), mistake))
+    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in messages.CODES]
+    other = attribute_docstrings(messages)["OTHER_CODE"]
+    rows.append(("any other of these", code(messages.OTHER_CODE.name), other))
+    mistake = attribute_docstrings(messages)["INTERNAL_CODE"]
+    rows.append(("none of these", code(messages.INTERNAL_CODE.name), mistake))
     return table(("error, the first that fits", "code", "what it is"), rows)
 
 
@@ -138,7 +138,7 @@ def _first(kind: type[AccelbindError]) -> str:
 
 
 _NAMES: Final = (
-    ("annotation of a node, read", mode, "ANNOTATION"),
+    ("annotation of a node, read", node_mode, "ANNOTATION"),
     ("annotation of a mapping, read", mappings, "DEPRECATED"),
     ("annotation of a mapping, written", mapping_review, "RESOURCE"),
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),

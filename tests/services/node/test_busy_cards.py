@@ -16,7 +16,8 @@ class Node:
     def __init__(self, *cards: Card) -> None:
         self.cards = cards
         self.threads = BlockingCalls()
-        self.scan = BusyCardFilter(lambda: Inventory(self.cards), self.threads)
+        self.filter = BusyCardFilter(lambda: Inventory(self.cards), self.threads)
+        self.scan = self.filter.scan
         self.release = threading.Event()
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
@@ -82,4 +83,4 @@ def test_a_card_that_is_gone_is_forgotten() -> None:
     node.scan()
     node.cards = ()
     assert node.scan().cards == ()
-    assert node.scan._last == {}
+    assert node.filter._last == {}

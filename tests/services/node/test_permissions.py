@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
 from services.node.permissions import Missing, Needs, missing
-from services.node.permissions_watch import AccessWatch
+from services.node.permissions_watch import PermissionWatch
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -330,12 +331,12 @@ def test_a_socket_that_may_not_be_connected_to_is_missed(
 async def test_what_is_mended_is_said_once_and_may_be_missed_again(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
-    watch = AccessWatch(
-        needs(short_dir), calls=BlockingCalls(), inventory=lambda: None, look_seconds=0.01
+    watch = PermissionWatch(
+        needs(short_dir), calls=BlockingCalls(), state=NodeState(PluginMode.AF), check_seconds=0.01
     )
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        running = asyncio.create_task(watch.run(PluginMode.AF))
+        running = asyncio.create_task(watch.check_forever(PluginMode.AF))
         await eventually_async(lambda: len(logs) == 1)
         forbid(short_dir, 0)
         await eventually_async(lambda: len(logs) == 2)

@@ -18,7 +18,7 @@ from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
-from services.node.start_gate import FunctionGate, RegionsNow
+from services.node.start_gate import FunctionStartPolicy, RegionsNow
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
     ClusterError,
@@ -78,7 +78,7 @@ async def test_a_container_starts_on_the_function_it_wants(
         assert [each.container_path for each in admitted["c"].granted.devices] == [
             "/dev/dfl-port.0"
         ]
-        assert plugin._metrics._prestart.labels("allowed")._value.get() == 1
+        assert plugin.metrics._prestart.labels("allowed")._value.get() == 1
 
 
 async def test_a_container_that_wants_another_function_waits_until_it_is_there(
@@ -295,7 +295,7 @@ class Setting:
         ]
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
-    def gate(self) -> FunctionGate:
+    def gate(self) -> FunctionStartPolicy:
         async def fresh(_seconds: float) -> RegionsNow:
             return RegionsNow(self.tree().resources)
 
@@ -308,7 +308,7 @@ class Setting:
             approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
             calls=self.calls,
         )
-        return FunctionGate(known, node="n1", read_regions=fresh)
+        return FunctionStartPolicy(known, node="n1", read_regions=fresh)
 
     async def check(self) -> None:
         await self.gate().authorize_start(REGION, ["dfl-fme.0"])
