@@ -86,7 +86,7 @@ def install(
     """
     from services.bitstreams.storage import (  # noqa: PLC0415 - as above
         BitstreamStorage,
-        Outcome,
+        InstallResult,
         read_bitstream,
     )
 
@@ -95,7 +95,9 @@ def install(
     storage, done = BitstreamStorage(load_settings(PluginSettings, given).bitstreams), []
     for path in files:
         place, outcome = storage.install(path, force=force, dry_run=dry_run)
-        word = f"would-be-{outcome}" if dry_run and outcome is not Outcome.UNCHANGED else outcome
+        word = (
+            f"would-be-{outcome}" if dry_run and outcome is not InstallResult.UNCHANGED else outcome
+        )
         done.append({"file": str(path), "path": str(place), "outcome": str(word)})
         if output is Format.TEXT:
             typer.echo(f"{path} → {place} ({word})")

@@ -10,9 +10,10 @@ def serve(settings: CertsSettings, _context: typer.Context) -> None:
     """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
 
     The CA with its key and the serving certificate are stored in two Secrets,
-    which must exist and may be empty. Any number of replicas may run.
-    Certificates are renewed at two thirds of their life. Required rights: get
-    and update of the two Secrets and of the webhook configurations, by name.
+    which are created if they do not exist. Any number of replicas may run.
+    Certificates are renewed at two thirds of their life. Required rights, by
+    name: get, update, patch and create of the two Secrets; get and update of
+    the webhook configurations.
     Each option may also be a variable ACCELBIND_<OPTION>. A TIME is a number
     with ms, s, m, h or d behind it; a bare number counts seconds unless the
     option says otherwise.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accelbind.survey import Survey, survey
-from services.admission.findings import Finding, add_advertised, check, wishes_of
+from services.admission.findings import Finding, add_advertised, check, resource_uses
 from services.admission.preview import read_pods
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
@@ -77,10 +77,10 @@ def check_folder(
     found = check(
         index,
         advertised=None if nodes is None else _read_nodes(nodes, prefixes),
-        wishes=[
+        uses=[
             wish
             for one in (read_pods(pods) if pods is not None else ())
-            for wish in wishes_of(one, prefixes, namespace=namespace or "default")
+            for wish in resource_uses(one, prefixes, namespace=namespace or "default")
             if namespace in (None, wish.namespace)
         ],
         problems=() if namespace else snapshot.problems,
@@ -97,7 +97,7 @@ def check_cluster(
         ClusterError: there is no answer, or its mappings can't be listed.
     """
     seen = asyncio.run(_survey(kubeconfig, prefixes, namespace))
-    found = check(seen.index, advertised=seen.advertised, wishes=seen.wishes)
+    found = check(seen.index, advertised=seen.advertised, uses=seen.wishes)
     return Report(
         len(seen.index), len(seen.index.namespaces), found, seen.missing, bool(seen.missing)
     )

@@ -8,18 +8,19 @@ import typer
 from accelbind.options import default_note
 
 if TYPE_CHECKING:
-    from simulator.demo.own import OwnPods
+    from simulator.demo.cluster import World
 
 
 def demo(
     *,
     filename: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
             "--filename",
             "-f",
             metavar="FILE",
-            help="Create the pods of this manifest instead, YAML or JSON; - is stdin.",
+            help="Create the pods of this manifest instead, YAML or JSON; - is stdin."
+            " Repeat it for more.",
             readable=False,
         ),
     ] = None,
@@ -32,59 +33,84 @@ def demo(
             readable=False,
         ),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the temporary folder, with all logs, in place.")
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Show processes, manifests, whole patches and environments too.",
+        ),
     ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary folder with all logs.")
+    ] = False,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg", metavar="FILE", help="Write an excerpt of the output to FILE as a picture."
+        ),
+    ] = None,
 ) -> None:
-    """See the whole suite at work on this machine: no cluster, no card.
+    """Run webhook and plugins on this machine with synthetic cards.
 
-    Lays out two nodes with synthetic cards (OPAE in mode af, DFL in mode region),
-    starts stand-ins for the API server and the kubelets, the webhook and a plugin
-    a node as processes of their own, creates pods by logical name, and shows what
-    becomes of them. Uses free ports and a temporary folder, and leaves nothing.
+    It needs no cluster and no card. It starts stand-ins for the API server and the
+    kubelets of two nodes with synthetic cards (OPAE in mode af, DFL in mode
+    region), the webhook, and one plugin per node. It creates pods that ask for
+    accelerators by logical name and shows what becomes of each. It uses free ports
+    and a temporary folder, and removes everything at the end.
 
     With -f it creates your own pods, on nodes that have the cards and the
-    bitstreams for them. Exit code 1: one of them was refused, or didn't start.
+    bitstreams for them. Exit code 1: a pod was refused or did not start.
+
+    The output fits the terminal, or COLUMNS, or 80 columns.
 
     [bold]Examples[/bold]
       accelbind demo
-      accelbind demo --keep
+      accelbind demo -v --keep
       accelbind demo -f pod.yaml --mappings maps
     """
     import shutil  # noqa: PLC0415 - the overview of commands needs none of these
 
-    from simulator.demo.folder import make_folder  # noqa: PLC0415 - as above
-    from simulator.demo.show import make_console  # noqa: PLC0415 - as above
-    from simulator.demo.story import play, play_own  # noqa: PLC0415 - as above
+    from simulator.demo.play import play  # noqa: PLC0415 - as above
+    from simulator.demo.show import make_console, make_picture, save_picture  # noqa: PLC0415 - as above
+    from simulator.demo.stage import make_folder  # noqa: PLC0415 - as above
 
-    own = _own(filename, mappings)
-    folder = make_folder()
+    world = _world(filename or [], mappings)
+    picture, folder = make_picture() if svg else None, make_folder()
     try:
-        good = play_own(folder, make_console(), own) if own else play(folder, make_console())
+        good = play(folder, make_console(), world, verbose=verbose, picture=picture)
     finally:
         if keep:
             typer.echo(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+    if svg and picture:
+        save_picture(picture, svg)
     if not good:
         raise typer.Exit(1)
 
 
-def _own(filename: Path | None, mappings: Path | None) -> "OwnPods | None":
-    """What -f and --mappings say; None for the demo's own pods.
+def _world(files: list[Path], mappings: Path | None) -> "World":
+    """The cluster and pods that -f and --mappings describe, or those of the demo.
 
     Raises:
-        AskerError: they don't go together, or can't be used.
+        AskerError: The options exclude each other, or a file can't be used.
     """
+    from services.admission.preview import read_pods  # noqa: PLC0415 - as above
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from simulator.demo import own  # noqa: PLC0415 - as above
-    from simulator.demo.cluster import mappings_folder  # noqa: PLC0415 - as above
+    from simulator.demo.cluster import demo_world, mappings_folder  # noqa: PLC0415 - as above
 
-    if filename is None:
+    if not files:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")
-        return None
-    found = own.read(filename, mappings or mappings_folder())
+        return demo_world()
+    pods = [
+        ("stdin" if str(file) == "-" else file.name, pod)
+        for file in files
+        for pod in read_pods(file)
+    ]
+    found = own.read(pods, mappings or mappings_folder())
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
-    return found
+    return found.world

@@ -32,7 +32,7 @@ from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
 from services.pods.manifests import FoundPod
 from services.pods.refusals import RefusalReason
-from services.pods.requests import asking_places
+from services.pods.requests import requesting_containers
 from services.process.errors import ClusterError, InvalidSettings, WorldError
 from services.process.text import plain
 
@@ -135,7 +135,7 @@ def _has_unknown_name(one: Explained) -> bool:
 def _asked(found: FoundPod, policy: Policy) -> set[str]:
     """Return the names, without their domains, that a pod's containers ask for."""
     prefixes = tuple(f"{domain}/" for domain in policy.domains)
-    resources = (place.container.resources for place in asking_places(found.pod, prefixes))
+    resources = (place.container.resources for place in requesting_containers(found.pod, prefixes))
     keys = {key for one in resources if one and one.limits for key in one.limits}
     return {key.partition("/")[2] for key in keys if key.startswith(prefixes)}
 
@@ -189,7 +189,7 @@ def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
         "logical": rewrite.logical,
         "resource": rewrite.resource,
         "count": rewrite.count,
-        "mode": rewrite.mapping.mode,
+        "mode": rewrite.mapping.resolution.mode,
         "mapping": rewrite.mapping.label,
     }
 
@@ -233,10 +233,11 @@ def _rewrite_lines(rewrite: Rewrite) -> Iterator[Text]:
 
 
 def _why(mapping: Mapping) -> str:
-    what = f"interface {mapping.interface_id}"
-    if mapping.afu_id is not None:
-        what = f"function {mapping.afu_id} of {what}"
-    return f"{mapping.label}: {what}, mode {mapping.mode}: {_MODES[mapping.mode]}"
+    resolution = mapping.resolution
+    what = f"interface {resolution.interface_id}"
+    if resolution.afu_id is not None:
+        what = f"function {resolution.afu_id} of {what}"
+    return f"{mapping.label}: {what}, mode {resolution.mode}: {_MODES[resolution.mode]}"
 
 
 def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:

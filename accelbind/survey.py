@@ -14,20 +14,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from services.admission.findings import Wish, add_advertised, wishes_of
+from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, TooLong
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
-    Mapping,
-    Rejected,
-    parse,
-    reject,
+    Entry,
+    read_entry,
 )
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, InvalidManifest, InvalidMapping
+from services.process.errors import ClusterError, InvalidManifest
 from services.process.text import plain
 
 T = TypeVar("T")
@@ -94,7 +92,7 @@ class Survey:
 
     index: MappingIndex
     advertised: dict[str, int] | None = None
-    wishes: list[Wish] = field(default_factory=list)
+    wishes: list[ResourceUse] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
 
@@ -134,19 +132,14 @@ async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) ->
     Raises:
         ClusterError: There is no answer, or they can't be listed.
     """
-    mappings: list[Mapping] = []
-    rejected: list[Rejected] = []
+    entries: list[Entry] = []
     for kind, namespace in product(_MAPPINGS, namespaces):
         try:
-            entries = await _items(client, kind, namespace, _entry)
+            found = await _items(client, kind, namespace, read_entry)
         except BadStatus as error:
             raise _explained(error, kind, namespace) from error
-        for entry in entries:
-            if isinstance(entry, Mapping):
-                mappings.append(entry)
-            elif entry is not None:
-                rejected.append(entry)
-    return build_index(mappings, rejected)
+        entries += filter(None, found)
+    return build_index(entries)
 
 
 def _explained(error: BadStatus, kind: _Kind, namespace: str | None) -> ClusterError:
@@ -163,14 +156,7 @@ def _permission(kind: _Kind, namespace: str | None) -> str:
     return f'RBAC must allow us "list" on {kind.label} {where}'
 
 
-def _entry(obj: dict[str, Any]) -> Mapping | Rejected | None:
-    try:
-        return parse(obj)
-    except InvalidMapping as error:
-        return reject(obj, str(error))
-
-
-def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[Wish]:
+def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
     """Yield what an object asks for; what a controller made is told of by the controller."""
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
@@ -179,7 +165,7 @@ def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[Wish]:
         return
     try:
         for found in find_pods(obj):
-            yield from wishes_of(found, prefixes, namespace="default")
+            yield from resource_uses(found, prefixes, namespace="default")
     except InvalidManifest:
         return  # nothing of it could run
 

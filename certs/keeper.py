@@ -117,8 +117,8 @@ class CertificateReconciler:
 
     async def _attempt(self, store: CertificateStore) -> RoundReport:
         configurations = await read_configurations(store)
-        serving = await store.read_secret(store.locations.serving)
-        held = await store.read_secret(store.locations.authority)
+        serving = await store.ensure_secret(store.locations.serving)
+        held = await store.ensure_secret(store.locations.authority)
         now = self._now()
         configured = configurations.authorities(store.locations.owner)
         waiting = False
@@ -270,8 +270,8 @@ async def renew(
         CertificateError: Only a person can repair the CA's Secret.
         ClusterError: The API server is away or refuses, or the bundle cannot be written.
     """
-    chain = serving_chain((await store.read_secret(store.locations.serving)).data)
-    held = (await store.read_secret(store.locations.authority)).data
+    chain = serving_chain((await store.ensure_secret(store.locations.serving)).data)
+    held = (await store.ensure_secret(store.locations.authority)).data
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)

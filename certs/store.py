@@ -13,6 +13,7 @@ from services.kube.objects import (
     Configuration,
     Owner,
     Secret,
+    ensure_secret,
     put_bundle,
     read_configuration,
     read_secret,
@@ -53,6 +54,9 @@ class CertificateStore(Protocol):
     async def read_secret(self, name: str) -> Secret:
         """A Secret, which must exist."""
 
+    async def ensure_secret(self, name: str) -> Secret:
+        """A Secret, created empty if it does not exist."""
+
     async def write_secret(
         self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]
     ) -> Secret:
@@ -75,6 +79,10 @@ class ClusterStore:
     async def read_secret(self, name: str) -> Secret:
         """See `CertificateStore`."""
         return await read_secret(self.client, self.locations.namespace, name)
+
+    async def ensure_secret(self, name: str) -> Secret:
+        """See `CertificateStore`."""
+        return await ensure_secret(self.client, self.locations.namespace, name)
 
     async def write_secret(
         self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]

@@ -24,7 +24,7 @@ from services.kubelet.checkpoint import read_checkpoint
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
-from services.programming.regions import Region
+from services.programming.assignment import Region
 
 READ_SECONDS: Final = 5.0
 """For a hook to send its message."""

@@ -16,7 +16,7 @@ from plugin.device_metrics import (
 from plugin.node_mode import NodeMode
 from services.node.error_clearing import HUNG
 from services.node.state import NodeState
-from services.programming.errors_clear import Outcome
+from services.programming.error_registers import ClearResult
 
 EVENT_OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
 _PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -75,7 +75,7 @@ class PluginMetrics:
             ("outcome",),
             registry=registry,
         )
-        for outcome in (*Outcome, HUNG):
+        for outcome in (*ClearResult, HUNG):
             self._cleared.labels(outcome)
 
     def _count_starts(self, registry: CollectorRegistry) -> None:

@@ -19,6 +19,7 @@ from services.node.sensing import Sensing
 from services.node.state import NodeState
 from services.node.stray_holders import StrayHolders
 from services.process.blocking import BlockingCalls
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import LOCKS
 
 
@@ -29,9 +30,16 @@ class NodeObservers:
         settings: The plugin's settings.
         state: The node's state.
         calls: Makes the calls that may hang.
+        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
-    def __init__(self, settings: PluginSettings, state: NodeState, calls: BlockingCalls) -> None:
+    def __init__(
+        self,
+        settings: PluginSettings,
+        state: NodeState,
+        calls: BlockingCalls,
+        driver_calls: DriverCalls = KERNEL,
+    ) -> None:
         self.holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=calls
         )
@@ -51,6 +59,7 @@ class NodeObservers:
             holders=self.holder_source.read,
             calls=calls,
             request_rescan=state.request_rescan,
+            driver_calls=driver_calls,
         )
         self.permissions = PermissionWatch(_needs(settings), calls=calls, state=state)
 

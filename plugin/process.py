@@ -163,7 +163,7 @@ class Plugin:
         self.single_instance = SingleInstance(folder, self.calls, on_wait=events.second_plugin)
         scanner = Scanner(settings.root)
         self._cards = BusyCardFilter(scanner.scan, self.calls)
-        self.observers = NodeObservers(settings, self.state, self.calls)
+        self.observers = NodeObservers(settings, self.state, self.calls, driver_calls)
         policies = StartPolicies(
             settings,
             self.state,

@@ -36,8 +36,8 @@ from services.programming.ioctls import DriverCalls
 if TYPE_CHECKING:
     from plugin.hook_server import HookServer
     from services.node.regions import RegionProgramming
+    from services.programming.assignment import Region
     from services.programming.programmer import Programmer
-    from services.programming.regions import Region
 
 
 HOOK_SOCKET: Final = "hook.sock"
@@ -149,7 +149,7 @@ class StartPolicies:
 
     def _last_regions(self) -> "Mapping[str, Region]":
         """The node's regions as the last scan found them."""
-        from services.programming.regions import regions_of  # noqa: PLC0415 - as `_programmer`
+        from services.programming.assignment import regions_of  # noqa: PLC0415 - as `_programmer`
 
         if self._state.inventory is None:
             raise HardwareError("the cards have not been read yet: try again in a moment")
@@ -197,8 +197,8 @@ class StartPolicies:
         return Programmer(
             settings.root,
             settings.state_dir,
-            lasting=lasting_folder(plugins_folder(settings.kubelet_dir)),
-            look=self._scan,
+            durable_dir=lasting_folder(plugins_folder(settings.kubelet_dir)),
+            scan_cards=self._scan,
             clock=ClockPolicy.TRY,
             calls=self._driver_calls,
         )

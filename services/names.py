@@ -1,9 +1,9 @@
 """Names of FPGA resources: from interface and AFU ids to extended resource names and back.
 
 A resource of the domain ``fpga.intel.com`` is a whole region, ``region-<interface id>``, or an
-accelerator function, ``af-<3>.<3>.<base64>``: the first three hex digits of the interface id and
-of the AFU id for people, then the bytes of both ids, one after the other, in base64url without
-padding. Node labels, quotas and pods of existing clusters hold these names, so they never change.
+accelerator function, ``af-<3>.<3>.<base64>``: the first three hex digits of the interface ID and of
+the AFU ID for readers, then the bytes of both IDs in base64url without padding. Node labels, quotas
+and pods of existing clusters hold these names, so they never change.
 Kubernetes allows 63 characters of ``[A-Za-z0-9._-]``, alphanumeric at both ends, after the domain:
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 """
@@ -20,7 +20,7 @@ DOMAIN = "fpga.intel.com"
 """The domain of every FPGA resource, and the group of the custom resources."""
 
 UNIT_RESOURCE = "b-com.com/accelerator"
-"""The full resource name of the modes that count identical units."""
+"""The full resource name in the modes that count identical units."""
 
 INTERFACE_LENGTHS = range(8, 33)
 """How many hex digits an interface id may have; hardware reports 32."""
@@ -29,15 +29,14 @@ AFU_LENGTHS = range(8, 41)
 """How many hex digits an AFU id may have: 32 from hardware, 40 for an OpenCL image's hash."""
 
 ID_DIGITS = 32
-"""Hex digits of an interface id or AFU id as hardware reports them."""
+"""Hex digits of an interface ID or AFU ID that hardware reports."""
 
 CRASHED = "f" * ID_DIGITS
-"""What crashed firmware shows in place of an id."""
+"""What crashed firmware reports as an ID."""
 
 OPENCL_AFU = "18b79ffa2ee54aa096ef4230dafacb5f"
-"""AFU id that all OpenCL board packages share; it doesn't tell which program is in the port."""
+"""AFU ID that all OpenCL board packages share; it doesn't identify the program in the port."""
 
-_WHOLE_INTERFACE = 32  # digits of an interface id as hardware reports it
 _HEX = re.compile(r"[0-9a-f]*")
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _REGION = re.compile(r"region-([0-9a-f]{8,32})")
@@ -46,21 +45,21 @@ _FUNCTION = re.compile(r"af-([0-9a-f]{3})\.([0-9a-f]{3})\.([A-Za-z0-9_-]{11,48})
 
 @dataclass(frozen=True, slots=True)
 class RegionName:
-    """What ``region-…`` spells: a region with this interface id, whatever it is programmed to."""
+    """A name ``region-…``: a region with this interface ID, whatever function it has."""
 
     interface_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionName:
-    """What ``af-…`` spells: this function, in a region with this interface id."""
+    """A name ``af-…``: a function in a region with this interface ID."""
 
     interface_id: str
     afu_id: str
 
 
 def canonical_id(text: str) -> str:
-    """Return an id as ids are compared: trimmed, lower case, without ``-``; not validated."""
+    """Return the form in which IDs are compared: trimmed, lower case, without ``-``; unchecked."""
     return text.strip().lower().replace("-", "")
 
 
@@ -76,7 +75,7 @@ def check_id(text: str, *, what: str, lengths: range) -> str:
         InvalidName: it isn't hex, or not that long.
     """
     if len(text) in lengths and _HEX.fullmatch(text):
-        return text  # as nearly all are, of which there may be 100 000
+        return text  # the usual form, of which there may be 100,000
     text_id = canonical_id(text)
     if len(text_id) in lengths and _HEX.fullmatch(text_id):
         return text_id
@@ -119,15 +118,15 @@ def function_name(interface_id: str, afu_id: str) -> str:
 
 
 def decode(resource: str, *, domain: str = DOMAIN) -> RegionName | FunctionName:
-    """Return the ids that a physical resource name spells.
+    """Return the IDs that a physical resource name stands for.
 
     Args:
         resource: ``region-…`` or ``af-…``, with or without ``<domain>/`` before it.
-        domain: the domain that may stand before it.
+        domain: the domain that may precede it.
 
     Raises:
-        InvalidName: the text is no physical name, contradicts itself, or could spell more than
-            one pair of ids (only ids shorter than the hardware's can).
+        InvalidName: the text is no physical name, contradicts itself, or could stand for several
+            pairs of IDs (only with IDs shorter than the hardware's).
     """
     name = resource.removeprefix(f"{domain}/")
     if match := _REGION.fullmatch(name):
@@ -142,12 +141,12 @@ def decode(resource: str, *, domain: str = DOMAIN) -> RegionName | FunctionName:
 
 
 def is_physical(name_part: str) -> bool:
-    """Tell whether a name, without its domain, has the form of a physical one."""
+    """Whether a name, without its domain, has the form of a physical name."""
     return bool(_REGION.fullmatch(name_part) or _FUNCTION.fullmatch(name_part))
 
 
 def is_name_part(text: str) -> bool:
-    """Tell whether Kubernetes would take `text` as a resource name after the domain."""
+    """Whether Kubernetes accepts `text` as a resource name after the domain."""
     return bool(_NAME_PART.fullmatch(text))
 
 
@@ -168,7 +167,7 @@ def _digits(name: str, encoded: str) -> str:
 
 
 def _split(name: str, interface_start: str, afu_start: str, digits: str) -> FunctionName:
-    """Cut the digits into the two ids, where the two starts that the name shows allow it."""
+    """Split the digits into the two IDs at the position that fits the prefixes in the name."""
     if not digits.startswith(interface_start):
         raise InvalidName(f"{name} contradicts itself: its ids start with {digits[:3]}")
     cuts = [
@@ -176,8 +175,8 @@ def _split(name: str, interface_start: str, afu_start: str, digits: str) -> Func
         for cut in INTERFACE_LENGTHS
         if digits.startswith(afu_start, cut) and len(digits) - cut in AFU_LENGTHS
     ]
-    if _WHOLE_INTERFACE in cuts:
-        cuts = [_WHOLE_INTERFACE]
+    if ID_DIGITS in cuts:
+        cuts = [ID_DIGITS]
     if not cuts:
         raise InvalidName(f"{name} contradicts itself: no AFU id in it starts with {afu_start}")
     if len(cuts) > 1:

@@ -1,6 +1,6 @@
 """Synthetic bitstreams: GBS and AOCX files as the vendor's tools would write them, with chosen ids.
 
-What they programme is nonsense; all that is around it is as in real ones.
+Their payload is meaningless; everything around it is as in real files.
 """
 
 import gzip

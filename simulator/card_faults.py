@@ -1,6 +1,6 @@
-"""What can be wrong with a synthetic card: each known failure of the field, by name.
+"""The faults of a synthetic card: each known failure of real ones, by name.
 
-A fault is a place (which file, link or node of a card) and a ruin (what stands there instead).
+A fault is a place (a file, link or node of a card) and what replaces it.
 """
 
 import os

@@ -127,7 +127,7 @@ class Function:
 
     @property
     def _thermal(self) -> str:
-        """Where its engine tells of heat."""
+        """Its engine's temperature files."""
         return "thermal_mgmt" if self.driver == "opae" else f"hwmon/hwmon{2 * (self.fme or 0)}"
 
 

@@ -1,4 +1,4 @@
-"""Synthetic FPGA cards: a `sys` and a `dev` folder as either driver makes them, and their troubles.
+"""Synthetic FPGA cards: a `sys` and a `dev` folder as either driver makes them, and their faults.
 
 A `Rack` is a folder with any number of cards in it, which can be changed while others read it:
 cards come and go, get another function, are split into virtual functions, and show any `Fault`. A
@@ -68,12 +68,10 @@ class CardSpec:
 
 
 class Rack:
-    """A folder of synthetic cards.
+    """A folder of synthetic cards: `sys` and `dev` below a root.
 
-    Args:
-        root: Where to put `sys` and `dev`; made if it isn't there.
-        devices: Whether to make character devices instead of regular files, which needs
-            CAP_MKNOD.
+    Nodes are regular files, or character devices with `devices`, which needs CAP_MKNOD. A port is
+    named by its position on the card.
     """
 
     def __init__(self, root: Path, *, devices: bool = False) -> None:
@@ -94,7 +92,7 @@ class Rack:
         return tuple(self._functions)
 
     def add_card(self, spec: CardSpec) -> str:
-        """Puts a card in; returns its PCI address."""
+        """Add a card; returns its PCI address."""
         address = spec.address or self._free_address()
         if address in self._functions:
             raise ValueError(f"{address} is taken")
@@ -111,7 +109,7 @@ class Rack:
         return address
 
     def remove_card(self, address: str) -> None:
-        """Takes a card out, with what was split from it."""
+        """Remove a card, with its virtual functions."""
         for virtual in list(self._functions[address].virtual):
             self.remove_card(virtual)
         for held in [each for each in self._held if each[0] == address]:
@@ -175,7 +173,7 @@ class Rack:
         return tuple(function.port_name(port) for port in function.ports)
 
     def set_afu(self, address: str, afu_id: str, port: int = 0) -> None:
-        """Puts another function into a port."""
+        """Give a port another function."""
         function = self._functions[address]
         function.ports[port].afu_id = afu_id
         self._write(self._port(function, port) / "afu_id", f"{afu_id}\n")
@@ -190,13 +188,7 @@ class Rack:
     # Faults --------------------------------------------------------------------------------------
 
     def break_(self, address: str, fault: Fault, port: int = 0) -> None:
-        """Switches a fault on.
-
-        Args:
-            address: The card.
-            fault: What to break.
-            port: Which of its ports, by position, for a fault of a port.
-        """
+        """Switches a fault on."""
         damage = DAMAGE[fault]
         self._swap(self.root / damage.path.format(**self._names(address, port)), damage.ruin)
 
@@ -206,22 +198,13 @@ class Rack:
         self._swap(self.root / path, lambda staged: self._restore(address, path, staged))
 
     def hang(self, address: str, hang: Hang, port: int = 0) -> None:
-        """Has whoever reads something of a card hang, in any process, until it is released.
-
-        Args:
-            address: The card.
-            hang: What hangs.
-            port: Which of its ports, by position, if it is something of a port.
-
-        Raises:
-            PermissionError: This process may not; see `simulator.hanging`.
-        """
+        """Let reads of a part of a card hang, in any process, until it is released."""
         if (address, hang, port) not in self._held:
             place = PLACES[hang].format(**self._names(address, port))
             self._held[address, hang, port] = Held(self.root / place)
 
     def release(self, address: str, hang: Hang, port: int = 0) -> None:
-        """Undoes a `hang`: who hangs reads on."""
+        """Undo a `hang`: readers continue."""
         held = self._held.pop((address, hang, port), None)
         if held is not None:
             held.release()
@@ -309,7 +292,7 @@ class Rack:
         return self.root / "sys" / physical.folder / f"virtfn{index}"
 
     def _lay_out(self, function: Function) -> None:
-        """Makes a function beside the tree, moves it in, and only then lists it."""
+        """Make a function beside the tree, move it in, then list it."""
         sys = self.root / "sys"
         staged = self._staged()
         _fill(staged, function_files(function))
@@ -356,7 +339,7 @@ class Rack:
         self._swap(path, lambda staged: _write_text(staged, content))
 
     def _swap(self, path: Path, make: Callable[[Path], None]) -> None:
-        """Puts what `make` makes in a path's place, in one step where that is a file or a link."""
+        """Replace a path by what `make` makes, in one step if that is a file or a link."""
         staged = self._staged()
         make(staged)
         made = os.path.lexists(staged)
@@ -410,7 +393,7 @@ def _write_text(path: Path, content: str) -> None:
 
 
 def _fill(folder: Path, files: Iterator[tuple[str, str]]) -> None:
-    """Writes files below a folder that isn't there yet."""
+    """Write files below a folder that does not exist yet."""
     made: set[str] = set()
     for name, content in files:
         before = name.rpartition("/")[0]

@@ -1,6 +1,6 @@
 """A stand-in for the cards' driver: it programs and resets the ports of a rack.
 
-The nodes of a rack are files that know no ioctl. `SimulatedCalls`, which `simulator.run_plugin` and
+The nodes of a rack are files without ioctls. `SimulatedCalls`, which `simulator.run_plugin` and
 tests inject, sends what would be an ioctl to a socket in the rack's `dev`: the name of the node,
 the number, the structure, and the data that an address in the structure points to. `DriverStandIn`
 answers there with an errno, in a process of its own or in a thread of a test.
@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Final, Self
 
 from services.programming.ioctls import DriverCalls, DriverNode
-from services.programming.port_holders import Holder
+from services.programming.port_holders import Holder, holders_of
 
 SOCKET: Final = "accelbind-driver.sock"
 
@@ -54,17 +54,20 @@ _PROGRAM: Final = 0x80
 
 
 def raw_bitstream(afu_id: str, size: int = 4096) -> bytes:
-    """What a synthetic card takes for a function.
-
-    Args:
-        afu_id: What its port shows then, 32 hex digits.
-        size: How many bytes it has at least.
-    """
+    """What a synthetic card takes for a function."""
     return f"synthetic bitstream of {afu_id}\n".encode().ljust(size, b"\xa5")
 
 
 class SimulatedCalls(DriverCalls):
     """The ioctls of a rack's nodes: answered by the stand-in, if one listens beside the nodes."""
+
+    def open(self, path: Path, *, alone: bool = False) -> int:
+        """Open a node; of a file that another process has open, only one may be a user."""
+        descriptor = super().open(path, alone=alone)
+        if alone and _is_file(descriptor) and holders_of(descriptor, path):
+            os.close(descriptor)
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        return descriptor
 
     def ioctl(
         self,
@@ -89,8 +92,11 @@ class SimulatedCalls(DriverCalls):
 
     def holders(self, node: DriverNode) -> tuple[Holder, ...]:
         """The processes that have a file open; device nodes are /dev/null, which many have."""
-        is_file = stat.S_ISREG(os.fstat(node.descriptor).st_mode)
-        return super().holders(node) if is_file else ()
+        return super().holders(node) if _is_file(node.descriptor) else ()
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _call(folder: Path, name: str, request: int, structure: bytes, data: memoryview) -> int:
@@ -128,13 +134,7 @@ class Done:
 
 
 class DriverStandIn:
-    """Stands in for the driver of all cards of a rack, until it is closed.
-
-    Args:
-        root: The rack's folder.
-        seconds: How long programming takes.
-        told: Told what was done, in the thread that did it.
-    """
+    """The stand-in for the driver of all cards of a rack, until it is closed."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class DriverStandIn:
         self.close()
 
     def close(self) -> None:
-        """Stops answering; what hangs comes back."""
+        """Stop answering; waiting calls return."""
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -294,7 +294,7 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stands in until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.driver", description="Stand in for the driver of a rack's cards."
     )

@@ -1,9 +1,9 @@
-"""Reads that hang for real: the kernel holds whoever reads a file until it is let go.
+"""Reads that really hang: the kernel holds whoever reads a file until it is released.
 
-It is done with fanotify (`man 7 fanotify`): a listener that wants to be asked before a file is read
-or a folder listed (FAN_ACCESS_PERM), and never answers. The reader, in whichever process, waits in
+It uses fanotify (`man 7 fanotify`): a listener that must permit each read of a file or listing of a
+folder (FAN_ACCESS_PERM), and never does. The reader, in whichever process, waits in
 the kernel as one does for a driver that waits for a dead card: neither O_NONBLOCK nor a signal but
-SIGKILL ends it. Letting go, or the end of the process that holds, ends it at once.
+SIGKILL ends it. Releasing it, or the end of the process that holds it, ends it at once.
 
 Needs CAP_SYS_ADMIN in the first user namespace, as root has it outside of containers. Without,
 tests give readers a `Sysfs` of their own that waits.
@@ -25,7 +25,7 @@ _AT_FDCWD: Final = -100
 
 
 class Hang(StrEnum):
-    """What can hang about a synthetic card; `Rack.hang` has it hang."""
+    """The parts of a synthetic card whose reads can hang (`Rack.hang`)."""
 
     CARD_LISTING = "card-listing"
     AFU_READ = "afu-read"
@@ -47,16 +47,9 @@ PLACES: Final[Mapping[Hang, str]] = {
 
 
 class Held:
-    """A file whose readers hang, or a folder whose listers do, until it is let go.
+    """A file or folder whose readers hang until it is released.
 
     It is about what stands at the path now: a file that takes its place is read as any other.
-
-    Args:
-        path: The file or folder.
-
-    Raises:
-        PermissionError: This process may not.
-        OSError: The kernel can't, or nothing stands there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +69,7 @@ class Held:
             raise
 
     def release(self) -> None:
-        """Lets go: who hangs reads on."""
+        """Release: readers continue."""
         listener, self._listener = self._listener, -1
         if listener >= 0:
             os.close(listener)
@@ -92,11 +85,7 @@ _C = ctypes.CDLL(None, use_errno=True)
 
 
 def _called(name: str, *arguments: object) -> int:
-    """What a function of the C library returns.
-
-    Raises:
-        OSError: It failed.
-    """
+    """What a function of the C library returns."""
     result = int(getattr(_C, name)(*arguments))
     if result < 0:
         code = ctypes.get_errno()

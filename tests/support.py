@@ -64,12 +64,6 @@ def eventually(
     What goes wrong inside counts as "not yet" if it is an assertion that doesn't hold, a peer that
     can't be reached or a file that is away or half written: a predicate may be a block of
     assertions that ends with `return True`. Fails with the last of them, or with the last value.
-
-    Args:
-        predicate: what to look at; called at least once.
-        timeout: seconds until the test fails.
-        interval: seconds between two looks.
-        what: what is waited for, for the message.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -150,15 +144,7 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Starts it.
-
-        Args:
-            arguments: the command line.
-            folder: where its output goes, as `<name>.out` and `<name>.err`.
-            name: what to call it in messages.
-            env: added to the environment, which is ours without what would configure accelbind.
-            cwd: where it runs (the repository unless told).
-        """
+        """Starts it."""
         self.name = name
         self.out_path = folder / f"{name}.out"
         self.err_path = folder / f"{name}.err"
@@ -367,10 +353,6 @@ def soak(*, short: float, full: float) -> Soak:
 
     `make soak` looks where nobody has been, so its seed is another one each time; `make test` must
     say the same of the same code, so there it is always the same.
-
-    Args:
-        short: seconds in `make test`.
-        full: seconds under `make soak`, unless SECONDS=… says otherwise.
     """
     told = os.environ.get("SOAK_SECONDS")
     unless_told = full if soaking() else short

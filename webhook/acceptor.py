@@ -21,7 +21,7 @@ RECEIVE_BUFFER: Final = 64 * 1024
 comes at once: TLS keeps a buffer of that size until the end of the connection."""
 SHUTDOWN_SECONDS: Final = 5.0
 """How long TLS may take to say goodbye."""
-MAX_HELLO: Final = 16 * 1024
+MAX_HELLO: Final = 8 * 1024
 """Bytes of a ClientHello, with which TLS begins and of which it would keep 128 KiB. Clients send up
 to 2 KiB."""
 _HELLO_HEAD: Final = 9
@@ -72,14 +72,18 @@ class Acceptor:
         """Accepts who has connected, and nobody any more."""
         if self.listener.fileno() < 0:
             return
-        self._accept()
+        self._accept(wait=False)
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self.listener)
         self.listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self, *, wait: bool = True) -> None:
         for _ in range(BATCH):
+            seconds = self._limiter.seconds_until_room(self._loop.time())
+            if wait and seconds > 0:
+                self._pause(seconds)
+                return
             try:
                 connected, _address = self.listener.accept()
             except (BlockingIOError, InterruptedError):
@@ -87,22 +91,26 @@ class Acceptor:
             except ConnectionError:  # that client has gone already
                 continue
             except OSError as error:
-                self._pause(error)
+                self._log_failure(error)
+                self._pause(RETRY_SECONDS)
                 return
             self._failing = False
             task = self._loop.create_task(self._connect(connected))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _pause(self, error: OSError) -> None:
-        """Waits instead of failing again at once: the listener stays readable."""
+    def _log_failure(self, error: OSError) -> None:
         if not self._failing:
             log.error("can't accept connections", problem=str(error), retry=RETRY_SECONDS)
         self._failing = True
+
+    def _pause(self, seconds: float) -> None:
+        """Stops accepting for a while; the listener stays readable, so its reader must go."""
         self._loop.remove_reader(self.listener)
-        self._retry = self._loop.call_later(
-            RETRY_SECONDS, self._loop.add_reader, self.listener, self._accept
-        )
+        self._retry = self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self.listener, self._accept)
 
     async def _connect(self, connected: socket.socket) -> None:
         """Does the TLS handshake; the protocol hears of the connection when it is done."""

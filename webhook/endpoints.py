@@ -6,7 +6,8 @@ from typing import Final
 
 from services.admission import mapping_review
 from services.admission.mutate import Policy
-from services.admission.review import ReviewResponse, answer
+from services.admission.pod_review import answer
+from services.admission.review import ReviewResponse
 from services.mappings.index import MappingIndex
 
 VALIDATE_MAPPING: Final = "validate-mapping"

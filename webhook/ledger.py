@@ -65,8 +65,8 @@ class Limits:
         pipelined: Requests of one connection that wait for an answer to an earlier one.
     """
 
-    connections: int = 800
-    handshakes: int = 256
+    connections: int = 400
+    handshakes: int = 200
     held_bytes: int = 24 * MEBIBYTE
     handshake_seconds: float = 10.0
     request_seconds: float = 30.0
@@ -84,7 +84,7 @@ def limits_for(max_body: int, descriptors: int) -> Limits:
     connections = max(16, min(default.connections, descriptors - 200))
     return Limits(
         connections=connections,
-        handshakes=min(default.handshakes, max(8, connections // 3)),
+        handshakes=min(default.handshakes, max(8, connections // 2)),
         held_bytes=max(default.held_bytes, 4 * max_body),
     )
 
@@ -141,16 +141,21 @@ class ConnectionLedger(Generic[Key]):
         return len(self._entries)
 
     def open(self, key: Key) -> Evicted[Key]:
-        """Adds a connection whose handshake begins; returns which ones must be closed for it."""
+        """Adds a connection whose handshake begins; returns which one must be closed for it."""
+        leaving = self.first_to_go()
+        evicted = [] if leaving is None else [self._evict(*leaving)]
         self._number += 1
         self._entries[key] = _Entry(self._number)
         self._handshakes[key] = None
-        evicted: Evicted[Key] = []
-        if len(self._handshakes) > self.limits.handshakes:
-            evicted.append(self._evict(next(iter(self._handshakes)), EvictionReason.HANDSHAKES))
-        while len(self._entries) > self.limits.connections:
-            evicted.append(self._evict(self._first_to_go(), EvictionReason.CONNECTIONS))
         return evicted
+
+    def first_to_go(self) -> tuple[Key, EvictionReason] | None:
+        """Returns the connection that one more would push out; None if there is room."""
+        if len(self._handshakes) >= self.limits.handshakes:
+            return next(iter(self._handshakes)), EvictionReason.HANDSHAKES
+        if len(self._entries) >= self.limits.connections:
+            return self._oldest(), EvictionReason.CONNECTIONS
+        return None
 
     def secure(self, key: Key, *, known: bool = False) -> None:
         """The handshake is done; `known` if it has shown who the client is."""
@@ -239,7 +244,7 @@ class ConnectionLedger(Generic[Key]):
             return next(iter(known))
         return next(iter(newcomers or known))
 
-    def _first_to_go(self) -> Key:
+    def _oldest(self) -> Key:
         newcomers = len(self._handshakes) + len(self._waiting)
         known = self._idle or self._busy
         if known and NEWCOMERS_SHARE * newcomers <= len(self._entries):

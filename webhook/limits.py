@@ -34,6 +34,10 @@ PAUSED_BYTES: Final = 512 * 1024
 """What TLS may take in, with room to grow, of a client that isn't listened to for a moment."""
 PIECE_BYTES: Final = 64
 """What Python needs for each piece of a body, however short."""
+LEAST_SECONDS: Final = 1.0
+"""How long each connection has for its handshake and request before a new one may push it out. New
+ones wait in the kernel's queue until then, so a flood can't push out an API server's connection
+before its request has arrived."""
 LAST_WORD_SECONDS: Final = 1.0
 """How long a client that was refused has for reading why. TLS waits for its goodbye much longer,
 and takes in, and drops, whatever comes until then."""
@@ -73,6 +77,11 @@ class ConnectionLimiter:
     def limits(self) -> Limits:
         """Bounds for all connections together."""
         return self.ledger.limits
+
+    def seconds_until_room(self, now: float) -> float:
+        """How long the next connection must wait before it may push out another one."""
+        leaving = self.ledger.first_to_go()
+        return 0.0 if leaving is None else leaving[0].accepted_at + LEAST_SECONDS - now
 
     def evict(self, evicted: "Evicted[LimitedProtocol]") -> None:
         """Closes connections that the ledger named, at once."""
@@ -121,6 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     Attributes:
         limiter: Of all connections of the server.
+        accepted_at: The loop's time when the client was accepted.
         secured: Whether the TLS handshake is done.
         overhead: Bytes since anything came that ends a head or is a body's content.
         headers_seen: Headers of the current request.
@@ -129,6 +139,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """
 
     limiter: ConnectionLimiter
+    accepted_at: float = 0.0
     secured: bool = False
     overhead: int = 0
     headers_seen: int = 0
@@ -140,6 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._arriving = False
         self._paused = False
         self._header_bytes = 0
+        self._last_word: asyncio.TimerHandle | None = None
 
     @property
     def answering(self) -> bool:
@@ -150,6 +162,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def accept(self, connected: socket.socket) -> None:
         """A client has connected; its TLS handshake comes next."""
         self._accepted = connected
+        self.accepted_at = self.loop.time()
         self.limiter.evict(self.limiter.ledger.open(self))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
@@ -164,9 +177,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self.limiter.ledger.secure(self, known=verified)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is no more, and neither is what it held."""
+        """Release what the connection held.
+
+        A timer that stays would keep all of it alive, TLS included. uvicorn leaves its keep-alive
+        timer (120 s) running after a connection that the client has reset.
+        """
         self.limiter.ledger.close(self)
         super().connection_lost(exc)
+        for timer in (self.timeout_keep_alive_task, self._last_word):
+            if timer is not None:
+                timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came; a connection that is being closed takes no more."""
@@ -204,8 +224,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header came, of the request or behind its body."""
-        super().on_header(name, value)
         self.headers_seen += 1
+        if self.headers_seen > MAX_HEADERS:
+            return  # refused once this piece is parsed; until then it takes no more memory
+        super().on_header(name, value)
         self._header_bytes += HEADER_BYTES + len(name) + len(value)
 
     def on_headers_complete(self) -> None:
@@ -283,4 +305,4 @@ class LimitedProtocol(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
-        self.loop.call_later(LAST_WORD_SECONDS, self.transport.abort)
+        self._last_word = self.loop.call_later(LAST_WORD_SECONDS, self.transport.abort)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from services.admission.mutate import Policy
-from services.admission.review import answer
+from services.admission.pod_review import answer
 from services.mappings.index import build_index
 from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, parse
 from services.names import DOMAIN, function_name

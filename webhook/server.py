@@ -117,16 +117,17 @@ class AdmissionServer(uvicorn.Server):
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
         """Ends connections whose request doesn't come (to its end), until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval)
-            now = loop.time()
-            for connection in self._connections:
-                since = connection.waiting_since
-                if since is not None and now - since > self.limiter.limits.request_seconds:
-                    self.limiter.count(EvictionReason.SLOW, connection)
-                    connection.abort()
-            self.limiter.log_end(now)
+            self._close_slow(asyncio.get_running_loop().time())
+
+    def _close_slow(self, now: float) -> None:
+        for connection in self._connections:
+            since = connection.waiting_since
+            if since is not None and now - since > self.limiter.limits.request_seconds:
+                self.limiter.count(EvictionReason.SLOW, connection)
+                connection.abort()
+        self.limiter.log_end(now)
 
     @property
     def _connections(self) -> list[LimitedProtocol]:

@@ -5,7 +5,7 @@ itself, where that is one of the accounts. Nothing is tried out.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -72,7 +72,7 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
         *(
             Right(verb, "secrets", "", _SYSTEM, name)
             for name in _SECRETS
-            for verb in ("get", "update")
+            for verb in ("get", "update", "patch", "create")
         ),
         *(
             Right(verb, each, _HOOKS, "", "accelbind")
@@ -87,18 +87,18 @@ NEEDED_TO_ENFORCE: Final = (
     Right("get", "pods"),
     *(Right("list", each, _MAPPINGS) for each in _BOTH),
 )
-"""What the plugin's account also does where mappings are enforced: component mapping-access."""
+"""What a plugin also does where mappings are enforced: the account accelbind-plugin-mappings."""
 
 NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
-"""What the plugin's account also does in mode region: overlay region."""
+"""What a plugin also does in mode region: the account accelbind-plugin-region."""
 
 _REMEDIES: Final[Mapping[Right, str]] = {
     **dict.fromkeys(
         NEEDED_TO_ENFORCE,
-        "add the component mapping-access to your overlay, or enforce-mappings with mode af, and"
-        " apply it",
+        "add the component mapping-access to the pool, or enforce-mappings with mode af, and apply"
+        " it",
     ),
-    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply an overlay that is based on overlays/region"),
+    **dict.fromkeys(NEEDED_TO_PROGRAM, "apply overlays/region, or a pool based on pools/region"),
 }
 
 PLUGIN: Final = "accelbind-plugin"
@@ -117,7 +117,7 @@ class Access:
 
     Args:
         cluster: The cluster.
-        pools: The plugin's DaemonSets, whose modes tell what its account needs.
+        pools: The plugin's DaemonSets, whose modes tell what their accounts need.
     """
 
     cluster: Cluster
@@ -129,13 +129,32 @@ class Access:
             Check(
                 f"cluster.access.{account.removeprefix('accelbind-')}",
                 f"May the account {account} do what it does, and no more?",
-                partial(self.of, account),
+                self.of_plugins if account == PLUGIN else partial(self.of, account),
             )
             for account in NEEDED
         ]
 
-    def of(self, account: str) -> Iterator[Line]:
-        """What an account lacks, and what it has too much."""
+    def of_plugins(self) -> Iterator[Line]:
+        """The same for the accounts that pools use; for the usual one where no pool is known."""
+        try:
+            uses = self.pools.uses()
+        except Unseen:
+            uses = {}
+        for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
+            needed, spare = _by_mode(modes)
+            yield from self.of(account, (*NEEDED[PLUGIN], *needed), spare)
+
+    def of(
+        self, account: str, rights: Sequence[Right] = (), spare: Mapping[Right, str] | None = None
+    ) -> Iterator[Line]:
+        """What an account lacks, and what it has too much.
+
+        Args:
+            account: Its name in accelbind's namespace.
+            rights: What it needs; what `NEEDED` says unless told.
+            spare: What no mode in use needs, each with the account that has it.
+        """
+        spare = spare or {}
         namespace = self.cluster.namespace
         where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
         known = True
@@ -147,12 +166,8 @@ class Access:
             known = False  # its rights may be told all the same
         needed = [
             right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
-            for right in NEEDED[account]
+            for right in rights or NEEDED[account]
         ]
-        spare: dict[Right, str] = {}
-        if account == PLUGIN:
-            by_mode, spare = self._by_mode()
-            needed += by_mode
         answers = self._reviews(account, [*needed, *EXCESSIVE, *spare])
         if isinstance(answers, Line):
             yield answers
@@ -172,29 +187,6 @@ class Access:
         yield from self._beyond(account, verdicts[len(needed) :], spare)
         yield ok(f"{sum(verdicts[: len(needed)])} of {len(needed)} rights that it uses")
 
-    def _by_mode(self) -> tuple[list[Right], dict[Right, str]]:
-        """What the modes in use need of the plugin's account, and what they leave, with its role.
-
-        Nothing of either where nobody tells which modes are in use.
-        """
-        try:
-            uses = self.pools.uses()
-        except Unseen:
-            return [], {}
-        programs = any(mode is PluginMode.REGION for mode, _ in uses)
-        asks = programs or any(enforced for _, enforced in uses)
-        needed: list[Right] = []
-        spare: dict[Right, str] = {}
-        for wanted, rights, role in (
-            (asks, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
-            (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
-        ):
-            if wanted:
-                needed += rights
-            elif uses:
-                spare |= dict.fromkeys(rights, role)
-        return needed, spare
-
     def _beyond(
         self, account: str, verdicts: list[bool], spare: Mapping[Right, str]
     ) -> Iterator[Line]:
@@ -205,11 +197,11 @@ class Access:
                     f"{account} may {right}, which it has no use for",
                     f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
                 )
-        for (right, role), allowed in zip(spare.items(), verdicts[len(EXCESSIVE) :], strict=True):
+        for (right, other), allowed in zip(spare.items(), verdicts[len(EXCESSIVE) :], strict=True):
             if allowed:
                 yield warning(
                     f"{account} may {right}, which no mode in use needs",
-                    f"kubectl delete --ignore-not-found clusterrole,clusterrolebinding {role}",
+                    f"run the pool under the account of its mode; only {other} needs this right",
                 )
 
     def _reviews(self, account: str, rights: list[Right]) -> list[Answer] | Line:
@@ -248,6 +240,28 @@ class Access:
         (answer,) = self.cluster.post(_WHO, [body])
         status = _decoded(answer).get("status") or {}
         return str((status.get("userInfo") or {}).get("username", ""))
+
+
+def _by_mode(
+    uses: Collection[tuple[PluginMode, bool]],
+) -> tuple[list[Right], dict[Right, str]]:
+    """What the modes in use need, and what they do not need, with the account that has it.
+
+    Nothing of either where no mode is known.
+    """
+    programs = any(mode is PluginMode.REGION for mode, _ in uses)
+    enforces = programs or any(enforced for _, enforced in uses)
+    needed: list[Right] = []
+    spare: dict[Right, str] = {}
+    for wanted, rights, account in (
+        (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
+        (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
+    ):
+        if wanted:
+            needed += rights
+        elif uses:
+            spare |= dict.fromkeys(rights, account)
+    return needed, spare
 
 
 def _review(kind: str, right: Right, more: Json) -> Json:

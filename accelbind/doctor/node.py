@@ -22,7 +22,7 @@ from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.reasons import remedy
 from services.devices.resources import advertise
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
-from services.kubelet.pod_resources import holdings
+from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import (
     KUBELET_SOCKET,
     checkpoint_file,
@@ -214,11 +214,12 @@ class Node:
         match listens(path):
             case "":
                 try:
-                    found = asyncio.run(holdings(path, seconds=CONNECT_SECONDS * 2))
+                    pods = asyncio.run(active_pods(path, seconds=CONNECT_SECONDS * 2))
                 except KubeletError as error:
                     yield failed(str(error), "restart the kubelet; its log: journalctl -u kubelet")
                     return
-                count = sum(each.resource.startswith(_RESOURCES) for each in found)
+                held = [each for pod in pods for each in pod.held]
+                count = sum(each.resource.startswith(_RESOURCES) for each in held)
                 yield ok(f"{path} answers: {count} holdings of ours")
             case "missing":
                 yield failed(

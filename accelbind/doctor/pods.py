@@ -52,7 +52,7 @@ class Pods:
         prefixes = self.cluster.prefixes
         self.cluster.reached()
         seen = self.cluster.ask(lambda client: survey(client, prefixes))
-        for found in check(seen.index, advertised=seen.advertised, wishes=seen.wishes):
+        for found in check(seen.index, advertised=seen.advertised, uses=seen.wishes):
             name = "/".join(filter(None, (plain(found.namespace), found.name)))
             told = f"{found.code.value}: {name}: {plain(found.message, 500)}"
             yield (warning if found.code in _MILD else failed)(told, _TODO[found.code])

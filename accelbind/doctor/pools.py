@@ -41,6 +41,11 @@ class Pool:
     spec: Json
 
     @property
+    def account(self) -> str:
+        """The service account of its plugins."""
+        return str(self.spec.get("serviceAccountName") or "default")
+
+    @property
     def by_label(self) -> bool:
         """Whether our label is all that a Linux node needs to be selected."""
         selector = self.spec.get("nodeSelector") or {}
@@ -85,10 +90,15 @@ class Pools:
         path = f"/apis/apps/v1/namespaces/{self.cluster.namespace}/daemonsets"
         return [pool for item in self.cluster.items(path) if (pool := _pool(item)) is not None]
 
-    def uses(self) -> set[tuple[PluginMode, bool]]:
-        """The modes in use, each with whether mappings are enforced. Raises as `Cluster.get`."""
-        nodes = self.cluster.nodes()
-        return {use for pool in self.pools() for use in pool.uses(nodes)}
+    def uses(self) -> dict[str, set[tuple[PluginMode, bool]]]:
+        """The modes in use by service account, each with whether mappings are enforced.
+
+        Raises as `Cluster.get`.
+        """
+        nodes, found = self.cluster.nodes(), defaultdict[str, set[tuple[PluginMode, bool]]](set)
+        for pool in self.pools():
+            found[pool.account].update(pool.uses(nodes))
+        return dict(found)
 
     def checks(self) -> list[Check]:
         """All that this module looks at."""

@@ -109,11 +109,11 @@ def info(
     """
     from accelbind.fpga import info as fpga_info  # noqa: PLC0415 - as above
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from services.programming.port import seen_from  # noqa: PLC0415 - the same
+    from services.programming.port import name_behind  # noqa: PLC0415 - the same
 
     root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
-        device = seen_from(root, device)
+        device = name_behind(root, device)
         told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
     if output is Format.JSON:
         print_json(told)
@@ -161,7 +161,7 @@ def program(
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - as above
     from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
-    from services.programming.programmer import Image  # noqa: PLC0415 - the same
+    from services.programming.image import Image  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
     lasting = _lasting_folder(settings.kubelet_dir)
@@ -173,7 +173,7 @@ def program(
         else:
             with fpga_run.shown(port, quiet=output is Format.JSON) as say:
                 done = fpga_run.in_time(
-                    port, lambda: programmer.ensure(port, image, force=force, say=say), timeout
+                    port, lambda: programmer.ensure(port, image, force=force, on_step=say), timeout
                 )
     for remark in done.remarks:
         typer.echo(f"warning: {remark}", err=True)
@@ -228,11 +228,11 @@ def clear_errors(
     """
     from accelbind.fpga import errors as fpga_errors  # noqa: PLC0415 - as above
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from services.programming.port import seen_from  # noqa: PLC0415 - the same
+    from services.programming.port import name_behind  # noqa: PLC0415 - the same
 
     root = load_settings(PluginSettings, given).root
     with fpga_run.exit_codes():
-        device = seen_from(root, device)
+        device = name_behind(root, device)
         name, cleared = fpga_run.in_time(
             device, lambda: fpga_errors.clear(root, device, context.obj.driver_calls), timeout
         )
@@ -274,14 +274,14 @@ def move(
     """Moves a port between a card's physical function and its virtual ones."""
     from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
-    from services.programming.port import find_engine, seen_from  # noqa: PLC0415 - the same
+    from services.programming.port import find_engine, name_behind  # noqa: PLC0415 - the same
 
     settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
     away = context.info_name == "release"
     moved = programmer.release if away else programmer.assign
     with fpga_run.exit_codes():
-        name = find_engine(scan(settings.root), seen_from(settings.root, fme)).name
+        name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
         fpga_run.in_time(name, lambda: moved(name, port), timeout)
     word = "released" if away else "assigned"
     told = {"device": name, "port": port, "outcome": word}
@@ -290,9 +290,9 @@ def move(
 
 def _port_meant(root: Path, named: str) -> str:
     from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
-    from services.programming.port import port_meant, seen_from  # noqa: PLC0415 - as above
+    from services.programming.port import name_behind, port_meant  # noqa: PLC0415 - as above
 
-    return port_meant(scan(root), seen_from(root, named))
+    return port_meant(scan(root), name_behind(root, named))
 
 
 def _lasting_folder(kubelet_dir: Path) -> Path | None:
@@ -325,7 +325,7 @@ def _programmer(
     return Programmer(
         settings.root,
         settings.state_dir,
-        lasting=lasting,
+        durable_dir=lasting,
         clock=policy,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from services.devices.model import Card, Inventory, Port, Problem
-from services.programming.programmer import Programmed
+from services.programming.image import Programmed
 
 HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
 

@@ -1,13 +1,13 @@
-"""AdmissionReviews of mappings: what no pod could use is refused where it is made.
+"""AdmissionReviews of mappings: an object that pods can't use is refused when it is written.
 
-`validate` looks at an AcceleratorFunction or FpgaRegion that is created or changed: whether it can
-serve at all, and whether the namespace has the name already, in the other kind. It warns of what
-is fine but odd. `note` answers a mutating webhook: it writes down the physical resource in an
-annotation, which people see in ``kubectl get``.
+`validate` checks an AcceleratorFunction or FpgaRegion that is created or changed: whether pods can
+use it, and whether the other kind has the name already in its namespace. It warns of duplicates
+and deprecated mappings. `note` answers a mutating webhook: it writes the physical resource into an
+annotation, which ``kubectl get`` shows.
 
-Nobody is locked out: an update that leaves the spec as it is passes whatever the spec says, and so
-do deletion and what leads to it. Two objects of one name that are created in the same instant both
-pass; then neither of them serves, which `services.mappings.index` sees to.
+An update that leaves the spec unchanged always passes, and so do deletion and updates of an object
+that is being deleted. Two objects of one name that are created at the same moment both pass; then
+neither of them is served (`services.mappings.index`).
 """
 
 from collections.abc import Iterator
@@ -16,15 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from services.admission import review as reviews
-from services.admission.mutate import MAX_WARNING
 from services.admission.patch import Operation, escaped
-from services.admission.review import (
-    INTERNAL_ERROR,
-    Review,
-    ReviewOutcome,
-    ReviewResponse,
-    UnreadableReview,
-)
+from services.admission.pod_warnings import MAX_WARNING
+from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
 from services.mappings.index import MappingIndex, NamespaceMappings, clash
 from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, KINDS, Mapping, label, parse
 from services.names import DOMAIN
@@ -32,39 +26,37 @@ from services.process.errors import InvalidMapping
 from services.process.text import clip, plain
 
 RESOURCE = "accelbind.dev/resource"
-"""The annotation of a mapping that tells its physical resource name."""
+"""The annotation of a mapping with its physical resource name."""
 
 NOT_A_MAPPING = "not-a-mapping"
-"""Reason: the review is of something else, which is admitted."""
+"""Reason: the review is about another kind, which is admitted."""
 NOT_WRITTEN = "not-written"
 """Reason: the mapping is neither created nor changed, so it is admitted."""
 BEING_DELETED = "being-deleted"
-"""Reason: it is on its way out, so it is admitted."""
+"""Reason: the mapping is being deleted, so it is admitted."""
 USABLE = "usable"
 """Reason: pods can use it."""
 UNCHANGED_SPEC = "unchanged-spec"
-"""Reason: the update leaves its spec as it is, so it is admitted whatever that says."""
+"""Reason: the update leaves the spec unchanged, so it is admitted even if pods can't use it."""
 INVALID_MAPPING = "invalid-mapping"
-"""Reason: no pod could use it: an id, a mode or a name is wrong."""
+"""Reason: pods can't use it, because an ID, a mode or a name is wrong."""
 NAME_CLASH = "name-clash"
-"""Reason: the namespace has the name already, in the other kind."""
+"""Reason: the other kind has the name already in this namespace."""
 UNREADABLE_MAPPING = "unreadable-mapping"
-"""Reason: there is no mapping in the review, or none that can be read."""
+"""Reason: the review has no mapping, or the mapping can't be read."""
 
 COMPARED = 1024
-"""How many mappings to the same resource are looked at for one that stands for the same."""
+"""How many mappings to the same resource are compared to find a duplicate."""
 
 _OTHER_KIND = {ACCELERATOR_FUNCTION: FPGA_REGION, FPGA_REGION: ACCELERATOR_FUNCTION}
-_GENERATED = "00000"  # what the API server appends to generateName has five characters too
-_MAX_GENERATED = 58  # of generateName that the API server keeps
+_GENERATED = "00000"  # the API server appends five characters to generateName
+_MAX_GENERATED = 58  # characters of generateName that the API server keeps
 _NOTE_PATH = f"/metadata/annotations/{escaped(RESOURCE)}"
 
 Object: TypeAlias = dict[str, Any]
 
 
 class _Change(NamedTuple):
-    """A mapping as it is to be, and as it was."""
-
     new: Object
     old: Object | None
 
@@ -86,63 +78,66 @@ def validate(body: bytes, index: MappingIndex) -> ReviewResponse:
 
     Args:
         body: the request's body.
-        index: the mappings of all namespaces, as they are now.
+        index: the current mappings of all namespaces.
 
     Raises:
-        InvalidReview: there is nothing in the body to answer with a review.
+        InvalidReview: the body isn't a review, or has no uid to answer to.
     """
-    review = reviews.decode(body)
+    review = decode(body)
     try:
-        found = _written(review, body)
-        return found if isinstance(found, ReviewResponse) else _judge(review, found, index)
+        change = _read_change(review, body)
+        if isinstance(change, ReviewResponse):
+            return change
+        return _evaluate(review, change, index.namespace(review.namespace))
     except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
-        return _crashed(review, error)
+        return reviews.fail(review, error)
 
 
 def note(body: bytes) -> ReviewResponse:
-    """Answer the review of a mutating webhook; what can't serve is left for `validate` to refuse.
+    """Answer the review of a mutating webhook; an invalid mapping is left for `validate`.
 
     Raises:
-        InvalidReview: there is nothing in the body to answer with a review.
+        InvalidReview: the body isn't a review, or has no uid to answer to.
     """
-    review = reviews.decode(body)
+    review = decode(body)
     try:
-        found = _written(review, body)
-        return found if isinstance(found, ReviewResponse) else _annotate(review, found)
+        change = _read_change(review, body)
+        return change if isinstance(change, ReviewResponse) else _annotate(review, change.new)
     except Exception as error:  # noqa: BLE001 - as above
-        return _crashed(review, error)
+        return reviews.fail(review, error)
 
 
-def _written(review: Review, body: bytes) -> _Change | ReviewResponse:
-    """Return the mapping that is created or changed; an answer if there is nothing to judge."""
+def _read_change(review: Review, body: bytes) -> _Change | ReviewResponse:
+    """Return the mapping that is created or changed, or an answer if there is nothing to check."""
     if review.kind.group != DOMAIN or review.kind.kind not in KINDS:
         if isinstance(review, UnreadableReview) and review.is_about_pod:
-            return _unreadable(review, review.problem)
-        return _admit(review, NOT_A_MAPPING)
+            return reviews.unreadable(review, UNREADABLE_MAPPING, review.problem)
+        return admit(review, NOT_A_MAPPING)
     if review.operation not in ("CREATE", "UPDATE") or review.sub_resource:
-        return _admit(review, NOT_WRITTEN)
-    return _read(review, body)
+        return admit(review, NOT_WRITTEN)
+    return _read_mapping(review, body)
 
 
-def _read(review: Review, body: bytes) -> _Change | ReviewResponse:
+def _read_mapping(review: Review, body: bytes) -> _Change | ReviewResponse:
     try:
         request = _DECODER.decode(body).request
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return _unreadable(review, f"the mapping can't be read: {error}")
+        problem = f"the mapping can't be read: {error}"
+        return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
     if request.new is None:
-        return _unreadable(review, "the review has no mapping in request.object")
+        problem = "the review has no mapping in request.object"
+        return reviews.unreadable(review, UNREADABLE_MAPPING, problem)
     metadata = request.new.get("metadata")
     if isinstance(metadata, dict):
         if metadata.get("deletionTimestamp"):
-            return _admit(review, BEING_DELETED)
+            return admit(review, BEING_DELETED)
         metadata["namespace"] = review.namespace
         if not metadata.get("name") and isinstance(metadata.get("generateName"), str):
             metadata["name"] = metadata["generateName"][:_MAX_GENERATED] + _GENERATED
     return _Change(request.new, request.old)
 
 
-def _judge(review: Review, change: _Change, index: MappingIndex) -> ReviewResponse:
-    mappings = index.namespace(review.namespace)
+def _evaluate(review: Review, change: _Change, mappings: NamespaceMappings) -> ReviewResponse:
     try:
         mapping = parse(change.new)
     except InvalidMapping as error:
@@ -150,124 +145,56 @@ def _judge(review: Review, change: _Change, index: MappingIndex) -> ReviewRespon
     if _clashes(mapping, mappings):
         other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
         message = (
-            f"{mapping.label}: {other} has that name, and nobody could tell which of them a pod "
-            "means, so neither could be used: choose another name, or delete the other one first "
-            "(and try again in a moment, if you just did)"
+            f"{mapping.label}: {other} has the same name, so neither could be used: choose another "
+            "name, or delete the other object first (if you just did, try again in a moment)"
         )
         return _object_to(review, change, NAME_CLASH, message)
-    warnings = tuple(clip(text, MAX_WARNING) for text in _oddities(mapping, mappings))
-    return _admit(review, USABLE, warnings, mapping.name)
+    warnings = tuple(clip(text, MAX_WARNING) for text in _warnings(mapping, mappings))
+    return admit(review, USABLE, warnings=warnings)
 
 
 def _object_to(review: Review, change: _Change, reason: str, message: str) -> ReviewResponse:
-    """Refuse an object, unless it was no better before."""
-    name = _name(change.new)
+    """Refuse an object, unless its spec was the same before."""
     if change.old is not None and change.old.get("spec") == change.new.get("spec"):
         warning = clip(f"pods can't use it: {message}", MAX_WARNING)
-        return _admit(review, UNCHANGED_SPEC, (warning,), name)
-    audit = {"reason": reason}
-    return ReviewResponse(
-        reviews.denied(review.uid, message, audit=audit),
-        review.uid,
-        ReviewOutcome.DENIED,
-        reason,
-        review.namespace,
-        name,
-        message,
-    )
+        return admit(review, UNCHANGED_SPEC, warnings=(warning,))
+    return deny(review, reason, message)
 
 
 def _clashes(mapping: Mapping, mappings: NamespaceMappings) -> bool:
-    """Tell whether the other kind has the name, in an object that could serve."""
+    """Whether a usable object of the other kind has the name."""
     known = mappings.by_name.get(mapping.name)
     if known is not None:
         return known.kind != mapping.kind
     return mappings.rejected.get(mapping.name) == clash(mapping.namespace, mapping.name)
 
 
-def _oddities(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
-    """Yield what is odd about a mapping that can serve."""
+def _warnings(mapping: Mapping, mappings: NamespaceMappings) -> Iterator[str]:
+    """Yield the warnings about a mapping that pods can use."""
     reason = mappings.rejected.get(mapping.name, "")
     other = label(_OTHER_KIND[mapping.kind], mapping.namespace, mapping.name)
     if reason.startswith(f"{other}:"):
-        yield f"neither can be used once this one is mended: {reason}"
+        yield f"neither can be used once this one is fixed: {reason}"
     if mapping.deprecated is not None:
         advice = plain(mapping.deprecated)
-        yield f"deprecated, so pods that use it are warned{advice and ': '}{advice}"
+        yield f"deprecated: pods that use it get a warning{advice and ': '}{advice}"
     else:
         twin = mappings.twin_of(mapping, limit=COMPARED)
         if twin is not None:
-            yield f"duplicate: {plain(twin.name)} is the same; pods that use either are warned"
+            yield f"duplicate of {plain(twin.name)}: pods that use either get a warning"
 
 
-def _annotate(review: Review, change: _Change) -> ReviewResponse:
+def _annotate(review: Review, new: Object) -> ReviewResponse:
     try:
-        mapping = parse(change.new)
+        resource = parse(new).resolution.resource
     except InvalidMapping as error:
-        return _admit(review, INVALID_MAPPING, (), "", str(error))
-    annotations = change.new["metadata"].get("annotations")
+        return admit(review, INVALID_MAPPING, message=str(error))
+    annotations = new["metadata"].get("annotations")
     if not isinstance(annotations, dict):
-        operation = _add("/metadata/annotations", {RESOURCE: mapping.resource})
-    elif annotations.get(RESOURCE) != mapping.resource:
-        operation = _add(_NOTE_PATH, mapping.resource)
+        path, value = "/metadata/annotations", {RESOURCE: resource}
+        operation: Operation = {"op": "add", "path": path, "value": value}
+    elif annotations.get(RESOURCE) != resource:
+        operation = {"op": "add", "path": _NOTE_PATH, "value": resource}
     else:
-        return _admit(review, USABLE, (), mapping.name)
-    return ReviewResponse(
-        reviews.patched(review.uid, [operation]),
-        review.uid,
-        ReviewOutcome.PATCHED,
-        "",
-        review.namespace,
-        mapping.name,
-    )
-
-
-def _add(path: str, value: object) -> Operation:
-    return {"op": "add", "path": path, "value": value}
-
-
-def _name(obj: Object) -> str:
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return name if isinstance(name, str) else ""
-
-
-def _admit(
-    review: Review, reason: str, warnings: tuple[str, ...] = (), name: str = "", message: str = ""
-) -> ReviewResponse:
-    return ReviewResponse(
-        reviews.allowed(review.uid, warnings),
-        review.uid,
-        ReviewOutcome.ALLOWED,
-        reason,
-        review.namespace,
-        name,
-        message,
-        warnings=warnings,
-    )
-
-
-def _unreadable(review: Review, problem: str) -> ReviewResponse:
-    message = plain(problem, 500)
-    audit = {"reason": UNREADABLE_MAPPING}
-    return ReviewResponse(
-        reviews.errored(review.uid, message, code=400, audit=audit),
-        review.uid,
-        ReviewOutcome.ERRORED,
-        UNREADABLE_MAPPING,
-        review.namespace,
-        message=message,
-    )
-
-
-def _crashed(review: Review, error: Exception) -> ReviewResponse:
-    message = "accelbind failed while judging this mapping; its log says why, and so do its metrics"
-    return ReviewResponse(
-        reviews.errored(review.uid, message, audit={"reason": INTERNAL_ERROR}),
-        review.uid,
-        ReviewOutcome.ERRORED,
-        INTERNAL_ERROR,
-        review.namespace,
-        message=message,
-        error=error,
-    )
+        return admit(review, USABLE)
+    return reviews.patch(review, [operation])

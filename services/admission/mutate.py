@@ -1,15 +1,16 @@
-"""What the webhook does to a pod: logical names become physical ones, or the pod is refused.
+"""What the webhook does to a pod: rewrite logical names to physical ones, or refuse the pod.
 
-`decide` returns what to do to a pod, with the note for the audit log. It rests on `mutate`, a pure
-function of the pod, the mappings of its namespace and the policy. For each container that asks for
-a resource of our domains, `plan` finds out what its names stand for and whether it may have that.
-`sharing` looks at the containers together, and `patch` returns the operations:
+`decide` returns what to do to a pod, with the note for the audit log. It calls `mutate`, a pure
+function of the pod, the mappings of its namespace and the policy. For each container that requests
+a resource of our domains, `plan` finds out what its names resolve to and whether it may have that.
+`sharing` compares the containers, `pod_warnings` finds problems that don't prevent admission, and
+`patch` returns the operations:
 
-1. Each logical name is taken away, and its units are added to the physical name.
-2. For functions of mode region come the variables that tell the node what to program.
-3. The annotation `accelbind.dev/requested` notes what was asked for by logical name.
+1. Each logical name is removed, and its units are added to the physical name.
+2. Functions of mode region get the variables that tell the node what to program.
+3. The annotation `accelbind.dev/requested` notes what was requested by logical name.
 
-A pod that went through it comes out unchanged the next time: the validating webhook rests on that.
+A mutated pod is unchanged by a second mutation: the validating webhook relies on that.
 """
 
 from collections.abc import Sequence
@@ -24,104 +25,85 @@ from services import names
 from services.admission import patch, sharing
 from services.admission.patch import Operation
 from services.admission.plan import ContainerPlan, plan_container
+from services.admission.pod_warnings import find_warnings
 from services.mappings.index import NamespaceMappings
-from services.mappings.model import Mapping, Mode
-from services.pods.functions import Function
-from services.pods.pod import Place, Pod
+from services.mappings.model import Function, Mapping
+from services.pods.pod import ContainerRef, Pod
 from services.pods.refusals import Refusal, RefusalReason, Refusals, label, summary
-from services.pods.requests import asking_places
+from services.pods.requests import requesting_containers
 from services.process.text import clip, plain
 
 POD_FACTOR = 64
-"""All containers of a pod together may ask for so many times the units that one may."""
-
-MAX_WARNINGS = 4
-"""How many warnings a pod gets at most."""
-
-MAX_WARNING = 120
-"""How many characters a warning has at most: Kubernetes asks for that."""
+"""All containers of a pod together may request this many times the units of one container."""
 
 MAX_AUDIT: Final = 8000
-"""Characters of one audit annotation: they go into every line of the audit log about the pod."""
+"""Characters of an audit annotation: it is in every line of the audit log about the pod."""
 
 REWRITTEN: Final = "rewritten"
-"""What the audit log has for a reason where a pod is patched."""
+"""The reason of a patched pod in the audit log."""
 
 REASON: Final = "reason"
-"""The annotation that has the reasons."""
+"""The audit annotation with the reasons."""
 REWRITES: Final = "rewrites"
-"""The one that has each rewrite."""
+"""The audit annotation with each rewrite."""
 AGAIN: Final = "-again"
-"""What these two end in where the pod has been mutated before; see `reason_key`."""
+"""The suffix of both for a pod that was mutated before; see `reason_key`."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the cluster's administrator decides.
-
-    Attributes:
-        domains: the domains whose resources are ours.
-        max_units: how many units of them one container may ask for, and a pod `POD_FACTOR` times
-            as many: what a pod asks for decides how much is written into it.
-    """
+    """The settings of the administrator."""
 
     domains: tuple[str, ...] = (names.DOMAIN,)
+    """The domains whose resources belong to accelbind."""
     max_units: int = 64
+    """How many units one container may request, and a pod `POD_FACTOR` times as many: the number
+    decides how much is written into the pod."""
 
     @cached_property
     def prefixes(self) -> tuple[str, ...]:
-        """How the names of their resources begin."""
+        """The prefixes of the resource names of these domains."""
         return tuple(f"{domain}/" for domain in self.domains)
 
 
 class Rewrite(msgspec.Struct, frozen=True):
-    """One logical name of one container and what it became.
-
-    Attributes:
-        container: the container's name.
-        init: whether that is an init container.
-        logical: the name that was asked for, with domain.
-        resource: the physical name in its place, with domain.
-        count: how many units were asked for under the logical name.
-        mapping: what the name stands for.
-    """
+    """One logical name of one container and what it was rewritten to."""
 
     container: str
     init: bool
+    """Whether it is an init container."""
     logical: str
+    """The requested name, with domain."""
     resource: str
+    """The physical name that replaces it, with domain."""
     count: int
+    """How many units were requested by the logical name."""
     mapping: Mapping
 
 
 class UnchangedReason(StrEnum):
-    """Why a pod stays as it is; the values are metric labels."""
+    """Why a pod isn't changed; the values are metric labels."""
 
     NOTHING_ASKED = "nothing-asked"
-    """It asks for none of our resources."""
+    """It requests none of accelbind's resources."""
     MIRROR_POD = "mirror-pod"
-    """It mirrors a static pod, which no webhook may change."""
+    """It mirrors a static pod, which webhooks can't change."""
     ALREADY_PHYSICAL = "already-physical"
-    """It asks by physical names that its namespace maps."""
+    """It requests physical names that its namespace maps."""
 
 
 class Unchanged(msgspec.Struct, frozen=True):
-    """The pod is fine as it is."""
+    """The pod is admitted unchanged."""
 
     reason: UnchangedReason
     warnings: tuple[str, ...] = ()
 
 
 class Patched(msgspec.Struct, frozen=True):
-    """The pod is fine once the patch is applied to it.
-
-    Attributes:
-        operations: the JSON Patch, in order.
-        rewrites: what becomes of logical names.
-        warnings: what is odd about the pod all the same.
-    """
+    """The pod is admitted with a patch."""
 
     operations: list[Operation]
+    """The JSON Patch, in order."""
     rewrites: tuple[Rewrite, ...]
     warnings: tuple[str, ...] = ()
 
@@ -133,20 +115,16 @@ class Refused(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """All of it in one text that reads well after ``denied the request: ``."""
+        """All problems in one text; it follows ``denied the request: ``."""
         return summary(self.refusals)
 
 
 class PodDecision(msgspec.Struct, frozen=True):
-    """What is to be done to a pod, and what the audit log gets of it.
-
-    Attributes:
-        result: what `mutate` found.
-        audit: for the audit log, without a prefix; None if there is nothing to note.
-    """
+    """What is to be done to a pod, and the note for the audit log."""
 
     result: Unchanged | Patched | Refused
     audit: dict[str, str] | None = None
+    """Keys without a prefix; None if there is nothing to note."""
 
 
 def decide(
@@ -155,13 +133,13 @@ def decide(
     """Decide about a pod.
 
     Args:
-        pod: as it came.
+        pod: the pod that is reviewed.
         mappings: those of its namespace.
         policy: the administrator's.
         validating: whether this is the last check.
 
     Raises:
-        InvalidReview: the env of a container that asks for our resources can't be read.
+        InvalidReview: the env of a container that requests our resources can't be read.
     """
     result = mutate(pod, mappings, policy)
     if isinstance(result, Unchanged):
@@ -172,7 +150,7 @@ def decide(
         codes = dict.fromkeys(refusal.reason.value for refusal in result.refusals)
         return PodDecision(result, {reason_key(pod, validating=validating): ",".join(codes)})
     if validating:
-        return PodDecision(result)  # whoever asked refuses it
+        return PodDecision(result)  # the caller refuses it
     rewrites = clip("; ".join([_describe(rewrite) for rewrite in result.rewrites]), MAX_AUDIT)
     if pod.is_noted:
         return PodDecision(result, {REASON + AGAIN: REWRITTEN, REWRITES + AGAIN: rewrites})
@@ -180,28 +158,28 @@ def decide(
 
 
 def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged | Patched | Refused:
-    """Work out what to do to a pod.
+    """Return what to do to a pod.
 
     Args:
-        pod: as it came.
+        pod: the pod that is reviewed.
         mappings: those of its namespace.
         policy: the administrator's.
 
     Raises:
-        InvalidReview: the env of a container that asks for our resources can't be read.
+        InvalidReview: the env of a container that requests our resources can't be read.
     """
     if pod.is_mirror:
         return Unchanged(UnchangedReason.MIRROR_POD)
-    asking = asking_places(pod, policy.prefixes)
-    if not asking:
+    requesting = requesting_containers(pod, policy.prefixes)
+    if not requesting:
         return Unchanged(UnchangedReason.NOTHING_ASKED)
     refusals = Refusals()
-    plans = _plans(asking, mappings, policy, refusals)
-    if not refusals.found and asking[0].init:
+    plans = _plan_containers(requesting, mappings, policy, refusals)
+    if not refusals.found and requesting[0].init:
         _refuse_sharing(plans, mappings, refusals)
     if refusals.found:
         return Refused(tuple(refusals.found))
-    warnings = _warnings(plans, mappings)
+    warnings = find_warnings(plans, mappings)
     changed = [plan for plan in plans if plan.mapped]
     if not changed:
         return Unchanged(UnchangedReason.ALREADY_PHYSICAL, warnings)
@@ -209,12 +187,12 @@ def mutate(pod: Pod, mappings: NamespaceMappings, policy: Policy) -> Unchanged |
 
 
 def reason_key(pod: Pod, *, validating: bool) -> str:
-    """Return the annotation for the reasons of a decision.
+    """Return the audit annotation for the reasons of a decision.
 
-    A pod is judged two or three times: mutated, once more if a webhook after ours changes it, and
-    validated. An API server keeps the first value of an annotation, drops others and complains in
-    its log (k8s.io/apiserver, `AddAuditAnnotation`), so the second time has a name of its own. The
-    last needs none: it is another webhook's, whose name stands before the annotation's.
+    A pod is reviewed two or three times: mutated, mutated again if a later webhook changes it, and
+    validated. An API server keeps the first value of an annotation, drops others and logs an error
+    (k8s.io/apiserver, `AddAuditAnnotation`). So the second mutation has a key of its own. The
+    validation needs none: the API server prefixes each key with the webhook's name.
     """
     return REASON + AGAIN if pod.is_noted and not validating else REASON
 
@@ -224,26 +202,30 @@ def _describe(rewrite: Rewrite) -> str:
     return f"{container}: {rewrite.logical}={rewrite.count} as {rewrite.resource}"
 
 
-def _plans(
-    asking: Sequence[Place], mappings: NamespaceMappings, policy: Policy, refusals: Refusals
+def _plan_containers(
+    requesting: Sequence[ContainerRef],
+    mappings: NamespaceMappings,
+    policy: Policy,
+    refusals: Refusals,
 ) -> list[ContainerPlan]:
-    """ContainerPlan each container, until enough is wrong with the pod."""
+    """Plan each container, until there are enough problems."""
     plans = []
     left = policy.max_units * POD_FACTOR
-    for place in asking:
+    for ref in requesting:
         if refusals.full:
             break
         plan = plan_container(
-            place, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
+            ref, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
         )
         plans.append(plan)
         left -= min(sum(plan.units.values()), policy.max_units)  # more is refused already
         if left < 0:
             message = (
-                f"brings the pod over {policy.max_units * POD_FACTOR} accelerators, which is the "
-                f"limit for all containers together ({POD_FACTOR} times --max-units of the webhook)"
+                f"the pod requests more than {policy.max_units * POD_FACTOR} accelerators, the "
+                f"limit for all its containers together ({POD_FACTOR} times --max-units of the "
+                "webhook)"
             )
-            refusals.add(RefusalReason.TOO_MANY_UNITS, place, message)
+            refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
             break
     return plans
 
@@ -251,11 +233,11 @@ def _plans(
 def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
     return tuple(
         [
-            Rewrite(container.name, plan.place.init, ask.key, ask.resource, ask.units, ask.mapping)
+            Rewrite(ref.container.name, ref.init, each.key, each.resource, each.units, each.mapping)
             for plan in plans
-            for container in (plan.place.container,)
-            for ask in plan.mapped
-            if ask.mapping is not None
+            for ref in (plan.ref,)
+            for each in plan.mapped
+            if each.mapping is not None
         ]
     )
 
@@ -263,60 +245,20 @@ def _rewrites(plans: Sequence[ContainerPlan]) -> tuple[Rewrite, ...]:
 def _refuse_sharing(
     plans: Sequence[ContainerPlan], mappings: NamespaceMappings, refusals: Refusals
 ) -> None:
-    """Refuse containers that may get one device and want different functions in it."""
-    uses = [sharing.Use(plan.place, plan.units, plan.wanted()) for plan in plans]
+    """Refuse containers that may share a device and need different functions in it."""
+    uses = [sharing.ResourceUse(plan.ref, plan.units, plan.wanted()) for plan in plans]
     for conflict in sharing.conflicts(uses):
         later = _function_name(conflict.later_wants, mappings)
         earlier = _function_name(conflict.earlier_wants, mappings)
         message = (
-            f"wants {later} in a device of {conflict.resource}, but the kubelet gives "
-            f"it one that {label(conflict.earlier)} has had, which wants {earlier}: "
-            "ask for the same function in both"
+            f"needs {later} in a device of {conflict.resource}, but the kubelet may give it the "
+            f"device of {label(conflict.earlier)}, which needs {earlier}: request the same "
+            "function in both"
         )
         refusals.add(RefusalReason.SHARED_DEVICE, conflict.later, message)
 
 
 def _function_name(function: Function, mappings: NamespaceMappings) -> str:
-    """Return the logical name of a function, for people; every function has one by now."""
-    interface_id, afu_id = function
-    candidates = mappings.by_resource[f"region-{interface_id}"]
-    return next(plain(found.name) for found in candidates if found.afu_id == afu_id)
-
-
-def _warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -> tuple[str, ...]:
-    """Return what is odd about a pod that is fine."""
-    warnings: list[str] = []
-    seen: dict[frozenset[Mode], Place] = {}
-    for plan in plans:
-        if plan.modes is not None and plan.modes not in seen:
-            for modes, other in seen.items():
-                if not modes & plan.modes:
-                    warnings.append(_mixed(other, modes, plan.place, plan.modes))
-            seen[plan.modes] = plan.place
-        for key, mapping in [(ask.key, ask.mapping) for ask in plan.mapped if ask.mapping]:
-            warnings += _of_name(key, mapping, mappings)
-    return tuple(dict.fromkeys(warnings))[:MAX_WARNINGS] if warnings else ()
-
-
-def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> list[str]:
-    """Return what is odd about a name that a pod may use."""
-    warnings = []
-    rejected = mappings.rejected.get(mapping.name)
-    if rejected is not None:
-        warnings.append(clip(f"{plain(key)}: {rejected}", MAX_WARNING))
-    twin = None if mapping.deprecated else mappings.twin_of(mapping)
-    other = f"{key.partition('/')[0]}/{plain(twin.name)}" if twin is not None else ""
-    if mapping.deprecated is not None:
-        advice = plain(mapping.deprecated) or (f"use {other}" if other else "")
-        warnings.append(clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING))
-    elif other:
-        warnings.append(clip(f"{plain(key)} is a duplicate: {other} is the same", MAX_WARNING))
-    return warnings
-
-
-def _mixed(
-    one: Place, one_modes: frozenset[Mode], other: Place, other_modes: frozenset[Mode]
-) -> str:
-    first = f"{plain(one.container.name, 20)} ({'/'.join(sorted(one_modes))})"
-    second = f"{plain(other.container.name, 20)} ({'/'.join(sorted(other_modes))})"
-    return f"containers {first} and {second}: a node runs one mode only"
+    """Return a logical name of a function; at this point every function has one."""
+    candidates = mappings.by_resource[f"region-{function[0]}"]
+    return next(plain(each.name) for each in candidates if each.resolution.function == function)

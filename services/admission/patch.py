@@ -1,7 +1,7 @@
-"""The JSON Patch for a pod: the least that must change, and never a whole map or list.
+"""The JSON Patch (RFC 6902) for a pod: it changes as little as possible, never a whole map or list.
 
-Every write is an ``add``, which sets a member of an object whether it is there or not, or adds a
-list's last element; so what other webhooks wrote beside it stays. RFC 6902.
+Every write is an ``add``: it sets a member of an object, existing or not, or appends to a list. So
+the changes of other webhooks stay.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ _NOTE = msgspec.json.Encoder(order="sorted")
 
 
 def operations(pod: Pod, plans: Sequence[ContainerPlan]) -> list[Operation]:
-    """Return the JSON Patch that turns a pod into what is planned for it.
+    """Return the JSON Patch that carries out the plans.
 
     Args:
-        pod: as it came.
-        plans: of the containers that ask by logical name, at least one.
+        pod: the pod that is reviewed.
+        plans: of its containers with requests by logical name, at least one.
     """
     found: list[Operation] = []
     for plan in plans:
@@ -36,7 +36,7 @@ def operations(pod: Pod, plans: Sequence[ContainerPlan]) -> list[Operation]:
 
 
 def escaped(member: str) -> str:
-    """Return the name of an object's member as JSON pointers spell it; RFC 6901."""
+    """Return the name of an object's member, escaped for JSON pointers (RFC 6901)."""
     return member.replace("~", "~0").replace("/", "~1")
 
 
@@ -45,8 +45,8 @@ _NOTE_PATH = f"/metadata/annotations/{escaped(REQUESTED_ANNOTATION)}"
 
 def _resource_operations(plan: ContainerPlan) -> list[Operation]:
     found: list[Operation] = []
-    limits = f"{plan.place.path}/resources/limits/"
-    requests = f"{plan.place.path}/resources/requests/"
+    limits = f"{plan.ref.path}/resources/limits/"
+    requests = f"{plan.ref.path}/resources/requests/"
     for each in plan.mapped:
         member = escaped(each.key)
         found.append({"op": "remove", "path": limits + member})
@@ -62,17 +62,12 @@ def _resource_operations(plan: ContainerPlan) -> list[Operation]:
 
 
 def _annotation_operation(pod: Pod, plans: Sequence[ContainerPlan]) -> Operation:
-    """Return what notes in the pod's metadata what was asked for by logical name.
-
-    Args:
-        pod: as it came.
-        plans: of the containers that ask by logical name.
-    """
+    """Return the operation that notes in an annotation what was requested by logical name."""
     annotations = pod.metadata.annotations if pod.metadata else None
     noted = _noted(annotations.requested if annotations else None)
     for plan in plans:
-        container = noted.setdefault(plan.place.container.name, {})
-        container.update(_asked(plan, container))
+        container = noted.setdefault(plan.ref.container.name, {})
+        container.update(_requested(plan, container))
     text = _NOTE.encode(noted).decode()
     if pod.metadata is None:
         return _add("/metadata", {"annotations": {REQUESTED_ANNOTATION: text}})
@@ -88,14 +83,14 @@ def _add(path: str, value: object) -> Operation:
 def _env_operations(plan: ContainerPlan) -> list[Operation]:
     functions = [function for each in plan.mapped for function in each.functions()]
     variables = new_variables(functions, plan.written)
-    path = f"{plan.place.path}/env"
+    path = f"{plan.ref.path}/env"
     if not plan.env_is_empty:
         return [_add(f"{path}/-", each) for each in variables]
     return [_add(path, variables)] if variables else []
 
 
 def _noted(text: str | None) -> dict[str, dict[str, int]]:
-    """Return what an earlier pass noted; what isn't in its form is not ours to keep."""
+    """Return the note of an earlier mutation; a note in another form is ignored."""
     if text is None:
         return {}
     try:
@@ -104,18 +99,18 @@ def _noted(text: str | None) -> dict[str, dict[str, int]]:
         return {}
 
 
-def _asked(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
-    """Return the units that were asked for by each logical name, an earlier pass included.
+def _requested(plan: ContainerPlan, noted: dict[str, int]) -> dict[str, int]:
+    """Return the units requested by each logical name, those of an earlier mutation included.
 
-    What an earlier pass noted counts only as far as physical units are there for it: the note may
-    come from a pod that somebody copied and wrote anew.
+    An earlier note counts only if the container still requests the physical units that belong to
+    it: the pod may be an edited copy of another one.
     """
     if not noted:
-        return {ask.key: ask.units for ask in plan.mapped}
-    physical = {ask.key: ask.units for ask in plan.direct}
-    asked = {}
-    for ask in plan.mapped:
-        before = noted.get(ask.key, 0)
-        covered = 0 < before <= physical.get(ask.resource, 0)
-        asked[ask.key] = ask.units + (before if covered else 0)
-    return asked
+        return {request.key: request.units for request in plan.mapped}
+    physical = {request.key: request.units for request in plan.direct}
+    requested = {}
+    for request in plan.mapped:
+        before = noted.get(request.key, 0)
+        covered = 0 < before <= physical.get(request.resource, 0)
+        requested[request.key] = request.units + (before if covered else 0)
+    return requested

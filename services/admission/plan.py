@@ -1,47 +1,42 @@
-"""What is to be done to one container: what its names stand for, and whether it may have them."""
+"""The plan for one container: what its names resolve to, and whether it may have them."""
 
 from collections import Counter
 
 import msgspec
 
 from services import names
-from services.mappings import suggestions as hints
 from services.mappings.index import NamespaceMappings
-from services.mappings.model import Mapping, Mode
-from services.pods.functions import RESERVED, Function, check_functions
-from services.pods.pod import Place, environment
+from services.mappings.model import Function, Mapping, Mode
+from services.mappings.suggestions import known_names, nearest
+from services.pods.functions import RESERVED, check_functions
+from services.pods.pod import ContainerRef, environment
 from services.pods.refusals import RefusalReason, Refusals
-from services.pods.requests import Count, read_counts
+from services.pods.requests import ResourceCount, read_counts
 from services.process.text import clip, listing, plain, quote
 
-_REASON_SHOWN = 400  # characters of why a mapping can't be used, within a message
-_ASKS_SHOWN = 4  # names that a message about modes lists
-
+_REASON_SHOWN = 400  # characters of a mapping's error within a message
+_REQUESTS_SHOWN = 4  # names that a message about modes lists
 
 _ONE_MODE = {mode: frozenset({mode}) for mode in Mode}
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One resource that a container asks for, and what it stands for.
-
-    Attributes:
-        key: the full name that it asks for, as in limits.
-        resource: the physical name, with domain.
-        units: how many.
-        in_requests: whether it stands in requests too.
-        mapping: what the logical name stands for; None if it asks by the physical name.
-    """
+    """One resource that a container requests, and what the name resolves to."""
 
     key: str
+    """The full name that is requested, as in limits."""
     resource: str
+    """The physical name, with domain."""
     units: int
     in_requests: bool
+    """Whether the name is in requests too."""
     mapping: Mapping | None = None
+    """None for a request by physical name."""
 
     @property
     def function(self) -> Function | None:
-        """What is to be programmed for a logical name, None where the suite has nothing to do."""
-        return self.mapping.pair if self.mapping else None
+        """What is to be programmed into each unit, None if nothing is."""
+        return self.mapping.resolution.function if self.mapping else None
 
     def functions(self) -> list[Function]:
         """Return the function of each unit that is to be programmed."""
@@ -50,74 +45,69 @@ class ResourceRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerPlan(msgspec.Struct, frozen=True, gc=False):
-    """What is to be done to one container.
+    """What is to be done to one container."""
 
-    Attributes:
-        place: the container.
-        mapped: what it asks for by logical name; by name.
-        direct: what it asks for by physical name; by name.
-        units: how many units of each physical name, with domain, it gets.
-        modes: the modes in which a node could serve all of it; None if it asks for no unit.
-        written: the functions that its env spells already, by number.
-        env_is_empty: whether its env has no variable at all.
-    """
-
-    place: Place
+    ref: ContainerRef
     mapped: list[ResourceRequest]
+    """The requests by logical name; sorted by name."""
     direct: list[ResourceRequest]
+    """The requests by physical name; sorted by name."""
     units: dict[str, int]
+    """How many units of each physical name, with domain, the container gets."""
     modes: frozenset[Mode] | None
+    """The modes in which a node could serve all requests; None if no unit is requested."""
     written: dict[int, Function]
+    """The functions that its env names already, by number."""
     env_is_empty: bool
 
     def wanted(self) -> dict[str, Counter[Function]]:
         """Return which functions must be in the units of each physical name, with domain."""
         wanted: dict[str, Counter[Function]] = {}
-        for ask in self.mapped:
-            if function := ask.function:
-                wanted.setdefault(ask.resource, Counter())[function] += ask.units
-        regions = {_name(ask.key): ask.key for ask in self.direct if ask.units}
+        for request in self.mapped:
+            if function := request.function:
+                wanted.setdefault(request.resource, Counter())[function] += request.units
+        regions = {_name(request.key): request.key for request in self.direct if request.units}
         for function in self.written.values():
             wanted.setdefault(regions[f"region-{function[0]}"], Counter())[function] += 1
         return wanted
 
 
 def plan_container(
-    place: Place,
+    ref: ContainerRef,
     mappings: NamespaceMappings,
     *,
     prefixes: tuple[str, ...],
     max_units: int,
     refusals: Refusals,
 ) -> ContainerPlan:
-    """Work out what is to be done to a container that asks for something of our domains.
+    """Plan what is to be done to a container that requests something of our domains.
 
     Args:
-        place: the container.
+        ref: the container.
         mappings: those of its namespace.
         prefixes: our domains, each with its slash.
-        max_units: how many units it may ask for.
-        refusals: takes what is wrong with it; the plan then holds the rest.
+        max_units: how many units it may request.
+        refusals: receives its problems; the plan then holds the rest.
 
     Raises:
         InvalidReview: its env can't be read.
     """
-    counts = read_counts(place, prefixes, refusals)
-    asked = sum([count.units for count in counts])
-    if asked > max_units:
+    counts = read_counts(ref, prefixes, refusals)
+    requested = sum([count.units for count in counts])
+    if requested > max_units:
         message = (
-            f"asks for {asked} accelerators, and the limit is {max_units} units a container "
+            f"{requested} accelerators are requested, but the limit is {max_units} per container "
             "(--max-units of the webhook)"
         )
-        refusals.add(RefusalReason.TOO_MANY_UNITS, place, message)
-    mapped, direct = _resolve(place, counts, mappings, refusals)
+        refusals.add(RefusalReason.TOO_MANY_UNITS, ref, message)
+    mapped, direct = _resolve(ref, counts, mappings, refusals)
     units: dict[str, int] = {}
-    for ask in direct + mapped:
-        units[ask.resource] = units.get(ask.resource, 0) + ask.units
-    written, env_is_empty = _written(place, direct, mappings, refusals)
+    for request in direct + mapped:
+        units[request.resource] = units.get(request.resource, 0) + request.units
+    written, env_is_empty = _written_functions(ref, direct, mappings, refusals)
     programmed = {f"region-{interface_id}" for interface_id, _ in written.values()}
-    modes = _common_modes(place, mapped + direct, mappings, programmed, refusals)
-    return ContainerPlan(place, mapped, direct, units, modes, written, env_is_empty)
+    modes = _common_modes(ref, mapped + direct, mappings, programmed, refusals)
+    return ContainerPlan(ref, mapped, direct, units, modes, written, env_is_empty)
 
 
 def _name(key: str) -> str:
@@ -126,120 +116,124 @@ def _name(key: str) -> str:
 
 
 def _resolve(
-    place: Place, counts: list[Count], mappings: NamespaceMappings, refusals: Refusals
+    ref: ContainerRef, counts: list[ResourceCount], mappings: NamespaceMappings, refusals: Refusals
 ) -> tuple[list[ResourceRequest], list[ResourceRequest]]:
-    """Sort what is asked for into logical names, with their mappings, and physical ones."""
+    """Return the requests by logical name, with their mappings, and those by physical name."""
     mapped: list[ResourceRequest] = []
     direct: list[ResourceRequest] = []
     for count in counts:
         key = count.key
         if key == names.UNIT_RESOURCE:
-            continue  # no mapping stands behind it: pods ask for units by this name
+            continue  # pods request units by this name, without a mapping
         domain, _, name = key.partition("/")
         mapping = mappings.by_name.get(name)
         if mapping is not None:
-            resource = f"{domain}/{mapping.resource}"
+            resource = f"{domain}/{mapping.resolution.resource}"
             mapped.append(ResourceRequest(key, resource, count.units, count.in_requests, mapping))
         elif name in mappings.by_resource:
             direct.append(ResourceRequest(key, key, count.units, count.in_requests))
         elif refusals.full:
             break
         else:
-            _refuse_name(place, domain, name, mappings, refusals)
+            _refuse_name(ref, key, name, mappings, refusals)
     return mapped, direct
 
 
 def _refuse_name(
-    place: Place, domain: str, name: str, mappings: NamespaceMappings, refusals: Refusals
+    ref: ContainerRef, key: str, name: str, mappings: NamespaceMappings, refusals: Refusals
 ) -> None:
     namespace = f"namespace {quote(mappings.namespace)}"
-    asked = plain(f"{domain}/{name}")
     if name in mappings.rejected:
         reason = clip(mappings.rejected[name], _REASON_SHOWN)
-        message = f"asks for {asked}, whose mapping can't be used: {reason}"
-        refusals.add(RefusalReason.UNUSABLE_MAPPING, place, message)
+        message = f"{plain(key)} can't be used: {reason}"
+        refusals.add(RefusalReason.UNUSABLE_MAPPING, ref, message)
         return
     if names.is_physical(name):
         code = RefusalReason.UNMAPPED_RESOURCE
-        message = f"asks for {asked}, a physical name that no mapping of {namespace} leads to"
+        message = (
+            f"{plain(key)} is a physical resource, and no mapping of {namespace} resolves to it"
+        )
     else:
         code = RefusalReason.UNKNOWN_NAME
-        message = f"asks for {asked}, which is not mapped in {namespace}"
-    refusals.add(code, place, message + _suggestion(domain, name, mappings))
+        message = f"{plain(key)} does not exist in {namespace}"
+    refusals.add(code, ref, message + _suggestion(name, mappings))
 
 
-def _suggestion(domain: str, name: str, mappings: NamespaceMappings) -> str:
+def _suggestion(name: str, mappings: NamespaceMappings) -> str:
     if not mappings.by_name:
-        return "; nothing is mapped there: create an AcceleratorFunction or FpgaRegion for it"
-    near = hints.nearest(name, mappings.by_name)
+        return "; the namespace has no mappings: create an AcceleratorFunction or FpgaRegion"
+    near = nearest(name, mappings.by_name)
     if near is not None and mappings.by_name[near].deprecated is not None:
-        twin = mappings.twin_of(mappings.by_name[near])  # better than a name that is on its way out
+        twin = mappings.twin_of(mappings.by_name[near])  # better than a deprecated name
         near = near if twin is None else plain(twin.name)
-    question = f"; did you mean {domain}/{near}?" if near else "."
-    return f"{question} Mapped there: {hints.known_names(mappings.by_name)}"
+    question = f"; did you mean {near}?" if near else "."
+    return f"{question} Available: {known_names(mappings.by_name)}"
 
 
 def _modes(
-    ask: ResourceRequest, mappings: NamespaceMappings, programmed: set[str]
+    request: ResourceRequest, mappings: NamespaceMappings, programmed: set[str]
 ) -> frozenset[Mode]:
-    """Return the modes in which a node could serve this."""
-    if ask.mapping is not None:
-        return _ONE_MODE[ask.mapping.mode]
-    name = _name(ask.key)
+    """Return the modes in which a node could serve a request."""
+    if request.mapping is not None:
+        return _ONE_MODE[request.mapping.resolution.mode]
+    name = _name(request.key)
     return _ONE_MODE[Mode.REGION] if name in programmed else mappings.modes_of(name)
 
 
 def _common_modes(
-    place: Place,
-    asks: list[ResourceRequest],
+    ref: ContainerRef,
+    requests: list[ResourceRequest],
     mappings: NamespaceMappings,
     programmed: set[str],
     refusals: Refusals,
 ) -> frozenset[Mode] | None:
-    """Return the modes in which a node could serve all of it; a node runs one mode.
+    """Return the modes in which a node could serve all requests; a node runs one mode.
 
     Args:
-        place: the container.
-        asks: what it asks for.
+        ref: the container.
+        requests: its requests.
         mappings: those of its namespace.
-        programmed: the regions, by physical name, that env spells functions for already: they are
-            what a function of mode region became when the pod came first.
-        refusals: takes what is wrong with it.
+        programmed: the regions, by physical name, that env names functions for: an earlier
+            mutation rewrote functions of mode region to them.
+        refusals: receives its problems.
     """
     common: frozenset[Mode] | None = None
-    for ask in asks:
-        if ask.units:
-            modes = _modes(ask, mappings, programmed)
+    for request in requests:
+        if request.units:
+            modes = _modes(request, mappings, programmed)
             common = modes if common is None else common & modes
     if common is not None and not common:
         shown = [
-            f"{plain(ask.key)} (mode {' or '.join(sorted(_modes(ask, mappings, programmed)))})"
-            for ask in sorted(asks, key=lambda ask: ask.key)
-            if ask.units
+            f"{plain(each.key)} (mode {' or '.join(sorted(_modes(each, mappings, programmed)))})"
+            for each in sorted(requests, key=lambda each: each.key)
+            if each.units
         ]
         message = (
-            "asks for resources of different modes, but a node runs one mode: "
-            f"{listing(shown[:_ASKS_SHOWN], more=len(shown[_ASKS_SHOWN:]))}; "
-            "ask for them in different pods"
+            "resources of different modes are requested, but a node runs one mode: "
+            f"{listing(shown[:_REQUESTS_SHOWN], more=len(shown[_REQUESTS_SHOWN:]))}; "
+            "request them in different pods"
         )
-        refusals.add(RefusalReason.MIXED_MODES, place, message)
+        refusals.add(RefusalReason.MIXED_MODES, ref, message)
     return common
 
 
-def _written(
-    place: Place, direct: list[ResourceRequest], mappings: NamespaceMappings, refusals: Refusals
+def _written_functions(
+    ref: ContainerRef,
+    direct: list[ResourceRequest],
+    mappings: NamespaceMappings,
+    refusals: Refusals,
 ) -> tuple[dict[int, Function], bool]:
-    """Return the functions that env spells already, and whether env is empty.
+    """Return the functions that env names, and whether env is empty.
 
-    If it has one that may not be there, it counts as having none.
+    An env with a variable that isn't allowed names none.
     """
-    variables, is_empty = environment(place, RESERVED)
+    variables, is_empty = environment(ref, RESERVED)
     if not variables:
         return {}, is_empty
     units: Counter[str] = Counter()
-    for ask in direct:
-        units[_name(ask.key)] += ask.units
+    for request in direct:
+        units[_name(request.key)] += request.units
     written = check_functions(variables, mappings, units)
     for problem in written.problems:
-        refusals.add(RefusalReason.ENV_NOT_ALLOWED, place, problem)
+        refusals.add(RefusalReason.ENV_NOT_ALLOWED, ref, problem)
     return written.by_number, is_empty

@@ -1,4 +1,4 @@
-"""The webhook's answer for pods in a manifest, without a webhook."""
+"""What the webhook would do to the pods of a manifest."""
 
 import sys
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ def read_pods(path: Path) -> list[FoundPod]:
     """Return the pods of a manifest.
 
     Args:
-        path: a file of YAML or JSON with any number of documents, ``-`` for stdin.
+        path: a file of YAML or JSON documents, ``-`` for stdin.
 
     Raises:
-        InvalidManifest: it can't be read, or there is no pod in it.
+        InvalidManifest: it can't be read, or has no pods.
     """
     where = "stdin" if str(path) == "-" else plain(str(path), 200)
     try:
@@ -68,10 +68,10 @@ def explain_pod(
         found: the pod.
         index: the mappings of all namespaces.
         policy: the webhook's.
-        namespace: the one that was asked for, None if none was.
+        namespace: of pods that name none; None for `default`.
 
     Raises:
-        InvalidManifest: the pod can't be read, or is meant for another namespace.
+        InvalidManifest: the pod can't be read, or names another namespace.
     """
     if namespace is not None and found.namespace not in (None, "", namespace):
         raise InvalidManifest(

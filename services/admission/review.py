@@ -1,10 +1,10 @@
-"""AdmissionReview v1, sans I/O: bytes in, bytes out.
+"""AdmissionReview v1: what the bytes of a request say, and the bytes of the answer.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
-`answer` is the whole way of a review, and what the webhook calls. A review that has a uid always
-gets an answer that echoes it, whatever else is wrong with it or happens on the way; only bytes
-without one raise. The four constructors `allowed`, `patched`, `denied` and `errored` are the only
-places where responses are made.
+`decode` reads as much of a review as its answer needs: a review with a uid is always answered with
+that uid, whatever else is wrong with it; only bytes without a uid raise. `admit`, `patch`, `deny`
+and `fail` are the only places where answers are made. `services.admission.pod_review` and
+`services.admission.mapping_review` decide which.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,54 +12,35 @@ from enum import StrEnum
 
 import msgspec
 
-from services.admission.mutate import (
-    REASON,
-    Patched,
-    PodDecision,
-    Policy,
-    Refused,
-    Rewrite,
-    Unchanged,
-    decide,
-)
+from services.admission.mutate import REASON, Rewrite
 from services.admission.patch import Operation
-from services.mappings.index import MappingIndex
 from services.pods.pod import Pod
 from services.process.errors import InvalidReview
-from services.process.text import listing, plain, quote
+from services.process.text import plain, quote
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-NOT_A_POD = "not-a-pod"
-"""Reason: the review is of something else, which is admitted."""
-NOT_CREATED = "not-created"
-"""Reason: the pod is not being created, so it is admitted."""
-NOT_MUTATED = "not-mutated"
-"""Reason: at `/validate` the pod would still have to change, so it is denied."""
-UNREADABLE_POD = "unreadable-pod"
-"""Reason: there is no pod in the review, or none that can be read."""
 INTERNAL_ERROR = "internal-error"
-"""Reason: a mistake of accelbind's own; its log has the traceback."""
-NO_POD = "the review has no pod in request.object"
+"""Reason: an error in accelbind itself; its log has the traceback."""
 
 _STATUS_REASONS = {400: "BadRequest", 403: "Forbidden", 500: "InternalError"}
-_REWRITES_SHOWN = 4
+_MAX_UNREADABLE = 500  # characters of a message about a review that can't be read
 
 
 class ReviewOutcome(StrEnum):
     """How a review was answered; the values are metric labels."""
 
     ALLOWED = "allowed"
-    """Admitted as it is."""
+    """Admitted unchanged."""
     PATCHED = "patched"
     """Admitted with a JSON patch; it has no reason."""
     DENIED = "denied"
-    """Refused: the asker has to change something."""
+    """Refused: the object must be changed."""
     ERRORED = "errored"
-    """Refused, since it couldn't be judged."""
+    """Refused, because the review couldn't be evaluated."""
 
-    __hash__ = str.__hash__  # an enum's own is written in Python, and each review is counted
+    __hash__ = str.__hash__  # Enum.__hash__ is Python code, and each review is counted
 
 
 class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
@@ -71,38 +52,55 @@ class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
 
 
 class Review(msgspec.Struct, gc=False, rename={"sub_resource": "subResource", "pod": "object"}):
-    """A review that can be answered.
-
-    Attributes:
-        uid: to be echoed.
-        kind: what it is about.
-        operation: such as ``CREATE``.
-        sub_resource: such as ``status``, empty for the object itself.
-        namespace: where the object is, or will be.
-        pod: the object, read as a pod.
-    """
+    """A review that can be answered."""
 
     uid: str
+    """The answer repeats it."""
     kind: GroupVersionKind = GroupVersionKind()
     operation: str = ""
+    """Such as ``CREATE``."""
     sub_resource: str = ""
+    """Such as ``status``; empty for the object itself."""
     namespace: str = ""
+    """Of the object."""
     pod: Pod | None = None
+    """The object, read as a pod."""
 
     @property
     def is_about_pod(self) -> bool:
         """Whether the object is a pod, and not a part of one."""
         return self.kind.kind == "Pod" and not self.kind.group and not self.sub_resource
 
+    @property
+    def name(self) -> str:
+        """The object's name, or the prefix of a name that will be generated."""
+        return self.pod.display_name if self.pod else ""
+
 
 class UnreadableReview(Review):
-    """A review whose object can't be read as a pod, which it needn't be.
-
-    Attributes:
-        problem: why.
-    """
+    """A review whose object can't be read as a pod; it may be of another kind."""
 
     problem: str = ""
+
+
+class ReviewResponse(msgspec.Struct, frozen=True):
+    """The answer to a review, and what to count and log."""
+
+    body: bytes
+    """The AdmissionReview to send, as JSON."""
+    uid: str
+    outcome: ReviewOutcome
+    reason: str = ""
+    """A code of `RefusalReason` or `UnchangedReason`, or a `Reason` constant; empty if patched."""
+    namespace: str = ""
+    pod: str = ""
+    """The name of the object, whatever its kind."""
+    message: str = ""
+    """What the client is told; empty if admitted."""
+    rewrites: tuple[Rewrite, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: Exception | None = None
+    """The exception behind an internal error, for the log."""
 
 
 class _Envelope(msgspec.Struct, gc=False, rename="camel"):
@@ -147,7 +145,7 @@ class _Response(msgspec.Struct, rename="camel", omit_defaults=True):
     allowed: bool
     status: _Status | None = None
     patch_type: str | None = None
-    patch: bytes | None = None  # msgspec writes bytes as base64, as the API wants them
+    patch: bytes | None = None  # msgspec encodes bytes as base64, as the API requires
     warnings: Sequence[str] = ()
     audit_annotations: Mapping[str, str] | None = None
 
@@ -158,158 +156,44 @@ class _Reply(msgspec.Struct, rename="camel"):
     api_version: str = API_VERSION
 
 
-class ReviewResponse(msgspec.Struct, frozen=True):
-    """What to send back, and what to count and log.
-
-    Attributes:
-        body: the AdmissionReview to send, as JSON.
-        uid: of the review.
-        outcome: how it was answered.
-        reason: why: a code of `RefusalReason` or `UnchangedReason`, or of this module; empty for
-            a patched pod.
-        namespace: the pod's.
-        pod: its name, or the beginning of it.
-        message: what the asker is told, empty if admitted.
-        rewrites: what became of logical names.
-        warnings: what the asker is warned of.
-        error: the exception behind an internal error, for the log.
-    """
-
-    body: bytes
-    uid: str
-    outcome: ReviewOutcome
-    reason: str = ""
-    namespace: str = ""
-    pod: str = ""
-    message: str = ""
-    rewrites: tuple[Rewrite, ...] = ()
-    warnings: tuple[str, ...] = ()
-    error: Exception | None = None
-
-
 _ALLOWED, _PATCHED = ReviewOutcome.ALLOWED, ReviewOutcome.PATCHED
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_Envelope)
 _ANY_DECODER = msgspec.json.Decoder(_AnyEnvelope)
 _UID_DECODER = msgspec.json.Decoder(_UidEnvelope)
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def decode(body: bytes) -> Review:
     """Read an AdmissionReview.
 
-    A review of something else than a pod, or of a pod that can't be read, is a review too: only
-    its uid is needed to answer it.
+    A review of another kind than a pod, or of a pod that can't be read, is an `UnreadableReview`:
+    its uid is enough to answer it.
 
     Raises:
         InvalidReview: it is no AdmissionReview of v1 in JSON, or it has no uid.
     """
     try:
         envelope = _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return _decode_leniently(body, str(error))
+    except _UNREADABLE as error:
+        return _decode_leniently(body, f"the review can't be read: {error}")
     _check(envelope.kind, envelope.api_version, envelope.request.uid)
     return envelope.request
 
 
-def allowed(
-    uid: str, warnings: Sequence[str] = (), audit: Mapping[str, str] | None = None
-) -> bytes:
-    """Return the answer that admits an object as it is.
-
-    Args:
-        uid: of the review.
-        warnings: for the asker; at most 120 characters each.
-        audit: for the audit log; keys without a prefix, the API server adds the webhook's name.
-    """
-    response = _Response(uid, allowed=True, warnings=warnings, audit_annotations=audit)
-    return _ENCODER.encode(_Reply(response))
-
-
-def patched(
-    uid: str,
-    operations: Sequence[Operation],
-    warnings: Sequence[str] = (),
-    audit: Mapping[str, str] | None = None,
-) -> bytes:
-    """Return the answer that admits an object with these JSON Patch operations.
-
-    Args:
-        uid: of the review.
-        operations: the patch.
-        warnings: for the asker.
-        audit: for the audit log.
-    """
-    response = _Response(
-        uid,
-        allowed=True,
-        patch_type="JSONPatch",
-        patch=_ENCODER.encode(operations),
-        warnings=warnings,
-        audit_annotations=audit,
-    )
-    return _ENCODER.encode(_Reply(response))
-
-
-def denied(
-    uid: str, message: str, *, code: int = 403, audit: Mapping[str, str] | None = None
-) -> bytes:
-    """Return the answer that refuses an object.
-
-    Args:
-        uid: of the review.
-        message: what is wrong; kubectl shows it after ``admission webhook … denied the request: ``.
-        code: the HTTP status that the asker gets.
-        audit: for the audit log.
-    """
-    status = _Status(code, message, _STATUS_REASONS.get(code, "Forbidden"))
-    response = _Response(uid, allowed=False, status=status, audit_annotations=audit)
-    return _ENCODER.encode(_Reply(response))
-
-
-def errored(
-    uid: str, message: str, *, code: int = 500, audit: Mapping[str, str] | None = None
-) -> bytes:
-    """Return the answer that refuses an object because it couldn't be judged."""
-    return denied(uid, message, code=code, audit=audit)
-
-
-def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> ReviewResponse:
-    """Answer a review.
-
-    Args:
-        body: the request's body.
-        index: the mappings of all namespaces.
-        policy: the administrator's.
-        validating: whether this is the last check, after all mutation: a pod that would have to
-            be changed is refused then.
-
-    Raises:
-        InvalidReview: there is nothing in the body to answer with a review.
-    """
-    review = decode(body)
-    try:
-        return _review_pod(review, index, policy, validating=validating)
-    except InvalidReview as error:
-        return _unreadable(review, str(error))
-    except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
-        message = "accelbind failed while judging this pod; its log says why, and so do its metrics"
-        audit = {REASON: INTERNAL_ERROR}
-        return ReviewResponse(
-            errored(review.uid, message, audit=audit),
-            review.uid,
-            ReviewOutcome.ERRORED,
-            INTERNAL_ERROR,
-            review.namespace,
-            message=message,
-            error=error,
-        )
-
-
 def _decode_leniently(body: bytes, problem: str) -> Review:
+    """Read a review without its object, or at least its uid."""
     try:
         envelope = _ANY_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _decode_uid(body, problem)
+    except _UNREADABLE:
+        try:
+            uid_only = _UID_DECODER.decode(body)
+        except _UNREADABLE as error:
+            raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
+        _check(uid_only.kind, uid_only.api_version, uid_only.request.uid)
+        # Its kind is unknown, so it is treated as what these webhooks are called for.
+        pod = GroupVersionKind(version="v1", kind="Pod")
+        return UnreadableReview(uid_only.request.uid, pod, "CREATE", problem=problem)
     request = envelope.request
     _check(envelope.kind, envelope.api_version, request.uid)
     return UnreadableReview(
@@ -318,21 +202,8 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
         request.operation,
         request.sub_resource,
         request.namespace,
-        problem=f"the review can't be read: {problem}",
+        problem=problem,
     )
-
-
-def _decode_uid(body: bytes, problem: str) -> Review:
-    """Read at least the uid, so that the API server gets an answer that it can use."""
-    try:
-        envelope = _UID_DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidReview(f"the body can't be read as an {KIND}: {error}") from error
-    uid = envelope.request.uid
-    _check(envelope.kind, envelope.api_version, uid)
-    # Nothing tells what it is about, so it is taken for what these webhooks are sent.
-    kind = GroupVersionKind(version="v1", kind="Pod")
-    return UnreadableReview(uid, kind, "CREATE", problem=f"the review can't be read: {problem}")
 
 
 def _check(kind: str, api_version: str, uid: str) -> None:
@@ -345,90 +216,100 @@ def _check(kind: str, api_version: str, uid: str) -> None:
         raise InvalidReview(f"the {KIND} has no request.uid to answer to")
 
 
-def _review_pod(
-    review: Review, index: MappingIndex, policy: Policy, *, validating: bool
-) -> ReviewResponse:
-    if not review.is_about_pod or review.operation != "CREATE":
-        return _admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
-    if review.pod is None:
-        problem = review.problem if isinstance(review, UnreadableReview) else NO_POD
-        return _unreadable(review, problem)
-    mappings = index.namespace(review.namespace)
-    decision = decide(review.pod, mappings, policy, validating=validating)
-    result = decision.result
-    if isinstance(result, Unchanged):
-        return _admit(review, result.reason, result.warnings, decision.audit)
-    if isinstance(result, Refused):
-        return _deny(review, result.refusals[0].reason, result.message, decision.audit)
-    if validating:
-        return _deny(review, NOT_MUTATED, _not_mutated(result), {REASON: NOT_MUTATED})
-    return _patch(review, result, decision)
-
-
-def _admit(
+def admit(
     review: Review,
     reason: str,
+    *,
     warnings: tuple[str, ...] = (),
-    audit: dict[str, str] | None = None,
+    audit: Mapping[str, str] | None = None,
+    message: str = "",
 ) -> ReviewResponse:
+    """Admit the object unchanged.
+
+    Args:
+        review: the review to answer.
+        reason: the code to count and log.
+        warnings: for the client; at most 120 characters each.
+        audit: for the audit log; without a prefix, which the API server adds.
+        message: for the log.
+    """
+    uid = review.uid
+    response = _Response(uid, allowed=True, warnings=warnings, audit_annotations=audit)
+    body = _ENCODER.encode(_Reply(response))
     return ReviewResponse(
-        allowed(review.uid, warnings, audit),
-        review.uid,
-        _ALLOWED,
-        reason,
-        review.namespace,
-        review.pod.display_name if review.pod else "",
+        body, uid, _ALLOWED, reason, review.namespace, review.name, message, warnings=warnings
+    )
+
+
+def patch(
+    review: Review,
+    operations: Sequence[Operation],
+    *,
+    rewrites: tuple[Rewrite, ...] = (),
+    warnings: tuple[str, ...] = (),
+    audit: Mapping[str, str] | None = None,
+) -> ReviewResponse:
+    """Admit the object with a JSON Patch; see `admit`."""
+    uid = review.uid
+    response = _Response(
+        uid,
+        allowed=True,
+        patch_type="JSONPatch",
+        patch=_ENCODER.encode(operations),
         warnings=warnings,
+        audit_annotations=audit,
     )
-
-
-def _patch(review: Review, result: Patched, decision: PodDecision) -> ReviewResponse:
+    body = _ENCODER.encode(_Reply(response))
     return ReviewResponse(
-        patched(review.uid, result.operations, result.warnings, decision.audit),
-        review.uid,
-        _PATCHED,
-        "",
-        review.namespace,
-        review.pod.display_name if review.pod else "",
-        rewrites=result.rewrites,
-        warnings=result.warnings,
+        body, uid, _PATCHED, "", review.namespace, review.name, "", rewrites, warnings
     )
 
 
-def _deny(
-    review: Review, reason: str, message: str, audit: dict[str, str] | None
+def deny(
+    review: Review, reason: str, message: str, *, audit: Mapping[str, str] | None = None
 ) -> ReviewResponse:
+    """Refuse the object; kubectl shows the message after ``denied the request: ``."""
     return ReviewResponse(
-        denied(review.uid, message, audit=audit),
+        _refusal(review, 403, message, audit or {REASON: reason}),
         review.uid,
         ReviewOutcome.DENIED,
         reason,
         review.namespace,
-        review.pod.display_name if review.pod else "",
+        review.name,
         message,
     )
 
 
-def _unreadable(review: Review, message: str) -> ReviewResponse:
-    short = plain(message, 500)
+def unreadable(review: Review, reason: str, problem: str) -> ReviewResponse:
+    """Refuse an object that can't be read."""
+    message = plain(problem, _MAX_UNREADABLE)
     return ReviewResponse(
-        errored(review.uid, short, code=400, audit={REASON: UNREADABLE_POD}),
+        _refusal(review, 400, message, {REASON: reason}),
         review.uid,
         ReviewOutcome.ERRORED,
-        UNREADABLE_POD,
+        reason,
         review.namespace,
-        review.pod.display_name if review.pod else "",
-        short,
+        review.name,
+        message,
     )
 
 
-def _not_mutated(result: Patched) -> str:
-    shown = [
-        f'{plain(rewrite.logical)} in container "{plain(rewrite.container)}"'
-        for rewrite in result.rewrites[:_REWRITES_SHOWN]
-    ]
-    names = listing(shown, more=len(result.rewrites) - len(shown))
-    return (
-        f"{names} was not rewritten to what it stands for: either another webhook changed the pod "
-        "after accelbind's mutating webhook, or that one's configuration is missing"
+def fail(review: Review, error: Exception) -> ReviewResponse:
+    """Refuse an object because of an error in accelbind itself."""
+    message = "internal error of accelbind: see the webhook's log and metrics"
+    return ReviewResponse(
+        _refusal(review, 500, message, {REASON: INTERNAL_ERROR}),
+        review.uid,
+        ReviewOutcome.ERRORED,
+        INTERNAL_ERROR,
+        review.namespace,
+        review.name,
+        message,
+        error=error,
     )
+
+
+def _refusal(review: Review, code: int, message: str, audit: Mapping[str, str]) -> bytes:
+    status = _Status(code, message, _STATUS_REASONS[code])
+    response = _Response(review.uid, allowed=False, status=status, audit_annotations=audit)
+    return _ENCODER.encode(_Reply(response))

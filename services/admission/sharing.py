@@ -1,60 +1,55 @@
-"""Which containers of a pod get the same device, and whether they want the same function in it.
+"""Which containers of a pod share a device, and whether they need the same function in it.
 
-How the kubelet's device manager reuses devices (`facts` measured on 1.36; `Allocate` in
-``pkg/kubelet/cm/devicemanager/manager.go``): what plain init containers got forms a pool; every
-later container takes from the pool before it gets new devices; other plain init containers give
-back what they took, sidecars and containers keep it. Which of several pooled devices a container
-takes isn't defined, so what could happen is treated as what will.
+The kubelet's device manager reuses devices within a pod (measured on 1.36; `Allocate` in
+``pkg/kubelet/cm/devicemanager/manager.go``): devices of plain init containers form a pool. Every
+later container takes devices from the pool before it gets new ones. Plain init containers return
+them, sidecars and containers keep them. Which of several pooled devices a container takes is
+undefined, so every possible conflict counts.
 
-On the node, a container that starts is told by its devices. Two that have the same device but
-want different functions can't be told apart, or would start on the other's function.
+On the node, a starting container is identified by its devices. Two containers with the same device
+but different functions can't be distinguished, or one would start on the function of the other.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from services.pods.functions import Function
-from services.pods.pod import Place
+from services.mappings.model import Function
+from services.pods.pod import ContainerRef
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What one container uses of the regions.
+class ResourceUse:
+    """The regions that one container uses."""
 
-    Attributes:
-        place: the container.
-        units: how many of each resource it gets.
-        wanted: of each resource, how many units must have which function; the others of its
-            units may have any.
-    """
-
-    place: Place
+    ref: ContainerRef
     units: Mapping[str, int]
+    """How many units of each resource it gets."""
     wanted: Mapping[str, Counter[Function]]
+    """How many units of each resource must have which function; its other units may have any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two containers that may get one device and want different functions in it."""
+    """Two containers that may share a device and need different functions in it."""
 
     resource: str
-    earlier: Place
-    later: Place
+    earlier: ContainerRef
+    later: ContainerRef
     earlier_wants: Function
     later_wants: Function
 
 
 @dataclass(slots=True)
 class _Pool:
-    """Devices of one resource that plain init containers left, and what may be in them."""
+    """Devices of one resource that plain init containers returned, and what may be in them."""
 
     size: int = 0
     functions: Counter[Function] = field(default_factory=Counter)
-    last_user: dict[Function, Place] = field(default_factory=dict)
+    last_user: dict[Function, ContainerRef] = field(default_factory=dict)
 
 
-def conflicts(uses: Iterable[Use]) -> Iterator[Conflict]:
+def conflicts(uses: Iterable[ResourceUse]) -> Iterator[Conflict]:
     """Yield the conflicts among the containers of a pod.
 
     Args:
@@ -65,16 +60,16 @@ def conflicts(uses: Iterable[Use]) -> Iterator[Conflict]:
         for resource, units in use.units.items():
             pool = pools.setdefault(resource, _Pool())
             wanted = use.wanted.get(resource, Counter())
-            found = _conflict(resource, pool, use.place, units, wanted)
+            found = _conflict(resource, pool, use.ref, units, wanted)
             if found:
                 yield found
-            _take(pool, use.place, units, wanted)
+            _use_devices(pool, use.ref, units, wanted)
 
 
 def _conflict(
-    resource: str, pool: _Pool, place: Place, units: int, wanted: Counter[Function]
+    resource: str, pool: _Pool, ref: ContainerRef, units: int, wanted: Counter[Function]
 ) -> Conflict | None:
-    """Return a conflict if more devices may bring another function than may have any."""
+    """Return a conflict if more devices may hold another function than may hold any."""
     taken = min(units, pool.size)
     unwanted = {
         function: min(there, taken) - wanted[function]
@@ -87,23 +82,23 @@ def _conflict(
     for earlier in unwanted:
         for later in wanted:
             if earlier != later:
-                return Conflict(resource, pool.last_user[earlier], place, earlier, later)
+                return Conflict(resource, pool.last_user[earlier], ref, earlier, later)
     return None
 
 
-def _take(pool: _Pool, place: Place, units: int, wanted: Counter[Function]) -> None:
-    """Let a container take what it uses; a plain init container leaves that, and more, behind."""
+def _use_devices(pool: _Pool, ref: ContainerRef, units: int, wanted: Counter[Function]) -> None:
+    """Take the devices of a container from the pool; a plain init container returns them."""
     taken = min(units, pool.size)
-    gives_back = place.init and not place.sidecar
+    returns = ref.init and not ref.sidecar
     left: Counter[Function] = Counter()
     for function, there in pool.functions.items():
         surely_taken = max(0, taken - (pool.size - there))
         left[function] = there - surely_taken
-        if gives_back:  # what it doesn't want stays where it may have anything
+        if returns:  # functions that it doesn't need may stay in its other units
             left[function] += max(0, min(there, taken) - wanted[function])
     pool.size -= taken
-    if gives_back:
+    if returns:
         pool.size += units
         left += wanted
-        pool.last_user.update(dict.fromkeys(wanted, place))
+        pool.last_user.update(dict.fromkeys(wanted, ref))
     pool.functions = +left

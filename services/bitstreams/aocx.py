@@ -12,8 +12,7 @@ from typing import Final
 
 from services.bitstreams.elf import read_sections
 from services.bitstreams.gbs import MAX_START, NOTHING_AFTER, parse_start
-from services.bitstreams.gunzip import unpack
-from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl
+from services.bitstreams.model import MAX_FILE, Bitstream, Metadata, OpenCl, unpack
 from services.process.errors import InvalidBitstream
 from services.process.text import plain, quote
 
@@ -26,7 +25,7 @@ _MAX_TEXT: Final = 4096
 
 
 def parse_aocx(data: bytes | memoryview) -> Bitstream:
-    """Read an AOCX and look through the GBS in it, without keeping it unpacked.
+    """Read an AOCX and check the GBS in it, without keeping it unpacked.
 
     Args:
         data: All bytes of the file; the result holds a view of them.
@@ -51,16 +50,16 @@ def parse_aocx(data: bytes | memoryview) -> Bitstream:
         raise InvalidBitstream(f"its {PROGRAM} has no section {PACKED}: it is for another card")
     packed = inner[PACKED]
     try:
-        metadata, start, size = _look_into(packed)
+        metadata, start, size = _check_packed(packed)
     except InvalidBitstream as error:
         raise InvalidBitstream(f"the GBS in it: {error}") from error
     return Bitstream(metadata, packed, start, size, opencl)
 
 
-def _look_into(packed: memoryview) -> tuple[Metadata, int, int]:
+def _check_packed(packed: memoryview) -> tuple[Metadata, int, int]:
     """The metadata of a packed GBS, where its raw bitstream starts, and how long it is.
 
-    Keeps no more than the start of it, and goes on unpacking only if that is a GBS's.
+    Keeps only the start of it in memory, and goes on unpacking only if that is a GBS's.
     """
     head, total, found = bytearray(), 0, None
     for piece in unpack(packed, limit=MAX_FILE):

@@ -1,9 +1,9 @@
-"""Sections of ELF files from strangers, with pyelftools for the structures and bounds of our own.
+"""Sections of untrusted ELF files: pyelftools for the structures, own limits for the contents.
 
-pyelftools reads what the file says: its section objects follow links without end, unpack without a
-bound and search names to the end of the file. So only its structures are used here, the header of
-the file and of each section; names and contents are cut out of the bytes, each length checked
-against what is there (layout: the System V ABI, chapter 4).
+pyelftools trusts the file: its section objects follow links without end, unpack without a limit and
+search names to the end of the file. So only its structures are used here, the header of the file
+and of each section. Names and contents are cut out of the bytes, and each length is checked against
+the file's size (layout: the System V ABI, chapter 4).
 
 pyelftools is imported for the first ELF file: it takes 3 MiB, and a node without OpenCL has none.
 """
@@ -18,7 +18,7 @@ MAGIC: Final = b"\x7fELF"
 """The first 4 bytes of every ELF file."""
 
 MAX_SECTIONS: Final = 512
-"""Sections that are looked at; an OpenCL program has about 50."""
+"""The most sections that are read; an OpenCL program has about 50."""
 
 _MAX_NAME: Final = 256
 _NO_BITS: Final = "SHT_NOBITS"
@@ -26,16 +26,16 @@ _COMPRESSED: Final = 0x800  # SHF_COMPRESSED
 
 
 def is_elf(data: bytes | memoryview) -> bool:
-    """Tell whether the bytes start as an ELF file does."""
+    """Whether the bytes start as an ELF file does."""
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 
 def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview]:
-    """Give the sections whose names start so, with their bytes as they are in the file.
+    """The sections whose names have a prefix, with their bytes as they are in the file.
 
     Args:
-        data: All bytes of the file; what is given are views of them.
-        prefix: How the names start.
+        data: All bytes of the file; the result holds views of them.
+        prefix: Start of the names.
 
     Raises:
         InvalidBitstream: It is no ELF file, one of these sections lies outside it or is there

@@ -2,7 +2,7 @@
 
 Little endian: the magic number (u64, u64), the metadata's length (u32, 1 to 4095), the metadata,
 and the raw bitstream up to the end of the file. The format is that of the OPAE tools
-(`packager`); the bytes are anyone's, so each length is checked against what is there.
+(`packager`). The bytes are untrusted, so each length is checked against the file's size.
 """
 
 import math
@@ -24,7 +24,7 @@ MAX_METADATA: Final = 4095
 """Bytes of metadata, by the format."""
 
 MAX_START: Final = len(MAGIC) + 4 + MAX_METADATA
-"""How many bytes of a file say all that there is to know of it but the raw bitstream."""
+"""Bytes at the start of a file that hold everything but the raw bitstream."""
 
 NOTHING_AFTER: Final = "it ends after its metadata: there is no bitstream in it"
 
@@ -62,7 +62,7 @@ _DECODER: Final = msgspec.json.Decoder(_Metadata)
 
 
 def is_gbs(data: bytes | memoryview) -> bool:
-    """Tell whether the bytes start as a GBS does."""
+    """Whether the bytes start as a GBS does."""
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 

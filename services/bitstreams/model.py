@@ -1,19 +1,28 @@
 """What a bitstream is, whatever file it came in.
 
 A file is either a GBS ("green bitstream", `services.bitstreams.gbs`) or an AOCX, an OpenCL program
-with a GBS inside (`services.bitstreams.aocx`); which one, its first bytes say. Both come from
-outside, and both are hostile until read: no length in them is believed, and nothing grows beyond
-`MAX_FILE`.
+with a GBS inside (`services.bitstreams.aocx`); its first bytes say which. Both are untrusted: no
+length in them is believed, and nothing grows beyond `MAX_FILE`. A gzip of a few bytes may unpack to
+gigabytes, so `unpack` gives it in pieces.
 """
 
+import zlib
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from services.bitstreams.gunzip import unpack
+from services.process.errors import InvalidBitstream
 
 MAX_FILE = 256 * 1024 * 1024
 """Bytes of a bitstream file, and of what an AOCX unpacks to; the largest known cards need 70 MB."""
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_STEP: Final = 256 * 1024
+
+MAX_MEMBERS: Final = 4096
+"""Members of a gzip: each costs time, and an empty one takes only 20 bytes."""
 
 
 class Kind(StrEnum):
@@ -25,72 +34,62 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a GBS says of itself.
-
-    Args:
-        interface_id: Canonical interface id of the regions that it fits, 32 hex digits.
-        afu_id: Canonical id that the port shows once it is programmed, 32 hex digits.
-        name: The accelerator's name, empty if it has none.
-        platform: The platform it was made for, empty if unsaid.
-        version: Of the metadata's format.
-        power: Watts that the function takes at most, 0 if unsaid.
-        clock_high: MHz of the user clock, None if the function doesn't say.
-        clock_low: MHz of the user clock's slower half, None if the function doesn't say.
-        contexts: How many contexts the accelerator has.
-        magic: The format's number for the AFU image.
-    """
+    """What a GBS says of itself."""
 
     interface_id: str
+    """Canonical interface id of the regions that it fits, 32 hex digits."""
     afu_id: str
+    """Canonical id that the port shows once it is programmed, 32 hex digits."""
     name: str = ""
+    """The accelerator's name."""
     platform: str = ""
+    """The platform it was made for."""
     version: int = 0
+    """Version of the metadata's format."""
     power: float = 0
+    """Watts that the function takes at most, 0 if unspecified."""
     clock_high: float | None = None
+    """MHz of the user clock."""
     clock_low: float | None = None
+    """MHz of the user clock's slower half."""
     contexts: int = 0
+    """Number of contexts of the accelerator."""
     magic: int = 0
+    """The format's number for the AFU image."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCl:
-    """What an AOCX says beside the GBS in it.
-
-    Args:
-        program_id: Its unique id (`.acl.rand_hash`), 40 hex digits.
-        board: The board package it was compiled for.
-        target: What it was compiled for: `fpga`, or an emulator.
-        version: Version of the compiler.
-    """
+    """What an AOCX says beside the GBS in it."""
 
     program_id: str
+    """Its unique id (`.acl.rand_hash`), 40 hex digits."""
     board: str = ""
+    """The board package it was compiled for."""
     target: str = ""
+    """`fpga`, or an emulator."""
     version: str = ""
+    """Version of the compiler."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Bitstream:
-    """A bitstream that was read and found whole.
-
-    Args:
-        metadata: What its GBS says of itself.
-        body: The GBS, in an AOCX as a gzip of it.
-        start: Where the raw bitstream starts in the GBS.
-        size: Bytes of the raw bitstream.
-        opencl: What the AOCX says, if it came in one.
-    """
+    """A bitstream that was read completely."""
 
     metadata: Metadata
     body: memoryview
+    """The GBS; in an AOCX a gzip of it."""
     start: int
+    """Where the raw bitstream starts in the GBS."""
     size: int
+    """Bytes of the raw bitstream."""
     opencl: OpenCl | None = None
+    """What the AOCX says, if it came in one."""
 
     def raw(self) -> "array[int]":
         """What the FPGA is programmed with: all that follows the metadata, copied or unpacked.
 
-        An array knows the address of its bytes, which the driver is given: this is the only copy.
+        It is the only copy. An array knows the address of its bytes, which the driver needs.
         """
         raw = array("B")
         if self.opencl is None:
@@ -124,3 +123,41 @@ class Bitstream:
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.interface_id}/{self.function_id}, {self.size} bytes raw>"
+
+
+def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
+    """The content of a gzip, in pieces of at most 256 KiB.
+
+    Args:
+        packed: One gzip member or several, one after the other; zeros after them are padding.
+        limit: How many bytes may come out.
+
+    Raises:
+        InvalidBitstream: It is no gzip, or not whole, or holds more; checksums are verified.
+    """
+    position = total = members = 0
+    while position < len(packed) and not (members and _is_padding(packed[position:])):
+        if members == MAX_MEMBERS:
+            raise InvalidBitstream(f"it can't be unpacked: it has more than {members} members")
+        members += 1
+        member = zlib.decompressobj(_GZIP)
+        while not member.eof:
+            piece: bytes | memoryview = member.unconsumed_tail
+            if not piece:
+                piece = packed[position : position + _STEP]
+                position += len(piece)
+            if not piece:
+                raise InvalidBitstream("it can't be unpacked: it is cut off")
+            try:
+                out = member.decompress(piece, _STEP)
+            except zlib.error as error:
+                raise InvalidBitstream(f"it can't be unpacked: {error}") from error
+            total += len(out)
+            if total > limit:
+                raise InvalidBitstream(f"it unpacks to more than {limit} bytes")
+            yield out
+        position -= len(member.unused_data)
+
+
+def _is_padding(rest: memoryview) -> bool:
+    return len(rest) <= _STEP and not any(rest)

@@ -1,8 +1,8 @@
 """From the bytes of a file to a bitstream, and from ids to where a file of it is stored.
 
 Storage, as the public suite has it: `<interface id>/<AFU id>.gbs`, or
-`<interface id>/<program id>.aocx` for OpenCL; a GBS is looked for first. Files that people have put
-there may spell ids as tools print them: in capitals, with `-`.
+`<interface id>/<program id>.aocx` for OpenCL; a GBS comes first. Files that users put there may
+spell ids as tools print them: in capitals, with `-`.
 """
 
 import re
@@ -44,7 +44,7 @@ def parse(data: bytes | memoryview) -> Bitstream:
 
 
 def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, Kind]]:
-    """Give where below the storage's folder a function's file may be, the best place first.
+    """Where below the storage's folder a function's file may be, the best place first.
 
     Args:
         interface_id: Canonical interface id, hex digits.
@@ -55,24 +55,24 @@ def stored_names(interface_id: str, function_id: str) -> Iterator[tuple[str, Kin
 
 
 def stored_name(bitstream: Bitstream) -> str:
-    """Give where below the storage's folder this bitstream belongs."""
+    """Where below the storage's folder this bitstream belongs."""
     return f"{bitstream.interface_id}/{bitstream.function_id}.{bitstream.kind}"
 
 
 def interface_of(folder_name: str) -> str | None:
-    """Give the interface id that the name of a folder in the storage spells; None if none."""
+    """The interface id that the name of a folder in the storage spells; None if none."""
     spelt = canonical_id(folder_name)
     return spelt if _INTERFACE.fullmatch(spelt) else None
 
 
 def function_of(file_name: str) -> tuple[str, Kind] | None:
-    """Give the function id and the kind that the name of a stored file spells; None if none."""
+    """The function id and the kind that the name of a stored file spells; None if none."""
     match = _STORED.fullmatch(canonical_id(file_name))
     return (match[1], Kind(match[2])) if match else None
 
 
 def check_is(bitstream: Bitstream, interface_id: str, function_id: str, kind: Kind) -> None:
-    """Tell whether a file holds what its place says.
+    """Check that a file holds what its place says.
 
     Args:
         bitstream: What it holds.

@@ -1,10 +1,10 @@
-"""The bitstreams that a node keeps: looked up by interface and function, installed safely.
+"""The bitstreams that a node keeps: found by interface and function, installed safely.
 
-A folder an interface id, in it a file a function (`services.bitstreams.parse` has the names).
-Ids spelt otherwise, as people copy them, are found too, after those spelt as `install` does it.
-Nothing in a name is believed: what is read must hold what its place says. A file appears whole or
-not at all: it is written and synced beside its place, then renamed. Whoever installs or removes
-holds a lock on the storage's folder; readers need none.
+There is one folder per interface id and in it one file per function (`services.bitstreams.parse`
+has the names). Ids that users have spelt in another way are found too, after those spelt as
+`install` does it. Names are not trusted: a file must hold what its place says. A file appears whole
+or not at all: it is written and synced beside its place, then renamed. Installing and removing need
+a lock on the storage's folder; reading does not.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ _FOLDER_MODE: Final = 0o755
 _FILE_MODE: Final = 0o644
 
 
-class Outcome(StrEnum):
-    """What came of installing a file."""
+class InstallResult(StrEnum):
+    """The result of installing a file."""
 
     INSTALLED = "installed"
     REPLACED = "replaced"
@@ -51,30 +51,26 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file in the storage.
-
-    Args:
-        path: Where it is.
-        interface_id: The interface id that its folder's name spells.
-        function_id: The function that its own name spells.
-        kind: By its suffix.
-        bitstream: What it holds, if it could be read and is what its place says.
-        problem: What is wrong with it otherwise.
-    """
+    """A file in the storage."""
 
     path: Path
     interface_id: str
+    """As its folder's name spells it."""
     function_id: str
+    """As its own name spells it."""
     kind: Kind
+    """By its suffix."""
     bitstream: Bitstream | None
+    """What it holds, if it could be read and is what its place says."""
     problem: str = ""
+    """What is wrong with it otherwise."""
 
 
 def read_bitstream(path: Path) -> Bitstream:
     """Read a GBS or an AOCX from anywhere.
 
     Args:
-        path: The file; what is no regular file is refused, and never waited for.
+        path: The file; anything but a regular file is refused, without waiting for it.
 
     Raises:
         InvalidBitstream: It holds no bitstream, or not a whole one.
@@ -116,11 +112,11 @@ class BitstreamStorage:
             f"no bitstream for AFU {function_id} (interface {interface_id}) in {self.folder}"
         )
 
-    def weigh(self, interface_id: str, function_id: str) -> int:
-        """Tell how many bytes of memory a function's bitstream needs at most, before it is read.
+    def memory_needed(self, interface_id: str, function_id: str) -> int:
+        """How many bytes of memory a function's bitstream needs at most, before it is read.
 
         Returns:
-            0 if there is none that could be read: whoever reads it is told why.
+            0 if there is none that can be read: reading it gives the reason.
 
         Raises:
             StorageError: The storage's folder can't be listed.
@@ -134,7 +130,7 @@ class BitstreamStorage:
         return 0
 
     def entries(self) -> Iterator[Stored]:
-        """Give all files that are named as bitstreams, each read and checked, in order of names.
+        """All files that are named as bitstreams, each read and checked, in order of names.
 
         Raises:
             StorageError: The storage's folder can't be listed.
@@ -144,16 +140,16 @@ class BitstreamStorage:
 
     def install(
         self, source: Path, *, force: bool = False, dry_run: bool = False
-    ) -> tuple[Path, Outcome]:
+    ) -> tuple[Path, InstallResult]:
         """Copy a file to the place where its function is looked for.
 
         Args:
             source: A GBS or an AOCX.
             force: Whether another file that is there already is replaced.
-            dry_run: Whether only to tell what would come of it.
+            dry_run: Whether only to check what would happen.
 
         Returns:
-            The place, and what came of it; the same content again changes nothing.
+            The place and the result; installing the same content again changes nothing.
 
         Raises:
             InvalidBitstream: The file holds no whole bitstream.
@@ -166,11 +162,11 @@ class BitstreamStorage:
         except InvalidBitstream as error:
             raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
         if dry_run:
-            return place, _outcome(place, data, force=force)
+            return place, _result(place, data, force=force)
         with self._writing(place.parent):
             _remove_halves(place.parent)
-            outcome = _outcome(place, data, force=force)
-            if outcome is not Outcome.UNCHANGED:
+            outcome = _result(place, data, force=force)
+            if outcome is not InstallResult.UNCHANGED:
                 replace_file(place, data, mode=_FILE_MODE)
         return place, outcome
 
@@ -233,7 +229,7 @@ class BitstreamStorage:
 
     @contextlib.contextmanager
     def _writing(self, folder: Path | None) -> Iterator[None]:
-        """Makes the folders, holds the lock (the kernel drops it with us), and words errors."""
+        """Make the folders and hold the lock, which the kernel releases with the process."""
         try:
             for each in (self.folder, folder):
                 if each is not None:
@@ -245,7 +241,7 @@ class BitstreamStorage:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise StorageError(f"{self.folder} can't be written: {_why(error)}") from error
+            raise StorageError(f"{self.folder} can't be written: {_reason(error)}") from error
 
 
 def _read(path: Path) -> bytes:
@@ -263,11 +259,11 @@ def _read(path: Path) -> bytes:
                 raise StorageError(f"{path} is being written: try again once it is whole")
             return data
     except OSError as error:
-        raise StorageError(f"{path} can't be read: {_why(error)}") from error
+        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
 
 
 def _state(found: os.stat_result) -> tuple[int, int]:
-    """What changes while somebody writes to a file: nothing else tells that it isn't whole."""
+    """What changes while somebody writes to a file."""
     return found.st_size, found.st_mtime_ns
 
 
@@ -278,7 +274,7 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
+        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
     return True
 
 
@@ -287,20 +283,20 @@ def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
     except OSError as error:
-        raise StorageError(f"{path} can't be looked at: {_why(error)}") from error
+        raise StorageError(f"{path} can't be read: {_reason(error)}") from error
 
 
-def _outcome(place: Path, data: bytes, *, force: bool) -> Outcome:
-    """What comes of putting a file there."""
+def _result(place: Path, data: bytes, *, force: bool) -> InstallResult:
+    """The result of putting a file there."""
     if not _is_there(place):
-        return Outcome.INSTALLED
+        return InstallResult.INSTALLED
     if _same(place, data):
-        return Outcome.UNCHANGED
+        return InstallResult.UNCHANGED
     if not force:
         raise InvalidSettings(
             f"{place} is there already and differs: remove it first, or use --force"
         )
-    return Outcome.REPLACED
+    return InstallResult.REPLACED
 
 
 def _same(path: Path, data: bytes) -> bool:
@@ -316,24 +312,24 @@ def _listed(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise StorageError(f"{folder} can't be listed: {_why(error)}") from error
+        raise StorageError(f"{folder} can't be listed: {_reason(error)}") from error
 
 
 def _remove(path: Path) -> None:
     try:
         path.unlink()
     except OSError as error:
-        raise StorageError(f"{path} can't be removed: {_why(error)}") from error
+        raise StorageError(f"{path} can't be removed: {_reason(error)}") from error
 
 
 def _remove_halves(folder: Path) -> None:
-    """Removes what an install that was killed has left; whoever holds the lock writes none."""
+    """Remove what a killed install has left; only the holder of the lock writes such files."""
     for name in _listed(folder):
         if _HALF.fullmatch(name):
             (folder / name).unlink(missing_ok=True)
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.errno in {errno.EACCES, errno.EPERM}:
         return f"{reason} (as user {os.geteuid()})"

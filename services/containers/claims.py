@@ -31,8 +31,8 @@ from services.containers.identity import (
 from services.containers.permission import check_functions, check_resource
 from services.containers.wanted import WantedFunctions, check_pod, read_wanted, single_wanted
 from services.devices.model import PluginMode
-from services.kubelet.active_pods import active_pods
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
 from services.kubelet.values import Entry
 from services.mappings.index import NamespaceMappings

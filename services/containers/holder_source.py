@@ -8,8 +8,8 @@ from typing import Final
 
 from services.containers.holders import Holders, find_holders
 from services.containers.identity import PodRef, pods_of_devices, pods_of_folders
-from services.kubelet.active_pods import active_pods
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
+from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
 from services.kubelet.values import ActivePod, Entry
 from services.process.blocking import BlockingCalls

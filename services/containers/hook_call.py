@@ -19,7 +19,7 @@ from services.kubelet.values import Entry
 from services.names import DOMAIN, RegionName, decode
 from services.process.errors import AskerError, InvalidName
 from services.process.text import listing, plain
-from services.programming.regions import Region
+from services.programming.assignment import Region
 
 MAX_MESSAGE: Final = 1024 * 1024
 """Bytes of a hook's message."""

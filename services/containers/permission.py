@@ -29,7 +29,7 @@ def check_functions(
         NotMapped: One of them isn't mapped, in mode region.
     """
     for function in wanted.functions:
-        if (interface_id, function) not in mappings.pairs:
+        if (interface_id, function) not in mappings.functions:
             raise NotMapped(
                 f"{wanted.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
                 f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"

@@ -136,7 +136,7 @@ def _decode(body: bytes | None, expected: PodRef) -> _Pod:
 def _functions(env: Iterable[EnvVar], who: str, interface_id: str) -> tuple[str, ...]:
     written = read_functions(env, other_forms=True)
     if written.problems:
-        raise NotAllowed(f"{who} {written.problems[0]}")
+        raise NotAllowed(f"{who}: {written.problems[0]}")
     for number, (_, afu) in written.by_number.items():
         if not _FUNCTION.fullmatch(afu):
             raise NotAllowed(f"{who} sets FPGA_AFU_{number} to {quote(afu, 48)}, which is no id")

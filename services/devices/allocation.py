@@ -1,4 +1,4 @@
-"""What one container gets for the devices that the kubelet chose for it."""
+"""The answer to `Allocate`: what a container gets for the devices that the kubelet chose."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -66,11 +66,11 @@ def allocate(
         mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         cdi: Ids of devices that the runtime knows by their CDI names. Their nodes are given all
-            the same: a runtime that is told both makes them once, and one without CDI makes them.
+            the same, for runtimes without CDI; one with CDI makes each node once.
         hooked: Whether an OCI hook programs what the devices need. Then all devices are given by
             their CDI names alone: the CDI file holds both the nodes and the hook, so a runtime that
-            doesn't call the hook makes no nodes either. CRI-O's configuration of old starts a
-            hook for containers with `HOOK_ANNOTATION`.
+            doesn't call the hook makes no nodes either. CRI-O's older configuration starts
+            a hook for containers with `HOOK_ANNOTATION`.
 
     Raises:
         NotAllowed: An id is not one of the resource's.
@@ -100,10 +100,10 @@ def allocate(
 
 
 def resource_variable(resource: str) -> str:
-    """The variable that tells a container the PCI addresses behind a resource.
+    """The variable that gives a container the PCI addresses behind a resource.
 
-    The resource is in its name because of two variables of one name, set for two resources of a
-    container, the kubelet keeps one.
+    The resource is in its name, since a container can have several resources and the kubelet keeps
+    only one variable of a name.
 
     Args:
         resource: Resource name, with or without its domain.
@@ -124,8 +124,8 @@ def _variables(chosen: Sequence[Device], mode: PluginMode) -> dict[str, str]:
 
 
 def _no_such_device(unknown: Sequence[str], devices: Mapping[str, Device]) -> str:
-    asked = ", ".join(repr(each) for each in unknown)
+    requested = ", ".join(repr(each) for each in unknown)
     if not devices:
-        return f"no device {asked}: the resource has no devices now"
+        return f"no device {requested}: the resource has no devices now"
     resource = next(iter(devices.values())).resource
-    return f"no device {asked}: {resource} has {', '.join(devices)}"
+    return f"no device {requested}: {resource} has {', '.join(devices)}"

@@ -7,7 +7,7 @@ nodes. Names and files as in the specification, version 0.5.0, the first one wit
 
 All devices of a node are in one file, because a runtime refuses a name that two files define: a
 device that moves to another resource would be in both for a moment. A runtime also refuses a file
-as a whole for one bad device in it, so what it wouldn't take is left out and told.
+as a whole for one bad device in it, so a device that it wouldn't take is left out and reported.
 """
 
 import json
@@ -23,7 +23,7 @@ CDI_VERSION = "0.5.0"
 KIND = "intel.cdi.k8s.io/fpga"
 """Vendor and class, as the public plugin has them."""
 FILE_PREFIX = "accelbind-"
-"""How the names of our files start: others of a folder are not ours to touch."""
+"""Start of our files' names: other files of the folder are never touched."""
 FILE_NAME = f"{FILE_PREFIX}fpga.json"
 
 _VENDOR = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
@@ -35,7 +35,7 @@ _PERMISSIONS = re.compile(r"[rwm]{1,3}")
 
 @dataclass(frozen=True, slots=True)
 class CdiFile:
-    """What a runtime should find in our file."""
+    """The content of our file."""
 
     content: bytes = b""
     """The file; empty if there should be none, since a file without devices is invalid."""
@@ -59,7 +59,7 @@ def device_name(device_id: str, mode: PluginMode) -> str:
 
 
 def qualified_name(name: str, *, kind: str = KIND) -> str:
-    """What a device is called to a runtime: `intel.cdi.k8s.io/fpga=dfl-port.0`.
+    """A device's name for a runtime: `intel.cdi.k8s.io/fpga=dfl-port.0`.
 
     Args:
         name: The device's name in the file.

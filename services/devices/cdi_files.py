@@ -1,11 +1,11 @@
 """Our CDI file in the folder that container runtimes read: whole, current, and nothing else.
 
 The file is written beside its place and renamed into it, so that a runtime sees the old one or the
-new one. What can't be written (a full disk, a folder that isn't ours) leaves the old file as it
-was. `CdiFolder.write` does nothing if the right bytes are there already, so it can be called often.
+new one. If it can't be written (a full disk, a folder without permission), the old file stays.
+`CdiFolder.write` does nothing if the right bytes are there already, so it can be called often.
 
-Ours are the files whose names start as `services.devices.cdi.FILE_PREFIX` says. Those that are not
-wanted any more, and the halves that a killed process left, are removed.
+Our files have names that start with `services.devices.cdi.FILE_PREFIX`. Those that are not wanted
+any more, and the temporary files that a killed process left, are removed.
 """
 
 import errno
@@ -20,7 +20,7 @@ from services.devices.cdi import FILE_NAME, FILE_PREFIX
 from services.process.files import replace_file
 
 MODE: Final = 0o644
-"""The runtime that reads it may run as anyone."""
+"""The runtime that reads it may run as any user."""
 
 _OURS: Final = re.compile(rf"{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json")
 _HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.new")
@@ -29,18 +29,18 @@ _HALF: Final = re.compile(rf"\.{re.escape(FILE_PREFIX)}[a-z0-9-]+\.json\.new")
 
 @dataclass(frozen=True, slots=True)
 class CdiWrite:
-    """What was done to the folder."""
+    """The result of a write to the folder."""
 
     written: bool = False
     """Whether the file is new or has a new content."""
     removed: tuple[str, ...] = ()
     """Names of files of ours that were there and not wanted."""
     problems: tuple[str, ...] = ()
-    """A sentence for each thing that could not be done."""
+    """A sentence for each failure."""
     failed: bool = False
     """Whether the file should have been written and could not be."""
     lost: bool = False
-    """Whether, besides, the content that was written last isn't there either."""
+    """Whether the content that was written last isn't there either."""
 
 
 class CdiFolder:

@@ -1,22 +1,22 @@
-"""Health that doesn't flap: a device that was lost is trusted again only after a while.
+"""Health that doesn't flap: a device that was unhealthy is healthy again only after a while.
 
-A device that goes from healthy to unhealthy is unhealthy at once. Back again it is healthy only
-after so many good scans in a row, so that the kubelet isn't told of every twitch and no container
-is started on a card in between two of them. Until then it is unhealthy for the reason
-`recovering`. One bad scan, and the count starts anew; there is no way to be lost for ever.
+A device that goes from healthy to unhealthy is unhealthy at once. It is healthy again only after a
+number of good scans in a row, so that the kubelet doesn't see every short fault and starts no
+container between two of them. Until then it is unhealthy for the reason `recovering`. A bad scan
+restarts the count. No device stays unhealthy forever.
 
     healthy ── bad scan ──► lost ── good scan ──► recovering ── enough of them ──► healthy
                              ▲                         │
                              └──────── bad scan ───────┘
 
-A device that hasn't been healthy yet has nothing to prove: one that comes while its driver is
-still at work on it is healthy as soon as it is complete. A device that vanishes is forgotten, and
-new when it comes back; so what is remembered is never more than what the node has.
+A device that was never healthy is healthy after its first good scan: its driver may still be at
+work on it when it appears. A device that vanishes is forgotten, and new when it comes back. So
+nothing is remembered of devices that the node doesn't have.
 
-Scans that follow close upon one another, as a burst of events makes them, count as one: otherwise
-a card that flaps fast would be trusted the sooner for it.
+Scans that follow each other closely, as after a burst of events, count as one. Otherwise a card
+that flaps fast would recover sooner.
 
-The state is a value: `damp` gives the next one, and the caller hands it back with the next tree.
+The state is a value: `damp` gives the next one, and the caller passes it with the next scan.
 """
 
 from collections.abc import Mapping
@@ -26,35 +26,35 @@ from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
 
 RECOVERING = "recovering"
-"""Reason code of a device that is well again but not trusted yet."""
+"""Reason code of a device that reads well again but is not trusted yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How far a device is."""
+    """How far a device has recovered."""
 
     good: int = 0
-    """Good scans in a row that counted."""
+    """Good scans in a row that count."""
     since: float = 0.0
-    """When the last of them was."""
+    """When the last of them was, in the caller's seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is remembered of a tree's devices, by id."""
+    """What is remembered of the devices, by id."""
 
     trusted: frozenset[str] = frozenset()
-    """Devices that were last told to be healthy."""
+    """Devices that were reported healthy last."""
     recovering: Mapping[str, Recovery] = field(default_factory=dict)
-    """Devices that were healthy once and aren't trusted now."""
+    """Devices that were healthy before and aren't trusted now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """How much it takes to be trusted again."""
+    """How much it takes to be healthy again."""
 
     good_scans: int = 3
-    """Good scans in a row, at least 1, which means no damping at all."""
+    """Good scans in a row, at least 1, which means no damping."""
     spacing: float = 0.0
     """Seconds between two scans for both to count."""
 
@@ -64,24 +64,24 @@ class Damping:
 
 
 def damp(
-    tree: AdvertisedResources, health: Health, damping: Damping, *, now: float
+    advertised: AdvertisedResources, health: Health, damping: Damping, *, now: float
 ) -> tuple[AdvertisedResources, Health]:
     """The resources as the kubelet should see them.
 
     Args:
-        tree: The tree as the cards are.
-        health: What the last call gave; `Health()` before the first.
+        advertised: The resources as the cards are.
+        health: The result of the last call; `Health()` before the first.
         damping: How much it takes.
-        now: Seconds, from any beginning, that don't go back.
+        now: Seconds of a clock that doesn't go back.
 
     Returns:
-        The tree with devices made unhealthy that aren't trusted yet, its memory unchanged; and what
-        the next call needs.
+        The resources, with devices made unhealthy that aren't trusted yet, their memory unchanged;
+        and what the next call needs.
     """
     trusted: set[str] = set()
     recovering: dict[str, Recovery] = {}
     held_back: dict[str, Device] = {}
-    for device in tree.devices():
+    for device in advertised.devices():
         lost = health.recovering.get(device.id)
         if not device.healthy:
             if lost is not None or device.id in health.trusted:
@@ -94,7 +94,7 @@ def damp(
         else:
             recovering[device.id] = lost
             held_back[device.id] = _held_back(device, damping)
-    return _with(tree, held_back), Health(frozenset(trusted), recovering)
+    return _with(advertised, held_back), Health(frozenset(trusted), recovering)
 
 
 def _counted(lost: Recovery, damping: Damping, now: float) -> Recovery:
@@ -105,17 +105,17 @@ def _counted(lost: Recovery, damping: Damping, now: float) -> Recovery:
 
 def _held_back(device: Device, damping: Damping) -> Device:
     text = (
-        f"{device.id} was unhealthy a moment ago: it is trusted again after"
+        f"{device.id} was unhealthy a moment ago: it is healthy again after"
         f" {damping.good_scans} good scans in a row"
     )
     return replace(device, healthy=False, reasons=(Problem(RECOVERING, text),))
 
 
-def _with(tree: AdvertisedResources, changed: Mapping[str, Device]) -> AdvertisedResources:
+def _with(advertised: AdvertisedResources, changed: Mapping[str, Device]) -> AdvertisedResources:
     if not changed:
-        return tree
+        return advertised
     resources = {
         resource: {key: changed.get(key, device) for key, device in devices.items()}
-        for resource, devices in tree.resources.items()
+        for resource, devices in advertised.resources.items()
     }
-    return replace(tree, resources=resources)
+    return replace(advertised, resources=resources)

@@ -1,4 +1,4 @@
-"""What the files of a card say about its health: ids, error registers, event flags, device nodes.
+"""The health of a card, from its files: ids, error registers, event flags, device nodes.
 
 Pure: `services.devices.hardware` reads, this module evaluates. The result is a value and, if
 something is wrong, a `Problem` with a stable reason (`services.devices.reasons` lists them all).
@@ -33,14 +33,14 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading one attribute gave."""
+    """The result of reading one attribute."""
 
     text: str = ""
     """Its content without the blanks, newlines and NULs around it."""
     failure: Failure | None = None
     """None if it could be read."""
     detail: str = ""
-    """For a failure, what the system said."""
+    """For a failure, the system's error message."""
 
 
 class NodeState(Enum):
@@ -56,10 +56,10 @@ def evaluate_id(what: str, file: str, owner: str, reading: Reading) -> tuple[str
     """The id that a file holds.
 
     Args:
-        what: `afu-id` or `interface-id`, the stem of the reason.
+        what: `afu-id` or `interface-id`, the start of the reason.
         file: The file's name, for the message.
         owner: Port or engine, for the message.
-        reading: What the file said.
+        reading: The result of reading the file.
 
     Returns:
         The canonical id, or an empty string and what is wrong with it.
@@ -87,30 +87,30 @@ def _id_problem(what: str, file: str, owner: str, reading: Reading, found: str) 
 
 @dataclass(frozen=True, slots=True)
 class RegisterStatus:
-    """What a register says."""
+    """The state of a register."""
 
     value: int | None = None
-    """Its value, None where there is none to be had."""
+    """Its value, None if it can't be read."""
     problem: Problem | None = None
     """Set if it makes its owner unhealthy."""
     remark: Problem | None = None
-    """Set if it is worth saying but makes nothing unhealthy."""
+    """Set if it is worth reporting but makes nothing unhealthy."""
 
 
 _NOTHING = RegisterStatus()
 _ZERO = RegisterStatus(0)
 _ZEROS = frozenset({"0", "0x0"})
-"""How a register says zero nearly always."""
+"""How nearly all registers write zero."""
 
 
 def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> RegisterStatus:
-    """What an error register or an event flag says; both are hex text, zero is good.
+    """Evaluate an error register or an event flag; both are hex text, zero is good.
 
     Args:
-        reason: Reason code if it isn't zero, and stem of the code if it can't be read.
+        reason: Reason code if it isn't zero, and start of the code if it can't be read.
         file: The register's file, below its owner's folder, for the message.
         owner: Port or engine, for the message.
-        reading: What the file said.
+        reading: The result of reading the file.
     """
     if reading.failure is None and reading.text in _ZEROS:
         return _ZERO
@@ -119,12 +119,9 @@ def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> R
     unreadable = f"{reason}-unreadable"
     if reading.failure is not None:
         text = f"{file} of {owner} can't be read: {reading.detail}"
-        told = Problem(unreadable, text)
-        return (
-            RegisterStatus(problem=told)
-            if reading.failure is Failure.DEAD
-            else RegisterStatus(remark=told)
-        )
+        found = Problem(unreadable, text)
+        is_dead = reading.failure is Failure.DEAD
+        return RegisterStatus(problem=found) if is_dead else RegisterStatus(remark=found)
     value = register_value(reading.text)
     if value is None:
         text = f"{file} of {owner} is no hex number: {_shown(reading)}"
@@ -141,13 +138,13 @@ def register_value(text: str) -> int | None:
 
 
 def _shown(reading: Reading) -> str:
-    """What a file said, short enough for a message."""
+    """The content of a file, short enough for a message."""
     return repr(reading.text[:48])
 
 
 _NODE_PROBLEMS = {
     NodeState.MISSING: ("node-missing", "there is no {}"),
-    NodeState.UNREADABLE: ("node-unreadable", "{} can't be looked at"),
+    NodeState.UNREADABLE: ("node-unreadable", "{} can't be read"),
     NodeState.NOT_A_DEVICE: ("node-not-a-device", "{} is not a character device"),
 }
 

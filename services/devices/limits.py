@@ -1,15 +1,14 @@
-"""What an administrator tolerates of a card: how hot, how much power, which errors.
+"""What an administrator tolerates in a card: how hot, how much power, which errors.
 
-A card reports itself when it is too hot or broken (`services.devices.health`). Settings change that
-in both directions:
+A card reports by itself that it is too hot or broken (`services.devices.health`). Settings change
+that in both directions:
 
 - **Limits** make a card unhealthy that has reported nothing: `too-hot` and `too-much-power`, for
   its engine and with it for each of its ports. A sensor beyond its limit counts as beyond it until
-  it is well below, so that a card at its limit doesn't flap; a sensor that is gone counts for
-  nothing.
+  it is well below, so that a card at its limit doesn't flap. A sensor that is gone doesn't count.
 - **Ignored errors** are remarks and make nothing unhealthy: some boards have a bit that is always
   set. With a mask, only those bits are ignored. A register that can't be read because the card
-  doesn't answer is no such error.
+  doesn't answer is never ignored.
 """
 
 import re
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.devices.model import Card, Fme, Inventory, Port, Problem
+from services.devices.reasons import FLAGS, REGISTERS
 from services.devices.sensors import CardSensors, Gauge
 from services.process.errors import InvalidSettings
 from services.process.text import listing
@@ -26,21 +26,10 @@ TOO_HOT: Final = "too-hot"
 TOO_MUCH_POWER: Final = "too-much-power"
 
 RELIEF_CELSIUS: Final = 5.0
-"""Below its limit by so much a sensor is fine again."""
+"""How far below its limit a sensor counts as fine again."""
 
 RELIEF_SHARE: Final = 0.05
 """The same for power, as a share of the limit."""
-
-REGISTERS: Final = (
-    "port-errors",
-    "fme-errors",
-    "fme-catfatal-errors",
-    "fme-nonfatal-errors",
-)
-"""Error registers, by the reason that they give: a bit an error."""
-
-FLAGS: Final = ("ap1-event", "ap2-event", "overheated")
-"""Reasons that are said by a flag."""
 
 _MASKED: Final = re.compile(r"([a-z0-9-]+)=(0[xX][0-9a-fA-F]{1,16})")
 
@@ -56,20 +45,20 @@ class Limits:
     """What is tolerated."""
 
     max_temperature: float | None = None
-    """°C at the hottest place of a card; None: what the card says itself counts."""
+    """°C at the hottest place of a card; None: only what the card reports counts."""
     max_power: float | None = None
-    """W; None likewise."""
+    """W; None: only what the card reports counts."""
     ignored: Mapping[str, int | None] = field(default_factory=dict)
-    """Bits of errors that make nothing unhealthy, by reason; None for all of them."""
+    """Bits of errors that make nothing unhealthy, by reason; None means all bits."""
 
     @property
     def measure(self) -> bool:
-        """Whether any of them is about what sensors measure."""
+        """Whether there is a limit for what sensors measure."""
         return self.max_temperature is not None or self.max_power is not None
 
 
 def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
-    """Which errors to ignore.
+    """The errors to ignore: bits by reason, None for all bits.
 
     Args:
         words: `port-errors` for all errors of a register or flag, `port-errors=0x8` for some bits
@@ -84,7 +73,7 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
         reason = masked[1] if masked else word
         if reason not in REGISTERS and (masked or reason not in FLAGS):
             raise InvalidSettings(
-                f"{word!r:.60} is no error that could be ignored: say one of"
+                f"{word!r:.60} is not an error that can be ignored: use one of"
                 f" {listing([*REGISTERS, *FLAGS], last='or')}, or some bits of the first"
                 f" {len(REGISTERS)}, as in port-errors=0x8"
             )
@@ -97,9 +86,9 @@ def sensors_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> 
     """The sensors that are beyond their limit, or were and are not well below it yet.
 
     Args:
-        found: What the sensors of all cards read.
+        found: The readings of all cards.
         limits: What is tolerated.
-        before: What this gave for the reading before.
+        before: The result for the previous reading.
     """
     over: dict[tuple[str, str], frozenset[str]] = {}
     for sensors in found:
@@ -136,7 +125,7 @@ def _beyond(
 
 
 def _problem(card: str, reason: str, labels: Collection[str], limits: Limits) -> Problem:
-    """The problem in words that don't change while the value does, so it is reported once."""
+    """The problem, without the value: the message must not change with it, to be reported once."""
     names = sorted(labels)
     where = listing(names[:_SHOWN], more=len(names[_SHOWN:]))
     if reason == TOO_HOT:

@@ -1,4 +1,4 @@
-"""What a node's accelerators are: cards, their engines and ports, and the devices made of them.
+"""A node's accelerators: cards, their engines and ports, and the devices made of them.
 
 A **card** is one FPGA device of one driver. Its management engine (**FME**) programs it and knows
 the interface id of its partial-reconfiguration region; its **ports** are what workloads open.
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class PluginMode(StrEnum):
-    """What a node offers: one mode a node."""
+    """What a node offers; a node has one mode."""
 
     AF = "af"
     """A device is a port, its resource says which function is in it."""
@@ -38,7 +38,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A PCI function, as far as it decides about devices; `fpga info` tells the rest."""
+    """A PCI function, as far as it decides about devices; `fpga info` shows the rest."""
 
     address: str
     """Domain, bus, device and function: `0000:5e:00.0`."""
@@ -93,7 +93,7 @@ class Card:
     name: str
     """The class folder's name: `intel-fpga-dev.0`, `region0`."""
     pci: PciFunction | None
-    """The PCI function it is on; None where it can't be told."""
+    """The PCI function it is on; None if unknown."""
     fme: Fme | None
     """Its engine; None on a virtual function, and on a broken card."""
     ports: tuple[Port, ...] = ()
@@ -103,14 +103,19 @@ class Card:
     read for want of permission.
     """
     failure: Problem | None = None
-    """Why the card could not be read at all. What is known of its ports is then nothing, and
-    `services.devices.resources` keeps what was known before, as unhealthy.
+    """Why the card could not be read at all. Its ports are then unknown, and
+    `services.devices.resources` keeps those known before, as unhealthy.
     """
 
     @property
     def address(self) -> str:
         """PCI address, empty where there is none."""
         return self.pci.address if self.pci else ""
+
+    @property
+    def place(self) -> str:
+        """What distinguishes it on the node: its PCI address, or its name where there is none."""
+        return self.address or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ class Device:
     therefore isn't offered.
     """
     healthy: bool
-    """What the kubelet is told."""
+    """As reported to the kubelet."""
     reasons: tuple[Problem, ...] = ()
     """Why it isn't healthy."""
     nodes: tuple[DeviceNode, ...] = field(default=())

@@ -1,26 +1,26 @@
-"""Which ports containers have, and which ports a process holds that is in none of these containers.
+"""Which ports containers have, and which ports are held by a process outside of these containers.
 
-A process can pass an open port to a process of another pod, over a socket in a shared volume. That
-one has the port still when the pod that was given it has ended.
+A process can pass an open port to a process of another pod, over a socket in a shared volume. The
+other process still has the port when the pod that was given it has ended.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
-from services.devices.model import Card, Inventory, PciFunction, Port, Problem
+from services.devices.model import Card, Inventory, Port, Problem
+from services.devices.topology import Topology, physical_address
 
 HELD: Final = "held-outside-pod"
 
 
 def lock_of(card: Card) -> str:
-    """What tells a card's lock from others: it has one with its virtual functions."""
-    physical = card.pci.physfn if card.pci and card.fme is None else None
-    return physical or card.address or card.name
+    """The name of a card's lock, which it shares with its virtual functions."""
+    return physical_address(card) or card.place
 
 
 def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tuple[Card, Port]]:
-    """The ports that no container has, of cards that are well but for what this module says.
+    """The healthy ports that no container has; the problem `HELD` does not count.
 
     Args:
         inventory: What a scan found.
@@ -35,11 +35,11 @@ def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tup
 
 
 def with_held(inventory: Inventory, held: Collection[str]) -> Inventory:
-    """What a scan found, with the ports that are held marked as such.
+    """What a scan found, with the problem `HELD` added to some ports.
 
     Args:
         inventory: What the scan found.
-        held: Their names.
+        held: Names of the ports.
     """
     if not held:
         return inventory
@@ -72,22 +72,13 @@ class PortOwners:
     def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:
         self._allocated = allocated
         self._units = {key.partition("-")[0] for key in allocated}  # `5e:00.0-1` is on `5e:00.0`
-        self._engines = {
-            card.address: card.fme.name
-            for card in inventory.cards
-            if card.fme is not None and card.address
-        }
+        self._node = Topology(inventory.cards)
 
     def have(self, card: Card, port: Port) -> bool | None:
         """Whether a container has a port; None where its region can't be told."""
-        engine = card.fme.name if card.fme else self._engine_behind(card.pci)
+        engine = self._node.physical(card).fme
         if engine is None:
             return None
         addresses = {each.address.removeprefix("0000:") for each in (card.pci, port.pci) if each}
-        return not self._allocated.isdisjoint({port.name, engine}) or not self._units.isdisjoint(
-            addresses
-        )
-
-    def _engine_behind(self, function: PciFunction | None) -> str | None:
-        """The engine of a virtual function's physical one."""
-        return self._engines.get(function.physfn or "") if function else None
+        has_device = not self._allocated.isdisjoint({port.name, engine.name})
+        return has_device or not self._units.isdisjoint(addresses)

@@ -1,4 +1,9 @@
-"""Every reason code of a `Problem`: what it means, what it makes of a device, and what to do.
+"""Every reason code of a `Problem`: what it means, its effect, and what to do about it.
+
+To add a reason, add it here and make a `Problem` with its code where the fault is found. An error
+register or flag that a driver names (`Register` in `services.devices.hardware.drivers`) only needs
+an entry in `REGISTERS` or `FLAGS`, and can be ignored at once (`--ignore-errors`). The reference is
+generated from this table: `make docs`.
 
 Codes are labels of metrics and keys of the doctor's and the reference's tables, so they never
 change. A test compares this table with the codes that are made anywhere in the code.
@@ -11,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 OTHERWISE: Final = "accelbind fpga info DEVICE shows everything that the card reports"
-"""What to do where nothing better is known."""
+"""The advice for a code that is not in the table."""
 
 
 class Effect(StrEnum):
@@ -20,25 +25,24 @@ class Effect(StrEnum):
     NODE = "no cards"
     """The node shows no cards, or not those of one driver."""
     CARD = "card unhealthy"
-    """The card can't be read: what was known of its devices stays, unhealthy."""
+    """The card can't be read: the devices that it had stay, unhealthy."""
     DEVICE = "unhealthy"
-    """The device is unhealthy; without a resource of old it isn't offered at all."""
+    """The device is unhealthy; if it never had a resource, it isn't offered at all."""
     LEFT_OUT = "not in CDI"
-    """The device isn't described in the CDI file; it is offered as ever."""
+    """The device isn't described in the CDI file; it is offered all the same."""
     REMARK = "none"
     """It is reported, and makes nothing unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is known of a code."""
+    """The meaning of a code."""
 
     effect: Effect
-    """What it makes of what it is about."""
     meaning: str
-    """What is the case, as a clause."""
+    """A clause."""
     todo: str
-    """What to do about it, in the imperative."""
+    """The advice, in the imperative."""
 
 
 _DEAD: Final = "check dmesg, then reset or reseat the card"
@@ -70,7 +74,7 @@ _CLEAR_ENGINE: Final = (
     "accelbind fpga info FME shows the bits; accelbind fpga clear-errors FME, and if they come"
     " back the card is broken"
 )
-_REGISTERS: Final = {
+REGISTERS: Final = {
     "port-errors": ("the port's error register isn't 0", _CLEAR_PORT),
     "fme-errors": ("the engine's error register isn't 0", _CLEAR_ENGINE),
     "fme-catfatal-errors": (
@@ -78,6 +82,10 @@ _REGISTERS: Final = {
         _CLEAR_ENGINE,
     ),
     "fme-nonfatal-errors": ("the engine's register of nonfatal errors isn't 0", _CLEAR_ENGINE),
+}
+"""Error registers that the drivers name, one bit per error: meaning and advice."""
+
+FLAGS: Final = {
     "ap1-event": (
         "the port was in AFU power state 1 (AP1), which throttles it",
         "check the cooling and the load: accelbind fpga info PORT shows both",
@@ -88,7 +96,7 @@ _REGISTERS: Final = {
     ),
     "overheated": ("the card reports that it is too hot", "check the cooling"),
 }
-"""Of the registers and flags that `services.devices.hardware.drivers` name."""
+"""Flags that the drivers name: meaning and advice."""
 
 
 def _of_ids() -> Iterator[tuple[str, Reason]]:
@@ -98,13 +106,13 @@ def _of_ids() -> Iterator[tuple[str, Reason]]:
 
 
 def _of_registers() -> Iterator[tuple[str, Reason]]:
-    for stem, (meaning, todo) in _REGISTERS.items():
+    for stem, (meaning, todo) in (REGISTERS | FLAGS).items():
         yield stem, Reason(Effect.DEVICE, meaning, todo)
         yield (
             f"{stem}-unreadable",
             Reason(
                 Effect.REMARK,
-                f"`{stem}` can't be told: its file can't be read; after an I/O error the device is"
+                f"`{stem}` is unknown: its file can't be read; after an I/O error the device is"
                 " unhealthy, since its card doesn't answer",
                 "run it as root, or see dmesg after an I/O error",
             ),
@@ -137,18 +145,18 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "card-hung": Reason(Effect.CARD, "reading the card hangs", _DEAD),
         "card-hung-in-driver": Reason(
             Effect.CARD,
-            "a call into the driver, of programming or resetting, has been given up and hangs on",
+            "a call into the driver, to program or reset a port, was given up and still hangs",
             _DEAD,
         ),
         "card-unread": Reason(
-            Effect.CARD, "so many others hang that this one isn't asked", "fix those that hang"
+            Effect.CARD, "so many other reads hang that this card isn't read", "fix those that hang"
         ),
         "card-unreadable": Reason(Effect.CARD, "its folder can't be listed", _ENTRY),
         "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
         **dict(_of_ids()),
         **dict(_of_registers()),
         "node-missing": Reason(Effect.DEVICE, "its device node isn't there", _NODE),
-        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be looked at", _NODE),
+        "node-unreadable": Reason(Effect.DEVICE, "its device node can't be read", _NODE),
         "node-not-a-device": Reason(
             Effect.DEVICE, "something else stands where its device node should", _NODE
         ),
@@ -198,16 +206,16 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
             "the engine's regions name different interface ids; the first counts",
             "flash an image whose regions agree",
         ),
-        "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, look after look", _DEAD),
+        "sensors-hung": Reason(Effect.DEVICE, "the card's sensors hang, twice in a row", _DEAD),
         "cdi-duplicate": Reason(Effect.LEFT_OUT, "two devices have one name", _RENAME),
-        "cdi-name": Reason(Effect.LEFT_OUT, "its id is no CDI name", _RENAME),
-        "cdi-node": Reason(Effect.LEFT_OUT, "a node of it is none a container can have", _RENAME),
+        "cdi-name": Reason(Effect.LEFT_OUT, "its id is not a valid CDI name", _RENAME),
+        "cdi-node": Reason(Effect.LEFT_OUT, "a container can't have one of its nodes", _RENAME),
     }
 )
-"""All codes, in the order in which people would look for them."""
+"""All codes, in the order of the reference."""
 
 
 def remedy(reason: str) -> str:
-    """What to do about a problem with this code."""
+    """The advice for a problem with this code."""
     known = REASONS.get(reason)
     return known.todo if known else OTHERWISE

@@ -1,10 +1,10 @@
 """From cards to the resources and devices that the kubelet is offered.
 
-`advertise` is a function of what a scan found, the node's mode and what was offered before. That
-memory is why a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
-stops using it, and people find it where they look. The memory is a value that the caller hands to
-the next `advertise`. It knows a device by its id and its place (the PCI address), so that another
-card with the same name does not inherit.
+`advertise` is a function of what a scan found, the node's mode and what was offered before. Because
+of that memory, a port whose ids turn bad stays, unhealthy, under the resource it had: the kubelet
+stops using it, and users find it where they expect it. The memory is a value that the caller passes
+to the next `advertise`. It identifies a device by its id and its place (the PCI address), so that
+another card with the same name does not inherit.
 
 Ports on virtual functions belong to the engine of their physical function. Problems of an engine
 are problems of each of its ports, in every mode; problems of a port are problems of the region it
@@ -13,6 +13,7 @@ is part of. A device that never had a resource is not offered, but listed with i
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 
 from services.devices.health import no_fme
@@ -26,6 +27,7 @@ from services.devices.model import (
     Port,
     Problem,
 )
+from services.devices.topology import Topology
 from services.names import DOMAIN, UNIT_RESOURCE, function_name, region_name
 
 DEFAULT_UNITS = 40
@@ -44,17 +46,20 @@ class OfferMemory:
     """Every device that had a resource."""
 
     def for_mode(self, mode: PluginMode) -> "OfferMemory":
-        """What this means to the mode that a node changes to.
+        """What counts of it in the mode that a node changes to.
 
-        A region is the same device in both of its modes, but for the engine's node. Devices of
-        other modes mean nothing to each other.
+        A region is the same device in both of its modes, except for the engine's node. All other
+        modes have devices of their own.
         """
         if mode is self.mode:
             return self
         if not _REGION_MODES.issuperset((self.mode, mode)):
             return OfferMemory(mode)
-        own = mode is PluginMode.REGIONDEVEL
-        known = {key: _with_engine(device, own=own) for key, device in self.devices.items()}
+        known = {}
+        for key, region in self.devices.items():
+            ports = tuple(node for node in region.nodes if node.name != region.id)
+            engine = (DeviceNode(region.id),) if mode is PluginMode.REGIONDEVEL else ()
+            known[key] = replace(region, nodes=ports + engine)
         return OfferMemory(mode, known)
 
 
@@ -89,16 +94,17 @@ def advertise(
 ) -> AdvertisedResources:
     """The resources and devices that a node offers; mode `units` ignores the inventory."""
     if mode is PluginMode.UNITS:
-        return _assemble(mode, (("", unit) for unit in _units(units)))
+        made = (Device(str(number), UNIT_RESOURCE, healthy=True) for number in range(units))
+        return _assemble(mode, (("", unit) for unit in made))
     known = previous.for_mode(mode).devices if previous is not None else {}
-    node = _Node.of(inventory.cards)
+    node = Topology(inventory.cards)
     placed: list[_Placed] = []
     for card in inventory.cards:
         if card.failure is None:
             found = _without_ports(card, node) or _MAKERS[mode](card, node)
             if mode is PluginMode.BDF:
                 found = _under_known_ids(card, found, known)
-            placed.extend((_place(card), _remember(card, device, known)) for device in found)
+            placed.extend((card.place, _remember(card, device, known)) for device in found)
     present = {device.id for _, device in placed}
     for card in inventory.cards:
         carried = _carry_over(card, mode, known)
@@ -106,72 +112,22 @@ def advertise(
     return _assemble(mode, placed)
 
 
-# One node's cards, and which ports belong to which engine ----------------------------------------
-
 _Placed = tuple[str, Device]
 """A device and its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """The cards of a node, related to each other through their PCI addresses."""
-
-    engines: Mapping[str, Card]
-    virtual: Mapping[str, tuple[Card, ...]]
-    failures: Mapping[str, Problem]
-    """Why cards could not be read, by their address."""
-
-    @classmethod
-    def of(cls, cards: Iterable[Card]) -> "_Node":
-        engines: dict[str, Card] = {}
-        virtual: dict[str, tuple[Card, ...]] = {}
-        failures: dict[str, Problem] = {}
-        for card in cards:
-            if card.failure is not None:
-                failures[card.address] = card.failure
-            if card.fme is not None and card.address:
-                engines.setdefault(card.address, card)
-            elif card.fme is None and card.pci is not None and card.pci.physfn:
-                physfn = card.pci.physfn
-                virtual[physfn] = (*virtual.get(physfn, ()), card)
-        return cls(engines, virtual, failures)
-
-    def physical(self, card: Card) -> Card:
-        """The card that has the engine: itself, or the one on its physical function."""
-        if card.fme is None and card.pci is not None and card.pci.physfn:
-            return self.engines.get(card.pci.physfn, card)
-        return card
-
-    def ports(self, card: Card) -> list[Port]:
-        """The ports of a card, with those on the virtual functions split from it."""
-        return [port for member in self.members(card) for port in member.ports]
-
-    def members(self, card: Card) -> tuple[Card, ...]:
-        """A card and the virtual functions split from it."""
-        return (card, *self.virtual.get(card.address, ()))
-
-
-def _place(card: Card) -> str:
-    return card.address or card.name
-
-
-def _port_reasons(port: Port, card: Card, node: _Node) -> tuple[Problem, ...]:
-    fme = node.physical(card).fme
-    if fme is not None:
-        return port.problems + fme.problems
-    physfn = card.pci.physfn if card.pci else None
-    unread = node.failures.get(physfn) if physfn else None
-    return (*port.problems, unread or no_fme(port.name, physfn))
 
 
 def _addresses(functions: Iterable[PciFunction | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(function.address for function in functions if function))
 
 
-def _port_device(card: Card, port: Port, node: _Node, *, key: str, resource: str) -> Device:
+def _port_device(card: Card, port: Port, node: Topology, *, key: str, resource: str) -> Device:
     """The device that is one port."""
     physical = node.physical(card)
-    reasons = _port_reasons(port, card, node)
+    if physical.fme is not None:
+        reasons = port.problems + physical.fme.problems
+    else:
+        physfn = card.pci.physfn if card.pci else None
+        reasons = (*port.problems, node.physical_failure(card) or no_fme(port.name, physfn))
     return Device(
         id=key,
         resource=resource,
@@ -193,10 +149,10 @@ _NO_IDS = _NO_FUNCTION | {"interface-id-missing"}
 """The same, and that of an engine that has no region to be programmed."""
 
 
-# One maker a mode --------------------------------------------------------------------------------
+# The devices of a card, by mode ------------------------------------------------------------------
 
 
-def _functions(card: Card, node: _Node) -> Iterator[Device]:
+def _functions(card: Card, node: Topology) -> Iterator[Device]:
     """Mode `af`: a device a port, its resource named for the function in it."""
     fme = node.physical(card).fme
     for port in card.ports:
@@ -206,7 +162,7 @@ def _functions(card: Card, node: _Node) -> Iterator[Device]:
         yield _port_device(card, port, node, key=port.name, resource=resource)
 
 
-def _bdf_units(card: Card, node: _Node) -> Iterator[Device]:
+def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function.
 
     A second port of one function gets its number in the card behind the address. Neither id plays
@@ -215,31 +171,23 @@ def _bdf_units(card: Card, node: _Node) -> Iterator[Device]:
     """
     for index, port in enumerate(card.ports):
         if port.pci is None:
-            device = _port_device(card, port, node, key=port.name, resource="")
             text = f"{port.name} is on no PCI function that could name it"
-            yield _without(_unhealthy(device, Problem("no-pci-address", text)), _NO_IDS)
-            continue
-        key = port.pci.address.removeprefix("0000:")
-        if index:
-            key = f"{key}-{index if port.number is None else port.number}"
-        device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
+            unnamed = replace(port, problems=(*port.problems, Problem("no-pci-address", text)))
+            device = _port_device(card, unnamed, node, key=port.name, resource="")
+        else:
+            key = port.pci.address.removeprefix("0000:")
+            if index:
+                key = f"{key}-{index if port.number is None else port.number}"
+            device = _port_device(card, port, node, key=key, resource=UNIT_RESOURCE)
         yield _without(device, _NO_IDS)
 
 
-def _regions(card: Card, node: _Node) -> Iterator[Device]:
-    """Mode `region`: a device an engine, with the nodes of its ports."""
-    yield from _region(card, node, with_engine=False)
+def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device]:
+    """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports.
 
-
-def _own_regions(card: Card, node: _Node) -> Iterator[Device]:
-    """Mode `regiondevel`: as `region`, with the engine's own node.
-
-    A port that has no `afu_id` file yet is as good as any: the workload programs it.
+    In `regiondevel` it has the engine's node too, and the workload programs its ports. So a port
+    that has no `afu_id` file yet is as good as any.
     """
-    yield from _region(card, node, with_engine=True)
-
-
-def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
     if card.fme is None:
         if node.physical(card) is card:
             for port in card.ports:
@@ -249,11 +197,11 @@ def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
     failures = [member.failure for member in node.members(card) if member.failure is not None]
     port_problems = [problem for port in ports for problem in port.problems]
     nodes = [DeviceNode(port.node) for port in ports]
-    addresses = _addresses(port.pci for port in ports)
+    functions = [port.pci for port in ports]
     if with_engine:
         port_problems = [each for each in port_problems if each.reason not in _NO_FUNCTION]
         nodes.append(DeviceNode(fme.node))
-        addresses = _addresses([*(port.pci for port in ports), card.pci])
+        functions.append(card.pci)
     reasons = (*fme.problems, *port_problems, *failures)
     interface = fme.interface_id
     yield Device(
@@ -263,14 +211,14 @@ def _region(card: Card, node: _Node, *, with_engine: bool) -> Iterator[Device]:
         reasons=reasons,
         nodes=tuple(nodes),
         numa_node=card.pci.numa_node if card.pci else None,
-        pci_addresses=addresses,
+        pci_addresses=_addresses(functions),
         card=card.name,
         interface_id=interface,
         afu_ids=(*(port.afu_id for port in ports), *("" for _ in failures)),
     )
 
 
-def _without_ports(card: Card, node: _Node) -> list[Device]:
+def _without_ports(card: Card, node: Topology) -> list[Device]:
     """What stands for a card that has an engine and no port: nothing that could be offered."""
     if card.fme is None or card.ports or len(node.members(card)) > 1:
         return []
@@ -290,29 +238,19 @@ def _unoffered(card: Card, key: str, problem: Problem) -> Device:
     )
 
 
-def _units(count: int) -> Iterator[Device]:
-    """Mode `units`: identical units that are always there."""
-    for number in range(count):
-        yield Device(id=str(number), resource=UNIT_RESOURCE, healthy=True)
-
-
-_MAKERS: Mapping[PluginMode, Callable[[Card, _Node], Iterator[Device]]] = {
+_MAKERS: Mapping[PluginMode, Callable[[Card, Topology], Iterator[Device]]] = {
     PluginMode.AF: _functions,
-    PluginMode.REGION: _regions,
-    PluginMode.REGIONDEVEL: _own_regions,
+    PluginMode.REGION: partial(_region, with_engine=False),
+    PluginMode.REGIONDEVEL: partial(_region, with_engine=True),
     PluginMode.BDF: _bdf_units,
 }
 
 
-# What was, and what is kept of it ----------------------------------------------------------------
-
-
-def _unhealthy(device: Device, *problems: Problem) -> Device:
-    return replace(device, healthy=False, reasons=(*device.reasons, *problems))
+# What was offered before -------------------------------------------------------------------------
 
 
 def _without(device: Device, harmless: frozenset[str]) -> Device:
-    """A device to which some reasons mean nothing."""
+    """A device without the reasons that do not count in its mode."""
     reasons = tuple(each for each in device.reasons if each.reason not in harmless)
     if reasons == device.reasons:
         return device
@@ -324,10 +262,10 @@ def _under_known_ids(
 ) -> Iterator[Device]:
     """The units of mode `bdf` under the ids that they had.
 
-    Which port is the first of its function changes when one is released, or doesn't tell its
-    number for a while. The kubelet knows by the id which container has which port.
+    The first port of a function changes when one is released, or when its number can't be read for
+    a while. But the kubelet identifies by the id which container has which port.
     """
-    place, units = _place(card), list(units)
+    place, units = card.place, list(units)
     last = {device.nodes: key for (key, where), device in known.items() if where == place}
     kept = {device.nodes: last[device.nodes] for device in units if device.nodes in last}
     taken = set(kept.values())
@@ -341,15 +279,9 @@ def _under_known_ids(
         yield replace(device, id=kept[device.nodes])
 
 
-def _with_engine(region: Device, *, own: bool) -> Device:
-    """A region with its engine's node, or without it."""
-    ports = tuple(node for node in region.nodes if node.name != region.id)
-    return replace(region, nodes=(*ports, DeviceNode(region.id)) if own else ports)
-
-
 def _remember(card: Card, device: Device, known: Mapping[tuple[str, str], Device]) -> Device:
     """A device that has no resource now, under the one it had."""
-    last = known.get((device.id, _place(card)))
+    last = known.get((device.id, card.place))
     if device.resource or last is None:
         return device
     return replace(device, resource=last.resource, nodes=device.nodes or last.nodes)
@@ -360,29 +292,23 @@ def _carry_over(
 ) -> list[_Placed]:
     """The devices that a card had while it could be read, or while it had an engine.
 
-    Which functions are in them is unknown now. A card that is too broken to tell its address is
-    known by its name. What stands for an unreadable card of which nothing is known is a device
-    without resource.
+    Which functions are in them is unknown now. A card whose address can't be read is identified by
+    its name. An unreadable card that was never read before gives one device without resource.
     """
     problem = card.failure
     if problem is None and card.fme is None and mode in _REGION_MODES:
         problem = no_fme(card.name, None)
     if problem is None:
         return []
-    carried = [
-        (place, _blind(device, problem))
-        for (_, place), device in known.items()
-        if place == _place(card) or (device.card == card.name and not card.address)
-    ]
+    carried = []
+    for (_, place), device in known.items():
+        if place == card.place or (device.card == card.name and not card.address):
+            unknown = ("",) * len(device.afu_ids)
+            broken = replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
+            carried.append((place, broken))
     if carried or card.failure is None:
         return carried
-    return [(_place(card), _unoffered(card, card.name, card.failure))]
-
-
-def _blind(device: Device, problem: Problem) -> Device:
-    """A device of which nothing can be read now."""
-    unknown = tuple("" for _ in device.afu_ids)
-    return replace(device, healthy=False, reasons=(problem,), afu_ids=unknown)
+    return [(card.place, _unoffered(card, card.name, card.failure))]
 
 
 def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> AdvertisedResources:
@@ -395,8 +321,8 @@ def _assemble(mode: PluginMode, placed: Iterable[_Placed]) -> AdvertisedResource
             not_offered.append(device)
         elif device.id in seen:
             text = f"{device.id} on {device.card or place} has the name of another device"
-            problem = Problem("duplicate-name", text)
-            not_offered.append(replace(_unhealthy(device, problem), resource=""))
+            reasons = (*device.reasons, Problem("duplicate-name", text))
+            not_offered.append(replace(device, resource="", healthy=False, reasons=reasons))
         else:
             seen.add(device.id)
             resources.setdefault(device.resource, {})[device.id] = device

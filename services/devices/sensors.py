@@ -1,8 +1,8 @@
 """What a card measures and counts: temperatures, power, error registers, errors on its bus.
 
-Pure: `services.devices.hardware.sensor_reader` reads, this module makes numbers of texts. What
-can't be one, or is beyond what a card can be like (a sensor that isn't there often reads as all
-ones), is left out.
+Pure: `services.devices.hardware.sensor_reader` reads, this module turns texts into numbers. A text
+that is no number, or beyond what a card can have (a missing sensor often reads as all ones), is
+left out.
 """
 
 import re
@@ -116,10 +116,10 @@ def watts(text: str, *, unit: float = 1.0) -> float | None:
 
 
 def board_watts(text: str) -> float | None:
-    """The power of a board, as its controller's driver tells it: in µW, or in mW.
+    """The power of a board, as its controller's driver reports it: in µW, or in mW.
 
-    An N6000's wrote mW for µW before Linux 6.10, and a C6100's does. A board that runs draws more
-    than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
+    The N6000's driver wrote mW for µW before Linux 6.10, and the C6100's does. A board that runs
+    draws more than a watt (10⁶ µW) and less than a kilowatt (10⁶ mW).
     """
     found = watts(text, unit=1e-6)
     return watts(text, unit=1e-3) if found is not None and found < 1 else found
@@ -133,10 +133,10 @@ def _measured(text: str, unit: float, least: float, most: float) -> float | None
 
 
 def label(*words: str) -> str:
-    """A sensor's label, fit for a metric.
+    """A sensor's label, valid in a metric.
 
     Args:
-        words: What it is made of; empty ones are left out.
+        words: Its parts; empty ones are left out.
     """
     return _UNPRINTABLE.sub("?", " ".join(filter(None, words)))[:MAX_LABEL].strip()
 
@@ -169,7 +169,7 @@ def aer_total(text: str) -> int | None:
             `Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats`).
 
     Returns:
-        None if it doesn't say.
+        None if there is none.
     """
     found = _TOTAL.search(text)
     return int(found[1]) if found else None

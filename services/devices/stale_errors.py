@@ -1,16 +1,15 @@
 """Which error registers of ports to clear: those that a container left and nobody has any more.
 
-A port's errors stay until they are written away (`drivers/fpga/dfl-afu-error.c`), so a workload
-that provokes one would retire the port for ever. The errors of a port that nobody has are therefore
-cleared, each value once: what comes back without a container is the card's own trouble, and the
-port stays unhealthy. Once the port has been given to a container again, what that one leaves is a
-new matter.
+A port's errors stay until they are cleared (`drivers/fpga/dfl-afu-error.c`), so a workload that
+provokes one would make the port unhealthy for ever. The errors of a port that nobody has are
+therefore cleared, each value once. An error that comes back without a container is the card's own,
+and the port stays unhealthy. Once a container has had the port again, the count starts over.
 
-Nothing is cleared while it isn't known which devices are allocated or which region a port is part
-of, nor on a card that doesn't answer: all ones are what a read from a dead device gives.
+Nothing is cleared while it is unknown which devices are allocated or which region a port is part
+of, nor on a card that doesn't answer: a read from a dead device gives all ones.
 
-The state is a value: `choose` gives the next one, and the caller hands it back with the next scan.
-What was chosen counts as tried, whatever comes of the write, unless the port was busy.
+The state is a value: `choose` gives the next one, and the caller passes it with the next scan. What
+was chosen counts as tried, whether the write works or not, unless the port was busy.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,12 +19,12 @@ from services.devices.model import Card, Inventory, Port
 from services.devices.port_owners import PortOwners, lock_of
 
 MAX_VALUES = 8
-"""Values cleared of one port while nobody has it: one that makes up new ones is broken."""
+"""Values cleared of one port while nobody has it: a port with ever new errors is broken."""
 
 ALL_ONES = frozenset({2**32 - 1, 2**64 - 1})
 
 _DEAD = ("-all-f", "-unreadable")
-"""How the reasons end of which the card as a whole is likely the cause."""
+"""Endings of reasons that are likely caused by the card as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,12 @@ class Clearing:
     value: int
     """What the register read; another one must not be cleared unseen."""
     lock: str = ""
-    """What tells the card's lock from others, as `services.programming.programmer` names it."""
+    """Name of the card's lock, as in `services.programming`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What has been tried of the ports that nobody has had since."""
+    """What has been tried on ports that nobody has had since."""
 
     values: Mapping[tuple[str, str], frozenset[int]] = field(default_factory=dict)
     """Values tried, by the place of a card and the name of its port."""
@@ -71,9 +70,9 @@ def choose(
 
     Args:
         inventory: What a scan found.
-        allocated: Ids of all devices of ours that containers have, of whatever resource and mode;
-            None if that isn't known, and then nothing is cleared.
-        tried: What the last call gave; `Tried()` before the first.
+        allocated: Ids of all our devices that containers have, of any resource and mode; None if
+            that is unknown, and then nothing is cleared.
+        tried: The result of the last call; `Tried()` before the first.
 
     Returns:
         What to clear, and what the next call needs.
@@ -85,7 +84,7 @@ def choose(
     values = _kept(inventory.cards, tried)
     for card in inventory.cards:
         for port in card.ports:
-            key = _place(card), port.name
+            key = card.place, port.name
             before, value = values.get(key, frozenset()), _clearable(port)
             if not before and not value:
                 continue
@@ -107,14 +106,10 @@ def _clearable(port: Port) -> int:
 
 
 def _kept(cards: Iterable[Card], tried: Tried) -> dict[tuple[str, str], frozenset[int]]:
-    """What still counts: of ports that are there, and of cards that can't tell now.
+    """What still counts: of ports that are there, and of cards that can't be read now.
 
     A card that fails for a while must not have its errors cleared over and over.
     """
-    there = {(_place(card), port.name) for card in cards for port in card.ports}
-    silent = {_place(card) for card in cards if card.failure is not None}
+    there = {(card.place, port.name) for card in cards for port in card.ports}
+    silent = {card.place for card in cards if card.failure is not None}
     return {key: each for key, each in tried.values.items() if key in there or key[0] in silent}
-
-
-def _place(card: Card) -> str:
-    return card.address or card.name

@@ -1,7 +1,7 @@
 """Bounded requests to the API server, and what their errors mean.
 
-Requests and answers are bytes, which a caller decodes for the fields that it needs. An answer that
-is too long, too late or no answer is a `ClusterError` whose text says what to do.
+Bodies are bytes; callers decode the fields that they need. A missing, late or too long answer is a
+`ClusterError` whose message says what to do.
 """
 
 import asyncio
@@ -24,17 +24,16 @@ MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of an answer: etcd keeps no object above 1.5 MiB, and objects in lists are small."""
 
 MAX_LIST: Final = 64 * 1024 * 1024
-"""Bytes of a list that comes as a whole, since the server doesn't support `limit`; some 100 000
-mappings. It is in memory twice for a moment: the manifests' limit of the webhook has room for that.
-"""
+"""Bytes of a list from a server that ignores `limit`: about 100,000 mappings. It is in memory twice
+for a moment, which the webhook's memory limit in the manifests allows."""
 
 PAGE: Final = 500
 """Objects in a page of a list, as client-go requests them."""
 
 _CONNECT_SECONDS: Final = 3.0
 _TOTAL_SECONDS: Final = 12.0
-"""For one request from first to last byte, and for the head of a watch's answer: an answer that
-drips must not hold a caller."""
+"""For a request from first to last byte, and for the head of a watch's answer, so that a slow
+answer can't block a caller."""
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -42,11 +41,11 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 GONE: Final = 410
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses that say nothing against the request, or whoever makes it."""
+"""Statuses of failures that are independent of the request."""
 
 _HINTS: Final[Mapping[int, str]] = {
-    UNAUTHORIZED: " (is the token still good?)",
-    FORBIDDEN: " (its RBAC rules must allow this to us)",
+    UNAUTHORIZED: " (is the token still valid?)",
+    FORBIDDEN: " (RBAC must allow this)",
 }
 
 
@@ -57,9 +56,9 @@ class Answer:
     status: int
     body: bytes
     retry_after: int = 0
-    """Seconds to wait before the next request, if the server wants that."""
+    """Seconds to wait before the next request, if the server requests that."""
     date: str = ""
-    """What its clock says (RFC 9110, `Date`)."""
+    """The time of the server's clock (RFC 9110, `Date`)."""
 
 
 class BadStatus(ClusterError):
@@ -76,7 +75,7 @@ class TooLong(ClusterError):
 
 
 class Expired(ClusterError):
-    """What is known of a kind is too old, or too doubtful, to watch from: list again."""
+    """The resource version is too old or too uncertain to watch from: list again."""
 
 
 class Dropped(ClusterError):
@@ -84,28 +83,28 @@ class Dropped(ClusterError):
 
 
 def will_pass(error: ClusterError) -> bool:
-    """Whether the same request by the same client may work another time."""
+    """Whether the same request by the same client may succeed later."""
     if isinstance(error, BadStatus):
         return error.status in _TRANSIENT
     return not isinstance(error, (Expired, TooLong))
 
 
 def may_be_ours(error: ClusterError) -> bool:
-    """Whether credentials or certificates that have changed would explain an error."""
+    """Whether changed credentials or certificates could explain an error."""
     if isinstance(error, BadStatus):
         return error.status == UNAUTHORIZED
     return will_pass(error)
 
 
 def may_be_elsewhere(error: ClusterError) -> bool:
-    """Whether another kubeconfig would explain an error: other credentials, or another server."""
+    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
     if isinstance(error, BadStatus):
         return error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}
     return may_be_ours(error)
 
 
 def asked_to_wait(error: ClusterError) -> float:
-    """Seconds that the server wants us to wait; 0 if it doesn't."""
+    """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0
 
 
@@ -143,7 +142,7 @@ class ClusterClient:
         await self._http.aclose()
 
     async def get(self, path: str, params: Mapping[str, str | int] | None = None) -> bytes | None:
-        """Return the object or list at an absolute path as JSON; None where there is none.
+        """Return the object or list at an absolute path as JSON; None if it doesn't exist.
 
         Raises:
             ClusterError: No answer in time, one that is too long, or a refusal.
@@ -154,7 +153,7 @@ class ClusterClient:
         return self.expect(answer, f"GET {path}").body
 
     async def get_pod(self, namespace: str, name: str) -> bytes | None:
-        """Return a pod as JSON; None where there is none of that name.
+        """Return a pod as JSON; None if it doesn't exist.
 
         Raises:
             ClusterError: As `get`.
@@ -165,7 +164,7 @@ class ClusterClient:
         """Yield a list page by page, each as JSON, in the state of one resource version.
 
         Raises:
-            ClusterError: As `get`; also where the list isn't there or its paging has expired.
+            ClusterError: As `get`; also if the list doesn't exist or has expired.
         """
         params: dict[str, str | int] = {"limit": limit}
         while True:
@@ -207,7 +206,7 @@ class ClusterClient:
         except Dropped:
             if method != "GET":
                 raise
-        # Idle connections are closed by either side, sometimes just as they are used.
+        # Either side closes idle connections, sometimes at the moment of a request.
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
         return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
 
@@ -228,7 +227,7 @@ class ClusterClient:
 
         Lines end at the byte 0x0a and nowhere else, since JSON may hold other line ends unescaped,
         such as U+0085. An answer that goes on for more than `seconds` counts as hanging, whether
-        bytes come or not: a proxy that keeps a connection alive proves nothing about the server.
+        bytes arrive or not: a proxy may keep the connection of a dead server alive.
 
         Raises:
             ClusterError: As `get`; while iterating too.
@@ -287,7 +286,7 @@ class ClusterClient:
 
     @asynccontextmanager
     async def _translated(self, what: str) -> AsyncIterator[None]:
-        """Turn the HTTP client's errors into ours."""
+        """Translate the errors of the HTTP client."""
         where = f"the API server {self.server}"
         try:
             yield
@@ -303,13 +302,13 @@ class ClusterClient:
             detail = _innermost(error)
             raise ClusterError(f"{where} can't be reached{self._proxy}: {detail}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise ClusterError(f"{where} can't be asked ({what}): {_innermost(error)}") from error
+            raise ClusterError(f"{what} to {where} failed: {_innermost(error)}") from error
 
 
 def segment(text: str) -> str:
     """Return a name as one segment of a path, whatever it holds."""
     if text in {"", ".", ".."}:
-        raise ClusterError(f'"{text}" is no name to ask the API server for')
+        raise ClusterError(f'"{text}" is not a valid object name')
     return quote(text, safe="")
 
 
@@ -333,7 +332,7 @@ def _continue_token(body: bytes, path: str) -> str:
 
 
 def _message(body: bytes) -> str:
-    """The message of an error's answer, as a clause to go on with; empty if it has none."""
+    """Return the message of an error's answer after a colon; empty if it has none."""
     try:
         message = msgspec.json.decode(body, type=_Status).message
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -342,10 +341,10 @@ def _message(body: bytes) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """The text of the first error of a chain: httpx2 says "All connection attempts failed"."""
+    """Return the text of the original error: httpx2 says "All connection attempts failed"."""
     text = str(error) or type(error).__name__
     while (inner := error.__cause__ or error.__context__) and not isinstance(inner, ClusterError):
-        # A group has an error for each of the server's addresses.
+        # one error for each address of the server
         error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
         text = str(error) or text
     return plain(text, 400)

@@ -2,10 +2,9 @@
 
 Kubeconfig files are read as kubectl reads them (k8s.io/client-go/tools/clientcmd): of the files
 that `KUBECONFIG` names, those that exist are merged, and the first one that has an entry decides.
-Paths are relative to their file. Only the entries that the current context names have to be right.
+Paths are relative to their file. Only the entries that the current context names are checked.
 
-A setting that can't be followed is an error and is never ignored: without it we would reach another
-server, or act as another user, than was meant.
+Unsupported settings produce an error: ignoring one could mean another server or another user.
 """
 
 import base64
@@ -39,11 +38,11 @@ class ExecPlugin:
     api_version: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """Variables that it gets beside ours."""
+    """Additional environment variables."""
     hint: str = ""
-    """What to do where it isn't installed."""
+    """What to do if it isn't installed."""
     cluster: Mapping[str, object] | None = None
-    """The cluster as it is described to the program; None if it doesn't want to know."""
+    """The description of the cluster for the program; None if it doesn't request one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,13 @@ class Access:
 
     server: str
     authority: bytes | None = None
-    """The CAs that its certificate may be from, PEM; None for the system's."""
+    """The CAs of its certificate, PEM; None for those of the system."""
     insecure: bool = False
     """Whether its certificate is not verified."""
     server_name: str = ""
     """The name in its certificate; empty for the one in the URL."""
     proxy: str = ""
-    """URL of the proxy to it; if empty, the environment decides."""
+    """URL of the proxy; if empty, the environment decides."""
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
@@ -74,9 +73,9 @@ def load_config(
     environment: Mapping[str, str] = os.environ,
     service_account: str = SERVICE_ACCOUNT,
 ) -> Access | None:
-    """Read how to reach the API server; None where nothing says how.
+    """Read how to reach the API server; None if nothing is configured.
 
-    The file that is passed counts first, then the files that `KUBECONFIG` names, then the pod's
+    The given file has precedence over the files that `KUBECONFIG` names, and these over the pod's
     service account.
 
     Raises:
@@ -121,7 +120,7 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
 
 
 def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access:
-    """Read what a pod has (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
+    """Read a service account (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
     host = environment["KUBERNETES_SERVICE_HOST"]
     port = environment.get("KUBERNETES_SERVICE_PORT") or "443"
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -181,7 +180,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Merged:
-    """The entries of several files, each with the folder that its paths are relative to."""
+    """The entries of several files, each with the folder of its relative paths."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.context = ""
@@ -217,9 +216,9 @@ def _from_files(files: Sequence[str]) -> Access:
     cluster = msgspec.convert(found, _Cluster)
     if not context.user:
         raise ClusterError("its current-context names no user: set one that does")
-    told, user_folder = merged.get("user", context.user)
-    _refuse_unsupported(told)
-    user = msgspec.convert(told, _User)
+    entry, user_folder = merged.get("user", context.user)
+    _refuse_unsupported(entry)
+    user = msgspec.convert(entry, _User)
 
     authority = _content(
         cluster.certificate_authority_data, cluster.certificate_authority, cluster_folder
@@ -263,16 +262,16 @@ def _checked_url(server: str) -> str:
         url = urlsplit(server)
         if url.scheme in ("https", "http") and url.hostname and url.port != 0:
             return server
-    raise ClusterError(f'the server "{plain(server, 80)}" is no URL of https')
+    raise ClusterError(f'the server "{plain(server, 80)}" is not an https URL')
 
 
 def _content(data: str | None, path: str | None, folder: Path) -> bytes | None:
-    """Data in the kubeconfig counts before the file that it names; None where neither is set."""
+    """Return data from the kubeconfig, or else from the file that it names; None without either."""
     if data:
         try:
             return base64.b64decode(data)
         except binascii.Error as error:
-            raise ClusterError(f"some of its data is no base64: {error}") from error
+            raise ClusterError(f"some of its data is not base64: {error}") from error
     return (folder / path).read_bytes() if path else None
 
 
@@ -295,7 +294,7 @@ def _plugin(named: _Exec, folder: Path, cluster: _Cluster, authority: bytes | No
 
 
 def _described(cluster: _Cluster, authority: bytes | None) -> dict[str, object]:
-    """A cluster as plugins get it (`Cluster` of client.authentication.k8s.io)."""
+    """Return the description of a cluster for plugins (`Cluster` of their API)."""
     extensions = {each.get("name"): each.get("extension") for each in cluster.extensions or ()}
     fields = {
         "server": cluster.server,

@@ -1,4 +1,4 @@
-"""One client for several users, replaced when its credentials or certificates don't work."""
+"""One client for several users, replaced when its credentials or certificates fail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,15 +18,15 @@ log = structlog.get_logger(room="kube")
 def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
     """Return a function that creates a client from a kubeconfig, or from the environment.
 
-    It raises a `ClusterError` where nothing says how to reach an API server, or it can't be used.
+    It raises a `ClusterError` if no API server is configured or the configuration can't be used.
     """
 
     def connect() -> ClusterClient:
         config = load_config(kubeconfig)
         if config is None:
             raise ClusterError(
-                "nothing says how to reach the API server: name a kubeconfig, or run as a pod"
-                " with a service account"
+                "no API server is configured: set --kubeconfig, or run as a pod with a service"
+                " account"
             )
         return ClusterClient(config)
 
@@ -45,11 +45,11 @@ class _Lease:
 
 
 class Connection:
-    """One client for several users, replaced when its credentials or certificates don't work.
+    """One client for several users, replaced when its credentials or certificates fail.
 
-    A kubeconfig is rewritten, a token or a CA is rotated: whoever finds that the client fails asks
-    for a new one, which `connect` creates in a thread from what the files hold then. Others finish
-    with the old one first.
+    A kubeconfig may be rewritten, a token or a CA rotated. A user whose request fails calls
+    `renew`, and `connect` creates a new client in a thread from the current files. Other users
+    finish with the old client first.
 
     Raises:
         ClusterError: There can be no client.
@@ -61,7 +61,7 @@ class Connection:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[ClusterClient]:
-        """The client, which stays open for as long as it is used."""
+        """Lend the client, which stays open while it is in use."""
         lease = self._lease
         lease.users += 1
         try:
@@ -88,6 +88,6 @@ class Connection:
         await lease.close_unused()
 
     async def aclose(self) -> None:
-        """Close the client once nobody uses it."""
+        """Close the client when its last user has finished."""
         self._lease.retired = True
         await self._lease.close_unused()

@@ -1,11 +1,10 @@
 """An HTTP client that authenticates to one API server: TLS, tokens, credential plugins, proxies.
 
-A token's file is read again once a minute, as client-go does: an API server accepts an old token of
-a service account for a year, but counts who still uses one. It is also read again, or its plugin
-run again, when the token is refused (401). A refused client certificate takes a new client, since
-connections keep the certificate that they were opened with. Plugins are run as
+A token file is read again every minute, as by client-go: an API server accepts an old token of a
+service account for a year, but counts its use. It is also read again, or its plugin run again, when
+the token is refused (401). A refused client certificate requires a new client, since connections
+keep their certificate. Credential plugins:
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
-says.
 """
 
 import asyncio
@@ -14,6 +13,7 @@ import ipaddress
 import os
 import signal
 import ssl
+import subprocess
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -24,27 +24,26 @@ import msgspec
 
 from services.kube.config import Access, ExecPlugin
 from services.process.errors import ClusterError
+from services.process.pairs import load_pair
 from services.process.text import plain
 
 REREAD_SECONDS: Final = 60.0
 PLUGIN_SECONDS: Final = 10.0
-"""How long a plugin may take: some ask a server of their own."""
-KILLED_SECONDS: Final = 1.0
-"""How long a killed plugin may take to end."""
+"""How long a plugin may take; some send requests to a server."""
 
 USER_AGENT: Final = "accelbind"
-"""Our name in the API server's audit log and in its rules of flow control."""
+"""Our name in the API server's audit log and flow control."""
 
 _CONNECT_SECONDS: Final = 3.0
 _READ_SECONDS: Final = 8.0
 _IDLE_CONNECTIONS: Final = 4
 _IDLE_SECONDS: Final = 60.0
-"""How long an idle connection is kept: what stands in between forgets a silent connection without
-a word, some after a few minutes, and the request after that would wait in vain."""
+"""How long an idle connection is kept: firewalls drop idle connections silently, some after a few
+minutes, and the next request would time out."""
 
 
 def create_http_client(access: Access) -> httpx2.AsyncClient:
-    """Create a client for the API server's paths, which needs no other credentials.
+    """Create an authenticated client for the paths of the API server.
 
     Raises:
         ClusterError: Certificates, credentials or the proxy can't be used.
@@ -90,8 +89,8 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
 def create_tls_context(access: Access) -> ssl.SSLContext:
     """Create the TLS context for the API server.
 
-    As in Go, what is in a CA's file is trusted as it stands: an intermediate CA, and one that later
-    versions of Python find too old.
+    As in Go, every CA in the file is trusted, also an intermediate one, and one that later versions
+    of Python reject as too old.
 
     Raises:
         ClusterError: The CAs or our certificate can't be used.
@@ -110,7 +109,7 @@ def create_tls_context(access: Access) -> ssl.SSLContext:
 
 
 def _trusting(authority: bytes) -> ssl.SSLContext:
-    """A context that trusts these CAs and no others, even if there are none."""
+    """Create a context that trusts only these CAs, even if there are none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -122,24 +121,17 @@ def _trusting(authority: bytes) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair from memory: `ssl` only takes paths, and a key must not get to a disk."""
-    descriptor = os.memfd_create("pair")
     try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(key + b"\n" + certificate)
-        # OpenSSL would ask for the password of an encrypted key on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
+        load_pair(context, certificate, key)
     except ssl.SSLError as error:
         raise ClusterError(
-            "the client certificate and key are no pair of a certificate and its unencrypted key:"
+            "the client certificate and key are not a certificate and its unencrypted key:"
             f" {error.reason or error}"
         ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _is_this_machine(server: str) -> bool:
-    """Whether it is reached without a proxy of the environment, as in Go."""
+    """Whether it is reached without a proxy, as in Go."""
     host = httpx2.URL(server).host
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
@@ -148,7 +140,7 @@ def _is_this_machine(server: str) -> bool:
 
 class _TokenSource(Protocol):
     async def token(self, refused: str | None = None) -> str:
-        """Return the token to send, empty for none; a newer one than was refused, if any."""
+        """Return the token to send, empty for none; a newer one than the refused one, if any."""
 
 
 class _BearerAuth(httpx2.Auth):
@@ -210,7 +202,7 @@ class _ExecCredential(msgspec.Struct):
 
 
 class _PluginToken:
-    """What a plugin prints; it runs once, however many requests wait for it."""
+    """Runs a plugin for its token, once for all waiting requests."""
 
     def __init__(self, plugin: ExecPlugin, context: ssl.SSLContext | None) -> None:
         self._plugin = plugin
@@ -244,46 +236,61 @@ class _PluginToken:
 
 
 async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
-    """Return what a plugin prints; neither it nor what it has started outlives this call."""
-    spec: dict[str, object] = {"interactive": False}
-    if plugin.cluster is not None:
-        spec["cluster"] = plugin.cluster
-    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    """Return the output of a plugin; it and its child processes end with this call."""
+    # Started without an await: a caller that gives up finds a process to kill, with its group.
+    process = _start_plugin(plugin, name)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *plugin.command,
-            env={**os.environ, **plugin.environment, **environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
-        raise ClusterError(f"{name} can't be run: {error}{hint}") from error
-    try:
-        async with asyncio.timeout(PLUGIN_SECONDS):
-            output, errors = await process.communicate()
-    except TimeoutError as error:
+        output, errors = await asyncio.to_thread(_read_output, process)
+    except subprocess.TimeoutExpired as error:
         raise ClusterError(f"{name} takes longer than {PLUGIN_SECONDS:.0f} s") from error
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILLED_SECONDS):
-                await process.communicate()  # to the end: only that closes its pipes
+        _kill_group(process)
     if process.returncode:
         reason = plain(errors.decode(errors="replace").strip(), 400)
         raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
     return output
 
 
+def _start_plugin(plugin: ExecPlugin, name: str) -> subprocess.Popen[bytes]:
+    spec: dict[str, object] = {"interactive": False}
+    if plugin.cluster is not None:
+        spec["cluster"] = plugin.cluster
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    try:
+        return subprocess.Popen(  # noqa: S603 - running the kubeconfig's command is the point
+            plugin.command,
+            env={**os.environ, **plugin.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        hint = f": {plain(plugin.hint, 400)}" if plugin.hint else ""
+        raise ClusterError(f"{name} can't be run: {error}{hint}") from error
+
+
+def _read_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Read what a plugin prints, until it ends or its time is over."""
+    with process:
+        try:
+            return process.communicate(timeout=PLUGIN_SECONDS)
+        finally:
+            _kill_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a plugin and the processes that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 def _checked(token: str, where: str) -> str:
-    """Return a token as it goes into a header."""
+    """Return a valid token without surrounding blanks."""
     token = token.strip()
     if not token:
         raise ClusterError(f"{where} holds no token: are you logged in?")
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ClusterError(f"{where} holds something else than one token")
+        raise ClusterError(f"{where} holds more than one token")
     return token

@@ -1,13 +1,14 @@
-"""Kubernetes Events about any object, written without ever delaying whoever records them.
+"""Kubernetes Events about any object, written in the background.
 
-`record` only notes; `write_forever` writes, at a bounded rate. What happens again is one Event
-object with a count (a *series*), as kubelets write them. What waits is bounded: of a subject (a
-device, a card) only the latest state waits, so after an outage the API server gets what is the case
-and not all that was. Times and counts are those of what happened, whenever it is written.
+`record` puts a record into a queue; `write_forever` writes the queue at a bounded rate. Repeated
+records become one Event object with a count (a *series*), as kubelets write them. The queue is
+bounded: it holds only the latest record of each subject (a device, a card), so after an outage the
+API server gets the current state instead of the history. Times and counts are those of the records,
+whenever they are written.
 
-The Events are those of core/v1, which kubectl describe shows and which need `create` (and, better,
-`patch`) of `events` in the core group. An Event about an object without a namespace, such as a
-node, lives in `default`: the API server takes it nowhere else.
+These are Events of core/v1, which kubectl describe shows. They need the verb `create`, and better
+`patch` too, of `events` in the core group. An Event about an object without a namespace, such as a
+node, is in `default`: the API server accepts it nowhere else.
 """
 
 import asyncio
@@ -40,20 +41,20 @@ from services.process.text import clip
 
 CREATED: Final = "created"
 COUNTED: Final = "counted"
-"""Outcome of what was added to the Event object that exists."""
+"""Outcome: added to the count of an existing Event object."""
 REFUSED: Final = "refused"
-"""Outcome of what the API server doesn't accept."""
+"""Outcome: not accepted by the API server."""
 SUPERSEDED: Final = "superseded"
-"""Outcome of what was never written, since something newer about the same subject was recorded."""
+"""Outcome: not written, because a newer record of the same subject replaced it."""
 DROPPED: Final = "dropped"
-"""Outcome of what was never written, since too much waited."""
+"""Outcome: not written, because the queue was full."""
 
 MAX_WAITING: Final = 256
-"""Subjects that may wait to be written."""
+"""Subjects in the queue."""
 MAX_SERIES: Final = 1024
-"""Series that are remembered, to count on."""
+"""Series whose counts are remembered."""
 MAX_MESSAGE: Final = 1000
-"""Characters of a message; longer ones are for the log."""
+"""Characters of a message; the log has the rest."""
 
 _MERGE: Final = "application/merge-patch+json"
 _MAX_NAME: Final = 253
@@ -77,7 +78,7 @@ class ObjectReference:
 
 
 def node_reference(name: str) -> ObjectReference:
-    """Refer to a node as Events of nodes do: kubectl describe looks for its name as uid."""
+    """Return the reference to a node; kubectl describe expects its name as uid."""
     return ObjectReference("Node", name, uid=name)
 
 
@@ -87,9 +88,9 @@ class EventRecord:
 
     object: ObjectReference
     subject: str
-    """A part of the object; only the latest record of a subject is worth writing."""
+    """A part of the object; only the latest record of a subject is written."""
     reason: str
-    """A word in CamelCase, for machines."""
+    """A word in CamelCase, for programs."""
     message: str
     warning: bool = True
     """Whether the Event's type is `Warning`, rather than `Normal`."""
@@ -97,7 +98,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """Who reports: a program, and the node that it runs on."""
+    """The reporting program, and the node that it runs on."""
 
     component: str
     host: str = ""
@@ -105,7 +106,7 @@ class EventSource:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many requests may be made: `burst` after a quiet time, then one every `seconds`."""
+    """A limit of requests: `burst` after a quiet time, then one every `seconds`."""
 
     burst: int = 10
     seconds: float = 5.0
@@ -113,7 +114,7 @@ class Rate:
 
 @dataclass(slots=True)
 class _Series:
-    """One reason about one subject, however often; times are seconds of the epoch."""
+    """The records with one subject and reason; times are seconds of the epoch."""
 
     latest: EventRecord
     first: float
@@ -152,7 +153,7 @@ class EventRecorder:
         self._patch_forbidden = False
 
     def record(self, event: EventRecord) -> None:
-        """Note what happened, to be written soon; call it in the event loop."""
+        """Put a record into the queue; to be called in the event loop."""
         now = self._clock()
         subject = event.object, event.subject
         series = self._series.setdefault((subject, event.reason), _Series(event, now, now))
@@ -169,7 +170,7 @@ class EventRecorder:
         self._recorded.set()
 
     async def write_forever(self) -> NoReturn:
-        """Write what is recorded until cancelled."""
+        """Write the queue until cancelled."""
         while True:
             if not self._waiting:
                 self._recorded.clear()
@@ -179,7 +180,7 @@ class EventRecorder:
             await asyncio.sleep(await self._attempt(series))
 
     async def _attempt(self, series: _Series) -> float:
-        """Write a series, or let it wait again; return the seconds until the next attempt."""
+        """Write a series or requeue it; return the seconds until the next attempt."""
         try:
             async with self._connection.client() as client:
                 try:
@@ -189,7 +190,7 @@ class EventRecorder:
                         await self._connection.renew(client)
                     return self._failed(series, error)
         except Exception:
-            log.exception("an Event is lost to a mistake of ours", reason=series.latest.reason)
+            log.exception("internal error: an Event is lost", reason=series.latest.reason)
             self._on_result(REFUSED)
             return self._backoff.pause()
         self._backoff.reset()
@@ -199,12 +200,12 @@ class EventRecorder:
         return 0.0
 
     async def _write(self, client: ClusterClient, series: _Series) -> None:
-        """Count on in the Event object that exists, or create one.
+        """Add to the existing Event object, or create one.
 
         Raises:
             ClusterError: Neither works.
         """
-        if series.name and await self._count_on(client, series):
+        if series.name and await self._add_to_count(client, series):
             self._on_result(COUNTED)
             return
         path, name = _path(series.latest), _new_name(series.latest.object.name)
@@ -213,12 +214,12 @@ class EventRecorder:
         series.name = name
         self._on_result(CREATED)
 
-    async def _count_on(self, client: ClusterClient, series: _Series) -> bool:
-        """Update the Event object of a series; return whether it exists and we may."""
+    async def _add_to_count(self, client: ClusterClient, series: _Series) -> bool:
+        """Update the Event object of a series; return whether it exists and may be changed."""
         path = f"{_path(series.latest)}/{quote(series.name, safe='')}"
         change = _changing_fields(series)
         answer = await client.request("PATCH", path, body=change, content_type=_MERGE)
-        if answer.status == NOT_FOUND:  # Events are forgotten after an hour or so
+        if answer.status == NOT_FOUND:  # the API server deletes Events after an hour or so
             return False
         if answer.status == FORBIDDEN:
             if not self._patch_forbidden:
@@ -252,7 +253,7 @@ class _TokenBucket:
         self._filled_at = time.monotonic()
 
     async def take_token(self) -> None:
-        """Take a token, and wait for it if need be."""
+        """Take a token, or wait for one."""
         self._fill()
         if self._tokens < 1:
             await asyncio.sleep((1 - self._tokens) * self._rate.seconds)
@@ -270,7 +271,7 @@ def _path(event: EventRecord) -> str:
 
 
 def _new_name(about: str) -> str:
-    """A name that no other Event has; it begins with the object's as far as that fits."""
+    """Return a unique name that starts with the object's name, as far as that fits."""
     unique = secrets.token_hex(8)
     fitting = _UNFIT.sub("-", about.lower())[: _MAX_NAME - len(unique) - 1].strip(".-")
     return f"{fitting}.{unique}" if fitting else unique

@@ -1,70 +1,70 @@
 """Lists and watches on the wire: a list page by page, then a watch line by line.
 
-The API's own rules (kubernetes.io/docs/reference/using-api/api-concepts): a list is read in pages
-that show one moment, whose resource version a watch starts from. Both may turn out to be too old:
-a page's token and a watch's version are answered with 410, as a status or as an event in the middle
-of a watch. Bookmarks bring a watch's version up to date while nothing happens.
+The rules of the API (kubernetes.io/docs/reference/using-api/api-concepts): all pages of a list show
+one moment, and a watch starts from the list's resource version. A page's token or a watch's version
+may be too old; the answer is 410, as a status or as an event within a watch. Bookmarks update a
+watch's version while there are no changes.
 
-Only what a mapping consists of is decoded: most bytes of an object are something else, such as
-`managedFields`. Each object is decoded by itself, so an odd one doesn't hide the others.
+Only the fields of mappings are decoded; most bytes of an object are others, such as
+`managedFields`. Each object is decoded separately, so that a broken one doesn't hide the others.
 """
 
 import random
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
 from services.process.errors import ClusterError
-from services.process.nesting import decode
 from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
 
 CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 WATCH_GROWTH: Final = 10.0
-"""How fast pauses grow while watches fail: each try costs a list and a watch of two kinds, or a
-read and a watch of every node."""
+"""How fast pauses grow while watches fail: each attempt costs a list and a watch of two kinds, or a
+read and a watch on every node."""
 _FULL: Final = 0.9
-"""The part of its time after which a watch has ended in time."""
+"""A watch has ended on time after this part of its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTimeouts:
-    """How often an API server is asked, and for how long; in seconds."""
+    """The pauses and time-outs of watches, in seconds."""
 
     first: float = FIRST_SECONDS
-    """The pause after a first failure; it grows with each one that follows."""
+    """The pause after the first failure; it grows with each further one."""
     longest: float = LONGEST_SECONDS
-    """The pause that it grows to."""
+    """The longest pause."""
     steady: float = 15.0
-    """A watch that was open for so long starts the pauses over, however it ended: four of them in
-    a minute, each with a list, are few enough."""
+    """A watch that was open this long resets the pauses, however it ended: at most four such
+    watches per minute, each with a list, are few enough."""
     watch: float = 60.0
-    """How long a watch should last. A server that is there says something that often, so it bounds
-    how old what we know may be, and how long a dead connection goes unnoticed."""
+    """The length of a watch. It bounds the age of what is known, and how long a dead connection
+    stays unnoticed."""
     grace: float = 10.0
-    """How much later than that a watch counts as hanging."""
+    """How much longer a watch may take before it counts as hanging."""
 
     def backoff(self, jitter: Callable[[], float] = random.random) -> Backoff:
         """Create the pauses of one retry loop; `jitter` returns numbers from 0 to 1."""
         return Backoff(self.first, self.longest, jitter=jitter)
 
     def next_watch(self, jitter: Callable[[], float] = random.random) -> int:
-        """Return how long to watch, so that not all watches of a cluster end at once."""
+        """Return the length of the next watch, with jitter."""
         return max(1, round(self.watch * (3 + jitter()) / 4))
 
 
 def is_full(seconds: float, held: float) -> bool:
-    """Whether a watch of so many seconds that was open for `held` ended in time."""
+    """Whether a watch of `seconds` that was open for `held` seconds ended on time."""
     return held >= _FULL * seconds
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """Which object it is; `annotations` is JSON of any kind."""
+    """The metadata that matter; `annotations` is undecoded."""
 
     name: str
     namespace: str
@@ -74,7 +74,7 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
 
 
 class Item(msgspec.Struct, gc=False):
-    """An object, as far as it matters; `spec` is JSON of any kind."""
+    """The fields of an object that matter; `spec` is undecoded."""
 
     metadata: Metadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -87,7 +87,7 @@ class Page:
     items: list[msgspec.Raw]
     """The objects, for `read_item`."""
     resource_version: str
-    """The moment that it shows."""
+    """The moment that the list shows."""
     next: str
     """The token of the next page; empty on the last one."""
 
@@ -97,10 +97,10 @@ class Event:
     """A line of a watch."""
 
     item: Item | None
-    """The object after the change, or as it was when it was deleted; None for a bookmark."""
+    """The object after the change or before its deletion; None for a bookmark."""
     deleted: bool
     resource_version: str
-    """Where a watch starts from after this line."""
+    """The version to watch from after this line."""
 
 
 class ListWatch:
@@ -111,13 +111,13 @@ class ListWatch:
         self._path = path
 
     async def page(self, token: str, *, limit: int, whole: bool = False) -> Page:
-        """Read one page: the first one, or the one that the page before names as `next`.
+        """Read the first page, or the one after the page with this token as `next`.
 
-        With `whole`, it may be as long as a list of all objects.
+        With `whole`, it may have `MAX_LIST` bytes.
 
         Raises:
-            Expired: The list changed too much since its first page.
-            TooLong: The page is; ask for fewer objects.
+            Expired: The list is too old to be continued.
+            TooLong: The page is too long; request fewer objects.
             BadStatus: The API server refuses.
             ClusterError: No answer, or no list.
         """
@@ -134,13 +134,12 @@ class ListWatch:
     async def events(
         self, resource_version: str, *, seconds: int, grace: float
     ) -> AsyncIterator[AsyncIterator[Event]]:
-        """Watch from a version on, until the server ends it after some `seconds`.
+        """Watch from a version until the server ends the watch after `seconds`.
 
-        A watch that lasts longer than that by `grace` hangs.
+        A watch that lasts longer by `grace` counts as hanging.
 
         Raises:
-            Expired: The version is too old, here or while iterating; or the server sends something
-                that can't be understood.
+            Expired: The version is too old, here or while iterating; or a line can't be read.
             BadStatus: The API server refuses, here or while iterating.
             ClusterError: No answer; while iterating: the connection broke, or the watch hangs.
         """
@@ -163,7 +162,7 @@ def read_item(raw: msgspec.Raw) -> Item:
     """Read an object of a page.
 
     Raises:
-        ClusterError: It has no name, no namespace, or isn't even JSON.
+        ClusterError: It has no name or namespace, or isn't JSON.
     """
     try:
         item = _ITEM.decode(raw)
@@ -224,26 +223,59 @@ _BOOKMARK: Final = msgspec.json.Decoder(_Bookmark)
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
+T = TypeVar("T")
+
+_MAX_DEPTH: Final = 100
+_STRING_OR_BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]')
+
+
+def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+    """Decode JSON; a value nested deeper than the decoder follows is read as null.
+
+    The API server stores `managedFields` with thousands of levels. Without this, one such object
+    would make the list of all namespaces unreadable.
+    """
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        return decoder.decode(_prune(data))
+
+
+def _prune(data: bytes) -> bytes:
+    """Return JSON with null in place of everything below `_MAX_DEPTH` levels."""
+    kept, depth, start = bytearray(), 0, 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        if match[0] in b"[{":
+            depth += 1
+            if depth == _MAX_DEPTH:
+                kept += data[start : match.start()] + b"null"
+        elif match[0] in b"]}":
+            if depth == _MAX_DEPTH:
+                start = match.end()
+            depth -= 1
+    return bytes(kept + data[start:])
+
+
 def _read_page(body: bytes, token: str, what: str) -> Page:
     try:
-        page = decode(_LIST, body)
+        page = _decode(_LIST, body)
     except UNREADABLE as error:
         raise ClusterError(f"the answer to {what} is no list: {plain(str(error), 200)}") from error
     if not page.metadata.resource_version:
-        raise ClusterError(f"the list {what} tells no resource version")
+        raise ClusterError(f"the list {what} has no resource version")
     if token and page.metadata.continue_ == token:
-        raise ClusterError(f"the list {what} goes round in circles")
+        raise ClusterError(f"the list {what} repeats a page")
     return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
 
 
 def _read_event(line: bytes) -> Event:
     """Read a line of a watch.
 
-    One that can't be understood may be the end of a cut connection, or hold a change: either way
-    only a list tells what is the case.
+    A line that can't be read may be cut off, or hold a change: in both cases the objects must be
+    listed again.
     """
     try:
-        read = decode(_LINE, line)
+        read = _decode(_LINE, line)
         if read.type in CHANGES:
             item = read_item(read.object)
             return Event(item, read.type == "DELETED", item.metadata.resource_version)

@@ -1,23 +1,23 @@
-"""Watches the annotations of one node, whatever the API server and the network do.
+"""Watches the annotations of one node through all outages.
 
-The node is read with `get`, then watched until the server ends the watch, and so on. `get` and
-`watch` of nodes are all the rights that it takes. `watch` can be missing: then the node is polled,
-and from time to time a watch is tried again.
+The node is read with `get`, then watched until the server ends the watch, and so on. This needs the
+verbs `get` and `watch` of nodes. Without `watch` the node is polled, and a watch is tried again
+from time to time.
 
-The watch is opened with `resourceVersion=0` and without bookmarks: it begins with the node as the
-API server's cache has it. The version that stands in a node may be older than anything that the
-server can still watch from. Bookmarks without a version would make a 1.36 API server turn the watch
-into a list and a watch, which fails where the storage can't serve progress requests.
+The watch is opened with `resourceVersion=0` and without bookmarks: it starts with the node in the
+API server's cache. The version in a node's metadata may be too old to watch from. Bookmarks without
+a version would make a 1.36 API server turn the watch into a list and a watch, which fails where the
+storage can't serve progress requests.
 
-A cache may lag behind what `get` has returned, so nothing that a watch says of the annotations is
-believed, and no versions are compared: an event with other annotations than those known only makes
-the node be read again, at most every `READ_SECONDS`.
+The cache may lag behind what `get` has returned, so the annotations of an event aren't used, and no
+versions are compared: an event whose annotations differ from the known ones causes another read, at
+most every `READ_SECONDS`.
 
 A watch that hangs, without an answer or without an end, is cut after its time and has failed. A
-pause counts from when the watch was requested, so time spent on a hanging one is not added to it.
+pause counts from the request of the watch, so the time of a hanging watch is not added to it.
 
-The field selector `metadata.name` makes the API server send this one node only; it is also what a
-role with `resourceNames` allows.
+The field selector `metadata.name` restricts the watch to this node, which a role with
+`resourceNames` requires too.
 """
 
 import asyncio
@@ -54,23 +54,23 @@ from services.process.text import plain
 NODES: Final = "/api/v1/nodes"
 
 POLL_SECONDS: Final = 10.0
-"""Between two reads where watching is forbidden, and while there is no such node."""
+"""Between two reads where watching is forbidden, or while the node doesn't exist."""
 
 READ_SECONDS: Final = 5.0
 """Between two reads that events of one watch cause: a cache may lag behind for long."""
 
 FORBIDDEN_SECONDS: Final = 600.0
-"""How long a watch isn't tried again after it was forbidden."""
+"""Between two attempts to watch where it is forbidden."""
 
 log = structlog.get_logger(room="node")
 
 
 class NodeWatcher:
-    """Reports the annotations of a node, at once and after each change of the node.
+    """Reports the annotations of a node, at the start and after each change.
 
-    `on_change` gets the annotations; None where the API server answers but doesn't say them.
-    `on_failure` is called for each read or watch that fails. `clock` counts seconds from any
-    beginning, `jitter` returns numbers from 0 to 1.
+    `on_change` gets the annotations, or None if the API server answers without them. `on_failure`
+    is called for each read or watch that fails. `clock` is monotonic, `jitter` returns numbers from
+    0 to 1.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class NodeWatcher:
         self._known: Mapping[str, str] | None = None
         self._opened: float | None = None
         self._excused = False
-        """Whether an early end was no error yet, since the last watch of full length."""
+        """Whether a watch ended early since the last full one; the first early end is no error."""
         self._no_watch_before = clock()
         self._polls = False
 
@@ -129,7 +129,7 @@ class NodeWatcher:
                     return await self._read_failed(client, error)
                 return await self._follow(client)
         except Exception:
-            log.exception("the node is read again after a mistake of ours", node=self._name)
+            log.exception("internal error: the node is read again", node=self._name)
             self._on_failure()
             return self._backoff.pause()
 
@@ -158,8 +158,8 @@ class NodeWatcher:
         body = await client.get(self._path)
         if body is None:
             self._log_error(
-                f'the API server knows no node "{self._name}": set --node-name to what kubectl get'
-                " nodes calls this one"
+                f'the API server has no node "{self._name}": set --node-name to the name of this'
+                " node in kubectl get nodes"
             )
             self._known = None
             self._on_change(None)
@@ -194,7 +194,7 @@ class NodeWatcher:
                     read_after = self._clock() + READ_SECONDS
 
     def _differs(self, line: Line) -> bool:
-        """Whether a line of the watch says something else than the last read.
+        """Whether the annotations in a line of the watch differ from those of the last read.
 
         Raises:
             ClusterError: It is an error, or can't be read.
@@ -249,10 +249,10 @@ class NodeWatcher:
         self._on_failure()
         if steady:
             self._backoff.reset()
-        # Watches of servers that are well end early or are cut, but seldom.
+        # Watches of healthy servers end early or are cut too, but rarely.
         excused = not self._excused and (error is None or isinstance(error, (_Ended, Dropped)))
         self._excused = self._excused or excused
-        error = error or _Ended("the watch ended before its time")
+        error = error or _Ended("the watch ended early")
         if not excused:
             write_log = log.debug if self.watch_error else log.warning
             write_log(
@@ -282,7 +282,7 @@ class NodeWatcher:
 
 
 class _Ended(ClusterError):
-    """A watch that says no more; only a read tells what is the case."""
+    """A watch that ended; the node must be read again."""
 
 
 class _Metadata(msgspec.Struct):
@@ -305,4 +305,6 @@ def _decoded(decoder: "msgspec.json.Decoder[T]", data: bytes | msgspec.Raw) -> T
         return decoder.decode(data)
     except UNREADABLE as error:
         text = plain(str(error), 200)
-        raise ClusterError(f"what the API server says of the node can't be read: {text}") from error
+        raise ClusterError(
+            f"the API server's answer about the node can't be read: {text}"
+        ) from error

@@ -1,12 +1,13 @@
-"""Secrets and webhook configurations: read by name, written back under the version that was read.
+"""Secrets and webhook configurations: read by name, written with the version that was read.
 
-An object goes back whole, with fields that we know nothing of, under the `resourceVersion` that it
-came with: the API server answers 409 where somebody else was faster (optimistic concurrency). That
-takes the verbs `get` and `update`. A plain GET without a version is what etcd agrees on, so what is
-read is never older than the request.
+An object is written back whole, with unknown fields, under its `resourceVersion`: the API server
+answers 409 if it has changed (optimistic concurrency). This needs the verbs `get` and `update`. A
+Secret that was deleted is created again by server-side apply: unlike a POST it names its object, so
+a Role with `resourceNames` can allow `patch` and `create` for exactly that one. A
+GET without a version is a consistent read, so its result is never older than the request.
 
-In a webhook configuration only the `caBundle`s of our own entries are replaced. Entries of other
-Services, of other people's URLs, and configurations that cert-manager looks after are left alone.
+In a webhook configuration only the `caBundle` of accelbind's own entries is replaced. Entries of
+other Services or URLs, and configurations that cert-manager maintains, are left unchanged.
 """
 
 import base64
@@ -24,32 +25,35 @@ from services.process.errors import ClusterError
 from services.process.text import plain
 
 MANAGER: Final = "accelbind-certs"
-"""Who has written a field, in `managedFields`."""
+"""The name of the writer in `managedFields`."""
+
+LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
+"""Labels of a Secret that we create, as in the manifests."""
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations with which cert-manager's cainjector sets bundles, again and again."""
+"""Annotations that make cert-manager's cainjector maintain the bundle."""
 
 SUFFIX: Final = ".accelbind.dev"
-"""The end of the names of our entries, in the manifests."""
+"""The suffix of the names of accelbind's entries in the manifests."""
 
 
 class Conflict(ClusterError):
-    """Somebody else was faster: what was read is outdated."""
+    """The object has changed since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """An object as it was read."""
+    """An object that was read."""
 
     path: str
     """Such as `/api/v1/namespaces/a/secrets/b`."""
     item: dict[str, Any]
-    """All of it; not to be changed."""
+    """The whole object; not to be changed."""
     date: str
-    """What the API server's clock said, as in HTTP's `Date`; empty if it said nothing."""
+    """The API server's time, as in HTTP's `Date`; empty without one."""
 
     def copy(self) -> dict[str, Any]:
         """Return a copy of the object to change and write."""
@@ -57,7 +61,7 @@ class NamedObject:
 
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
-    """Read the object at a path; None where there is none.
+    """Read the object at a path; None if it doesn't exist.
 
     Raises:
         ClusterError: It can't be read.
@@ -103,11 +107,11 @@ def _decode_object(body: bytes, path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A Secret as it was read."""
+    """A Secret that was read."""
 
     object: NamedObject
     data: Mapping[str, bytes]
-    """A value that is no base64 is empty."""
+    """A value that isn't base64 is empty."""
 
 
 async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
@@ -119,10 +123,41 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
     found = await read_object(client, secret_path(namespace, name))
     if found is None:
         raise ClusterError(
-            f"there is no Secret {namespace}/{name}: apply the manifests, which make it empty"
-            " (we may not create Secrets)"
+            f"Secret {namespace}/{name} does not exist: `accelbind certs run` creates it, and so"
+            " does applying the manifests"
         )
     return _secret(found)
+
+
+async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
+    """Read a Secret; create it, empty, where it does not exist.
+
+    Raises:
+        ClusterError: It can't be read or created.
+    """
+    path = secret_path(namespace, name)
+    if (found := await read_object(client, path)) is not None:
+        return _secret(found)
+    answer = await client.request(
+        "PATCH",
+        path,
+        params={"fieldManager": MANAGER},
+        body={
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+            "type": "Opaque",
+        },
+        content_type="application/apply-patch+yaml",
+    )
+    try:
+        client.expect(answer, f"PATCH {path}")
+    except BadStatus as error:
+        raise ClusterError(
+            f"Secret {namespace}/{name} does not exist and cannot be created: {error}; apply the"
+            " manifests, which contain it and the right to create it"
+        ) from error
+    return _secret(NamedObject(path, _decode_object(answer.body, path), answer.date))
 
 
 async def write_secret(
@@ -152,16 +187,16 @@ def _secret(found: NamedObject) -> Secret:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Which entries of webhook configurations are ours."""
+    """Identifies accelbind's entries in webhook configurations."""
 
     namespace: str
     """Of the Service that they call."""
     service: str
     hosts: frozenset[str] = frozenset()
-    """Names in our serving certificate, for entries that call a URL instead."""
+    """Names in the serving certificate, for entries that call a URL instead."""
 
     def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether an entry's `caBundle` is ours to set."""
+        """Whether an entry is accelbind's."""
         config = entry.get("clientConfig") or {}
         if service := config.get("service"):
             return (service.get("namespace"), service.get("name")) == (self.namespace, self.service)
@@ -170,14 +205,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A webhook configuration as it was read."""
+    """A webhook configuration that was read."""
 
     object: NamedObject
     name: str
     """With its kind: `mutatingwebhookconfigurations/accelbind`."""
 
     def bundles(self, owner: Owner) -> list[bytes]:
-        """Return the bundles of the entries that are ours; empty bytes where there is none."""
+        """Return the bundles of the owner's entries; empty bytes for an entry without one."""
         return [
             _decode_base64((entry.get("clientConfig") or {}).get("caBundle") or "")
             for entry in _entries(self.object.item)
@@ -186,7 +221,7 @@ class Configuration:
 
 
 async def read_configuration(client: ClusterClient, plural: str, name: str) -> Configuration | None:
-    """Read a configuration; None where there is none.
+    """Read a configuration; None if it doesn't exist.
 
     Raises:
         ClusterError: It can't be read.
@@ -198,7 +233,7 @@ async def read_configuration(client: ClusterClient, plural: str, name: str) -> C
 async def put_bundle(
     client: ClusterClient, read: Configuration, bundle: bytes, owner: Owner
 ) -> Configuration | None:
-    """Write a bundle into the entries that are ours; None where all of them have it already.
+    """Write a bundle into the owner's entries; None if all of them have it already.
 
     Raises:
         Conflict: The configuration has changed since it was read.
@@ -210,8 +245,8 @@ async def put_bundle(
     for annotation in INJECTED:
         if annotation in annotations:
             raise ClusterError(
-                f"{read.name} has the annotation {annotation}, so cert-manager puts its bundle in:"
-                " take the annotation out, or don't run `accelbind certs run` beside cert-manager"
+                f"{read.name} has the annotation {annotation}, so cert-manager maintains its"
+                " bundle: remove the annotation, or don't run `accelbind certs run` beside it"
             )
     item = read.object.copy()
     for entry in _entries(item):

@@ -1,4 +1,4 @@
-"""Keeps a store up to date with one kind of object, whatever the API server and the network do.
+"""Keeps a store up to date with the objects of one kind through all outages.
 
 A reflector is in one of two states:
 
@@ -9,23 +9,22 @@ A reflector is in one of two states:
 How a watch ends decides what comes next:
 
     end                                     next                    pause
-    in its time                             watch from its version  none
+    on time                                 watch from its version  none
     early or cut, after events or bookmarks watch from its version  grows
     early or cut, after nothing             list                    grows fast
     ERROR event, error status, bad line     list                    grows fast
 
 A watch that hangs, without an answer or without an end, is cut after its time and has failed. A
-pause counts from when the watch was requested, so time spent on a hanging one is not added to it.
+pause counts from the request of the watch, so the time of a hanging watch is not added to it.
 
-So while watches are broken, what is known is replaced as often as a list is made: at least once a
-minute, and at most four times in a minute. Pauses start over after a watch that was open for
-`WatchTimeouts.steady`, or for its full time.
+So while watches are broken, the objects are listed at least once and at most four times a minute.
+Pauses start over after a watch that was open for `WatchTimeouts.steady`, or for its full time.
 
 `last_seen` is the time of the last event, bookmark, complete list or watch of full length: a watch
-that merely opens proves nothing. An error is logged when it begins and when it ends, and ends with
-the step that failed: a watch that works again, or a list where it was the list. The first early end
-since the last watch of full length is no error yet: servers that are well restart. Only
-cancellation ends `watch_forever`: even a mistake of ours is logged and followed by a new list.
+that only opens proves nothing. An error is logged when it starts and when it ends. It ends when the
+failed step works again: the watch, or the list. The first early end since the last watch of full
+length is not an error, because healthy servers restart. Only cancellation ends `watch_forever`: an
+internal error is logged and followed by a new list.
 """
 
 import asyncio
@@ -64,11 +63,11 @@ from services.process.errors import ClusterError
 from services.process.retry import GROWTH
 
 BREATH_BYTES: Final = 32 * 1024
-"""How much of a page is read before others get their turn on the event loop."""
+"""Bytes of a page that are read before other tasks run."""
 
 _PAGE_TRIES: Final = 5
-"""How often a page is asked for in a row, once there are pages before it."""
-_EARLY: Final = "the API server ends watches before their time"
+"""How often a page after the first one is requested in a row."""
+_EARLY: Final = "the API server ends watches early"
 
 log = structlog.get_logger(room="mappings")
 
@@ -77,14 +76,14 @@ class Listing(Protocol):
     """Collects the objects of a list."""
 
     def add(self, item: Item) -> None:
-        """Note an object of the list; nothing changes yet."""
+        """Add an object of the list; nothing changes yet."""
 
     async def finish(self, unreadable: int) -> None:
-        """Replace everything known by what was added; so many other objects couldn't be read."""
+        """Replace all objects by those that were added; `unreadable` others had errors."""
 
 
 class Store(Protocol):
-    """Where the objects of a kind go."""
+    """Receives the objects of a kind."""
 
     def listing(self) -> Listing:
         """Begin to collect a list."""
@@ -97,9 +96,9 @@ class Store(Protocol):
 
 
 class Reflector:
-    """Fills a store with the objects of a kind, by its path, and keeps it up to date.
+    """Fills a store with the objects of a kind and keeps it up to date.
 
-    `clock` counts seconds from any beginning, `jitter` returns numbers from 0 to 1.
+    `path` is the kind's; `clock` is monotonic; `jitter` returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -114,9 +113,9 @@ class Reflector:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.last_seen = clock()
-        """When what is known was last known to be the newest; at the start, the start."""
+        """When the store was last known to be up to date; initially the start."""
         self.error = ""
-        """Why the store isn't kept up to date now; empty if it is."""
+        """Why the store isn't being updated now; empty if it is."""
         self.failures = 0
         """How many lists and watches have failed."""
         self._kind = path.rpartition("/")[2]
@@ -131,13 +130,13 @@ class Reflector:
         self._version = ""
         self._opened: float | None = None
         self._proven = False
-        """Whether the watch has told anything."""
+        """Whether the watch has sent anything."""
         self._failed_watches = 0
-        """How many failed in a row; while there are any, a list that works is no recovery."""
+        """How many failed in a row; while there are any, a list alone is no recovery."""
         self._flapping = False
-        """Whether the last watch failed although it had told something."""
+        """Whether the last watch failed although it had sent something."""
         self._excused = False
-        """Whether an early end was no error yet, since the last watch of full length."""
+        """Whether a watch ended early since the last full one; the first early end is no error."""
         self._error_since = 0.0
         self._whole = False
         self._doubted: ClusterClient | None = None
@@ -153,10 +152,10 @@ class Reflector:
             await self._sleep(await self._attempt())
 
     async def _attempt(self) -> float:
-        """List if need be, then watch once; return the seconds until the next attempt."""
+        """List if necessary, then watch once; return the seconds until the next attempt."""
         try:
             doubted, self._doubted = self._doubted, None
-            if doubted is not None:  # only now: the files may have changed during the pause
+            if doubted is not None:  # after the pause: the files may have changed during it
                 await self._connection.renew(doubted)
             async with self._connection.client() as client:
                 wire = ListWatch(client, self._path)
@@ -165,12 +164,12 @@ class Reflector:
                         self._version = await self._list(wire)
                 except ClusterError as error:
                     self.failures += 1
-                    if self._failed_watches == 1:  # it was the server that failed, not watching
+                    if self._failed_watches == 1:  # the server failed, not watching
                         self._failed_watches = 0
                     return self._paused(client, error)
                 return await self._follow(client, wire)
         except Exception:
-            log.exception("mappings are listed again after a mistake of ours", kind=self._kind)
+            log.exception("internal error: mappings are listed again", kind=self._kind)
             self._version = ""
             self.failures += 1
             return self._backoff.pause()
@@ -199,7 +198,7 @@ class Reflector:
         return 0.0 if self._opened is None else self._clock() - self._opened
 
     async def _list(self, wire: ListWatch) -> str:
-        """Replace what is in the store; return the version to watch from."""
+        """Replace the objects of the store; return the version to watch from."""
         began = self._clock()
         listing = self._store.listing()
         version, unreadable = "", 0
@@ -214,10 +213,10 @@ class Reflector:
         return version
 
     async def _pages(self, wire: ListWatch) -> AsyncGenerator[Page, None]:
-        """Yield the pages of a list, each asked for as often as is worth it.
+        """Yield the pages of a list; later pages are requested several times.
 
-        Where a page of one object is too long, the server ignores `limit`: it may send all that it
-        has instead (the API's reference, `limit` of a list).
+        Where a page of one object is too long, the server ignores `limit` and sends the whole list,
+        as the API allows.
         """
         backoff = self._timeouts.backoff(self._jitter)
         token, limit = "", PAGE
@@ -230,7 +229,7 @@ class Reflector:
                 elif isinstance(error, TooLong) and not self._whole:
                     self._whole = True
                 elif token and will_pass(error) and backoff.failures < _PAGE_TRIES:
-                    # The pages that are here already are worth more tries for the next one.
+                    # The pages before this one would have to be read again.
                     pause = backoff.pause(asked_to_wait(error))
                     self.failures += 1
                     self._log_error(error, pause)
@@ -246,7 +245,7 @@ class Reflector:
                 return
 
     async def _watch(self, wire: ListWatch, seconds: int) -> None:
-        """Apply what happens until the server ends the watch."""
+        """Apply events until the server ends the watch."""
         grace = self._timeouts.grace
         self._proven = False
         async with wire.events(self._version, seconds=seconds, grace=grace) as events:
@@ -272,9 +271,9 @@ class Reflector:
             self._recovered()
 
     def _ended(self, client: ClusterClient, error: ClusterError | None, *, steady: bool) -> float:
-        """Decide how to go on after a watch that failed; return the seconds to wait.
+        """Note a watch that failed; return the seconds to wait.
 
-        Without an `error` the server ended it properly, but early. `steady`: it was open for long.
+        Without an `error` the server ended it early. `steady`: it was open for long.
         """
         self.failures += 1
         resumes = self._proven and not isinstance(error, (BadStatus, Expired, TooLong))
@@ -282,7 +281,7 @@ class Reflector:
         if steady:
             self._backoff.reset()
         growth = GROWTH if resumes else WATCH_GROWTH
-        excused = not self._excused and _happens_to_servers_that_are_well(error, steady=steady)
+        excused = not self._excused and _healthy_servers_do(error, steady=steady)
         if not resumes:
             self._version = ""
         if excused:
@@ -296,7 +295,7 @@ class Reflector:
     def _paused(
         self, client: ClusterClient, error: ClusterError, *, growth: float = GROWTH
     ) -> float:
-        """Note why it doesn't work; return the seconds to wait."""
+        """Note an error; return the seconds to wait."""
         if may_be_elsewhere(error):
             self._doubted = client
         pause = self._backoff.pause(asked_to_wait(error), growth=growth)
@@ -312,10 +311,10 @@ class Reflector:
             )
         if not self.error:
             self._error_since = now
-        # One outage has many faces (cut, refused, too old), and nobody wants to read of each.
+        # One outage causes many errors (cut, refused, too old), of which only the first is logged.
         write_log = log.debug if self.error else log.warning
         write_log(
-            "mappings are not kept up to date, those known serve on",
+            "mappings are not being updated, the known ones stay in use",
             kind=self._kind,
             problem=text,
             age=round(now - self.last_seen, 1),
@@ -326,12 +325,12 @@ class Reflector:
     def _recovered(self) -> None:
         if self.error:
             after = round(self._clock() - self._error_since, 1)
-            log.info("mappings are kept up to date again", kind=self._kind, after=after)
+            log.info("mappings are being updated again", kind=self._kind, after=after)
         self.error = ""
 
 
-def _happens_to_servers_that_are_well(error: ClusterError | None, *, steady: bool) -> bool:
-    """Whether a watch's end is an error only when it happens again."""
+def _healthy_servers_do(error: ClusterError | None, *, steady: bool) -> bool:
+    """Whether an end of a watch is an error only if it happens again."""
     return error is None or isinstance(error, Expired) or (steady and isinstance(error, Dropped))
 
 

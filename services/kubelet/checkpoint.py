@@ -1,8 +1,8 @@
-"""What the kubelet keeps on the node's disk about who has which device.
+"""The kubelet's files about allocated devices.
 
-`kubelet_internal_checkpoint` holds every allocation, init containers' too, which its PodResources
-service leaves out; the folders of pods' logs tell which pod a UID belongs to. Neither is a
-documented interface, so both are read as coming from a stranger: bounded, and nothing assumed.
+`kubelet_internal_checkpoint` holds all allocations, also those of init containers, which the
+PodResources service omits. The names of the pods' log folders map a UID to a pod. Neither is a
+documented interface, so both are read like untrusted input: bounded and validated.
 """
 
 import base64
@@ -20,10 +20,10 @@ from services.kubelet.values import Entry
 from services.process.errors import KubeletError
 
 MAX_CHECKPOINT: Final = 32 * 1024 * 1024
-"""Bytes; a busy node's has a few hundred KiB, most of it copies of `Allocate` answers."""
+"""Bytes; a busy node's file has a few hundred KiB, mostly copies of `Allocate` answers."""
 
 MAX_FOLDERS: Final = 20_000
-"""Log folders looked at; kubelets run a few hundred pods at most."""
+"""Log folders that are read; kubelets run at most a few hundred pods."""
 
 
 class _Entry(msgspec.Struct, gc=False):
@@ -48,29 +48,26 @@ _DECODER = msgspec.json.Decoder(_Checkpoint)
 
 
 def read_checkpoint(path: Path) -> tuple[Entry, ...]:
-    """The devices that each container on this node holds.
-
-    Args:
-        path: The checkpoint, `<kubelet folder>/device-plugins/kubelet_internal_checkpoint`.
+    """Read the devices that each container on this node holds from the kubelet's checkpoint.
 
     Raises:
-        KubeletError: It isn't there, can't be read, or isn't a checkpoint.
+        KubeletError: The file is missing, can't be read, or isn't a checkpoint.
     """
     return parse_checkpoint(_read(path), what=str(path))
 
 
 def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entry, ...]:
-    """The allocations in a checkpoint's text; entries that name no container are left out.
+    """Return the allocations in a checkpoint's text; entries without a container are omitted.
 
     Args:
         text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
             `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids, or lists them, as
             kubelets before 1.20 wrote it: a node that was upgraded may have entries of then.
             `AllocResp` is the plugin's answer to `Allocate`, a protobuf message in base64.
-        what: What it is, for messages.
+        what: Its name in messages.
 
     Raises:
-        KubeletError: It is no checkpoint.
+        KubeletError: It isn't a checkpoint.
     """
     try:
         checkpoint = _DECODER.decode(text)
@@ -119,13 +116,13 @@ def _read(path: Path) -> bytes:
 
 
 def pod_folders(path: Path) -> list[str]:
-    """Names of the pods' log folders, `<namespace>_<name>_<uid>`.
+    """Return the names of the pods' log folders, `<namespace>_<name>_<uid>`.
 
     Args:
-        path: Where they are on this node, usually `/var/log/pods`.
+        path: Their folder on this node, usually `/var/log/pods`.
 
     Raises:
-        KubeletError: It can't be listed, or has unreasonably many.
+        KubeletError: It can't be listed, or has too many folders.
     """
     try:
         with os.scandir(path) as folders:

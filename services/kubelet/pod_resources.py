@@ -1,46 +1,29 @@
-"""Asking the kubelet which container has which device.
+"""The kubelet's PodResources service: which pods are active, and which devices they have.
 
-Its answer leaves out init containers, and is given even while a container is about to start; see
-`checkpoint` for what knows more.
+Its answer omits init containers, and doesn't show when a container is about to start; the
+checkpoint (`services.kubelet.checkpoint`) does. The request has a useful side effect: before it
+answers, the kubelet forgets the allocations of pods that have ended
+(`pkg/kubelet/apis/podresources/server_v1.go`, `List`).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import grpc
 import grpc.aio
 
 from services.kubelet import podresources_pb2 as pb
 from services.kubelet import podresources_pb2_grpc as rpc
 from services.kubelet.sockets import dial
+from services.kubelet.values import ActivePod, Held
 from services.process.errors import KubeletError
+from services.process.text import plain
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes, as the kubelet's own limit for this service."""
+"""Bytes of an answer, as the kubelet's own limit for this service."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Devices that a running container has.
-
-    Args:
-        namespace: Its pod's.
-        pod: Its pod's name.
-        container: Its name.
-        resource: Full resource name.
-        device_ids: The devices of that resource.
-    """
-
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    device_ids: tuple[str, ...]
-
-
-async def holdings(socket: Path, *, seconds: float = 5.0) -> tuple[Holding, ...]:
-    """Every device that a container on this node has.
+async def active_pods(socket: Path, *, seconds: float = 5.0) -> tuple[ActivePod, ...]:
+    """List every pod on this node that has not ended, with or without devices.
 
     Args:
         socket: The kubelet's, `<kubelet folder>/pod-resources/kubelet.sock`.
@@ -54,15 +37,20 @@ async def holdings(socket: Path, *, seconds: float = 5.0) -> tuple[Holding, ...]
         try:
             answer = await stub.List(pb.ListPodResourcesRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
+            # The reason comes after the list of the addresses that gRPC tried.
+            reason = (error.details() or "").rpartition(" error: ")[2]
             raise KubeletError(
-                f"the kubelet doesn't say who has which device ({socket}):"
-                f" {error.code().name}: {error.details()}"
+                f"the kubelet doesn't list the active pods ({socket}):"
+                f" {error.code().name}: {plain(reason, 300)}"
             ) from error
-    return tuple(
-        Holding(
-            pod.namespace, pod.name, container.name, devices.resource_name, (*devices.device_ids,)
-        )
-        for pod in answer.pod_resources
-        for container in pod.containers
+    return tuple(_pod(each) for each in answer.pod_resources)
+
+
+def _pod(listed: pb.PodResources) -> ActivePod:
+    held = tuple(
+        Held(container.name, devices.resource_name, tuple(devices.device_ids))
+        for container in listed.containers
         for devices in container.devices
     )
+    names = tuple(container.name for container in listed.containers)
+    return ActivePod(listed.namespace, listed.name, held, names)

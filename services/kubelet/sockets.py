@@ -1,7 +1,7 @@
-"""Sockets between the kubelet and its device plugins: where they are, how to dial and to serve.
+"""The unix sockets between the kubelet and its device plugins: paths, clients and servers.
 
-Everything here is plaintext gRPC over unix sockets. Paths are checked before gRPC sees them,
-since gRPC cuts or refuses a path that is too long with an error that names neither.
+The protocol is plaintext gRPC. Paths are checked first: gRPC truncates or refuses a path that is
+too long, with an error that names neither the path nor the reason.
 """
 
 import os
@@ -15,7 +15,7 @@ import grpc.aio
 from services.process.errors import KubeletError
 
 API_VERSION: Final = "v1beta1"
-"""The only version of the device plugin protocol that the kubelet has ever accepted since 1.10."""
+"""The only version of the device plugin protocol that kubelets have accepted since 1.10."""
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 PLUGINS_FOLDER: Final = "device-plugins"
@@ -29,42 +29,42 @@ HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
 
 CHANNEL_OPTIONS: Final[tuple[tuple[str, int | str], ...]] = (
-    # The default authority is the %-encoded path, which some Go servers refuse.
+    # The default authority is the %-encoded path, which some servers in Go refuse.
     ("grpc.default_authority", "localhost"),
-    # A fresh channel must not inherit the back-off of an earlier one to the same path.
+    # A new channel must not inherit the back-off of an earlier one to the same path.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
-    # Else a call on a connection that has got its GOAWAY and stays open (a kubelet that is frozen
-    # while it stops) is tried again without a pause until its deadline, at 14 KB a try.
+    # Otherwise a call on a connection that stays open after GOAWAY (a kubelet that freezes while
+    # it stops) is retried without a pause until its deadline, with 14 KB per retry.
     ("grpc.enable_retries", 0),
 )
 
 
 def plugins_folder(kubelet_dir: Path) -> Path:
-    """The folder where the kubelet listens for registrations and plugins put their sockets."""
+    """Return the folder of the registration socket and of the plugins' sockets."""
     return kubelet_dir / PLUGINS_FOLDER
 
 
 def registration_socket(kubelet_dir: Path) -> Path:
-    """The socket on which the kubelet takes registrations."""
+    """Return the socket on which the kubelet accepts registrations."""
     return plugins_folder(kubelet_dir) / KUBELET_SOCKET
 
 
 def pod_resources_socket(kubelet_dir: Path) -> Path:
-    """The socket on which the kubelet tells which pod has which device."""
+    """Return the socket of the PodResources service."""
     return kubelet_dir / POD_RESOURCES_FOLDER / KUBELET_SOCKET
 
 
 def checkpoint_file(kubelet_dir: Path) -> Path:
-    """The file in which the kubelet keeps its allocations."""
+    """Return the file in which the kubelet stores its allocations."""
     return plugins_folder(kubelet_dir) / CHECKPOINT
 
 
 def address(path: Path) -> str:
-    """The gRPC target of a socket.
+    """Return the gRPC target of a socket.
 
     Args:
         path: an absolute path.
@@ -84,11 +84,11 @@ def address(path: Path) -> str:
 
 
 def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
-    """A channel to the server on a socket; connects when first used.
+    """Create a channel to the server on a socket; it connects when first used.
 
     Args:
         path: the socket.
-        options: of gRPC, beside those that every channel here has.
+        options: further options of gRPC.
 
     Raises:
         KubeletError: as `address`.
@@ -97,10 +97,10 @@ def dial(path: Path, *options: tuple[str, int | str]) -> grpc.aio.Channel:
 
 
 def listen(server: grpc.aio.Server, path: Path) -> None:
-    """Binds a server that has not started yet to a socket of its own.
+    """Bind a server that has not started yet to a socket.
 
-    gRPC removes whatever has this path, and stopping the server removes whatever has it *then*:
-    never use one path for two servers of a process.
+    gRPC removes an existing file of this path, and when the server stops it removes the file that
+    is there *then*: never use one path for two servers of a process.
 
     Raises:
         KubeletError: as `address`, or the socket can't be made there.
@@ -115,7 +115,7 @@ def listen(server: grpc.aio.Server, path: Path) -> None:
 
 
 def _cannot_make(path: Path) -> str:
-    """Why a socket can't be made; not its name, which is another each time it is tried."""
+    """Return why a socket can't be created, without its name, which changes with each attempt."""
     folder = path.parent
     if not folder.is_dir():
         why = "that is not a folder"

@@ -1,55 +1,40 @@
-"""What the kubelet says about pods and their devices, as values."""
+"""What the kubelet reports about pods and their devices, as values."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Devices that a container holds, as the kubelet's checkpoint has it.
-
-    Args:
-        pod_uid: UID of its pod.
-        container: Its name; init containers have entries too.
-        resource: Full resource name.
-        device_ids: The devices of that resource.
-        nodes: Paths in the container of the device nodes that the plugin gave it in `Allocate`,
-            which it gets at each start; None if that can't be read.
-    """
+    """Devices that a container holds according to the kubelet's checkpoint."""
 
     pod_uid: str
     container: str
+    """Its name; init containers have entries too."""
     resource: str
+    """Full resource name."""
     device_ids: frozenset[str]
     nodes: tuple[str, ...] | None = ()
+    """Paths in the container of the device nodes that `Allocate` returned, which it gets at each
+    start; None if that can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Devices of a container, as PodResources has it.
-
-    Args:
-        container: The container's name.
-        resource: Full resource name.
-        device_ids: The devices of that resource.
-    """
+    """Devices of a container according to PodResources."""
 
     container: str
     resource: str
+    """Full resource name."""
     device_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ActivePod:
-    """A pod that PodResources lists.
-
-    Args:
-        namespace: Its namespace.
-        name: Its name.
-        held: What its containers have, plain init containers left out.
-        containers: The names of these containers, those that have nothing among them.
-    """
+    """A pod that PodResources lists."""
 
     namespace: str
     name: str
     held: tuple[Held, ...] = ()
+    """The devices of its containers, without those of plain init containers."""
     containers: tuple[str, ...] = ()
+    """The names of these containers, those without devices included."""

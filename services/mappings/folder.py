@@ -1,13 +1,13 @@
-"""Mappings from a folder of YAML: the custom resources' own format, followed while it changes.
+"""Mappings from a folder of YAML files in the format of the custom resources.
 
-For clusters whose mappings come in a ConfigMap, for compose and for the demo. The files `*.yaml`,
-`*.yml` and `*.json` of the folder itself are read, in the order of their names; hidden ones and
-subfolders are not, so that a mounted ConfigMap (kubernetes.io/docs/concepts/storage/volumes,
-`..data`) is read once. A document that can't be used is named and skipped; the rest serve.
+For clusters whose mappings are in a ConfigMap, for Docker Compose and for the demo. The files
+`*.yaml`, `*.yml` and `*.json` of the folder are read in the order of their names. Hidden files and
+subfolders are ignored, so that a mounted ConfigMap (kubernetes.io/docs/concepts/storage/volumes,
+`..data`) is read once. A document with an error is reported and skipped.
 
-A change is noticed by looking: name, inode, times and size of each file, several times a second. It
-is loaded once two looks agree, so that a file that is just being written isn't read by halves. The
-time of the last change of the inode counts too: unlike that of the content nobody can set it back.
+Changes are found by polling: name, inode, times and size of each file, several times a second. A
+change is loaded once two polls agree, so that a file that is being written isn't read half. The
+inode's change time counts because, unlike the modification time, no program can set it back.
 """
 
 import asyncio
@@ -23,18 +23,17 @@ from typing import Final, NoReturn, TypeAlias
 import structlog
 
 from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
-from services.mappings.model import API_VERSION, KINDS, Rejected, parse, reject
-from services.mappings.model import Mapping as OneMapping
+from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
 from services.process.files import open_at_once
 from services.process.yaml import BrokenDocument, Document, read_documents
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""All files together: far above 100 000 mappings, far below what would hurt."""
+"""Bytes of all files together: enough for far more than 100,000 mappings."""
 INTERVAL: Final = 0.25
-PATIENCE: Final = 1.0
-"""Seconds after which a folder is loaded that doesn't stop changing."""
+MAX_WAIT: Final = 1.0
+"""Seconds after which a folder is loaded even if it keeps changing."""
 MAX_LOGGED: Final = 100
 
 Signature: TypeAlias = tuple[tuple[object, ...], ...]
@@ -44,32 +43,28 @@ log = structlog.get_logger(room="mappings")
 
 @dataclass(frozen=True, slots=True)
 class FolderSnapshot:
-    """What a folder held at one moment.
-
-    Args:
-        index: The mappings that can be used.
-        problems: A sentence for each file, document or mapping that can't.
-    """
+    """The mappings of a folder at one moment."""
 
     index: MappingIndex = EMPTY_INDEX
     problems: tuple[str, ...] = ()
+    """A sentence for each file, document or mapping that can't be used."""
 
 
 def load_folder(directory: Path, *, default_namespace: str = "default") -> FolderSnapshot:
-    """Reads the mappings of a folder.
+    """Read the mappings of a folder.
 
     Args:
         directory: The folder.
-        default_namespace: The namespace of objects that name none, as with kubectl.
+        default_namespace: The namespace of objects without one, as with kubectl.
 
     Raises:
-        WorldError: There is no such folder, or it can't be listed.
+        WorldError: The folder doesn't exist or can't be listed.
     """
     loading = _Loading(default_namespace)
     for path in _files(directory):
-        loading.take_file(path)
-    index = build_index(loading.mappings, loading.rejected)
-    loading.problems += _clashes(index, loading.rejected)
+        loading.add_file(path)
+    index = build_index(loading.entries)
+    loading.problems += _clashes(index, loading.entries)
     return FolderSnapshot(index, tuple(loading.problems))
 
 
@@ -85,9 +80,10 @@ def _files(directory: Path) -> list[Path]:
     ]
 
 
-def _clashes(index: MappingIndex, rejected: list[Rejected]) -> Iterator[str]:
-    """What only shows when all mappings are seen together."""
-    known = {(one.namespace, one.name, one.reason) for one in rejected}
+def _clashes(index: MappingIndex, entries: list[Entry]) -> Iterator[str]:
+    """Yield the problems that show only when all mappings are compared."""
+    rejected = [entry for entry in entries if isinstance(entry, Rejected)]
+    known = {(entry.namespace, entry.name, entry.reason) for entry in rejected}
     for namespace in index.namespaces:
         for name, reason in index.namespace(namespace).rejected.items():
             if (namespace, name, reason) not in known:
@@ -96,16 +92,15 @@ def _clashes(index: MappingIndex, rejected: list[Rejected]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Loading:
-    """What has been found in a folder so far."""
+    """The objects and problems found so far."""
 
     default_namespace: str
-    mappings: list[OneMapping] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     bytes_left: int = field(default_factory=lambda: MAX_BYTES)
 
-    def take_file(self, path: Path) -> None:
-        """Reads a file; what can't be read becomes a problem."""
+    def add_file(self, path: Path) -> None:
+        """Read a file; one that can't be read becomes a problem."""
         try:
             content = _read(path, self.bytes_left)
         except (OSError, ValueError) as error:
@@ -119,32 +114,32 @@ class _Loading:
             if isinstance(document, BrokenDocument):
                 self.problems.append(f"{where}: {document.message}")
             else:
-                self.take_object(document.value, where)
+                self.add_object(document.value, where)
 
-    def take_object(self, value: object, where: str) -> None:
-        """Takes a custom resource, or those of a list."""
+    def add_object(self, value: object, where: str) -> None:
+        """Add a custom resource, or those of a list."""
         if _is_list(value):
             for number, item in enumerate(_items(value), start=1):
-                self.take_mapping(item, f"{where}, item {number}")
+                self.add_mapping(item, f"{where}, item {number}")
         else:
-            self.take_mapping(value, where)
+            self.add_mapping(value, where)
 
-    def take_mapping(self, value: object, where: str) -> None:
-        """Takes a custom resource, or keeps why it can't be used."""
+    def add_mapping(self, value: object, where: str) -> None:
+        """Add a custom resource, or the reason why it can't be used."""
         try:
-            self.mappings.append(parse(value, default_namespace=self.default_namespace))
+            self.entries.append(parse(value, default_namespace=self.default_namespace))
         except InvalidMapping as error:
             self.problems.append(f"{where}: {error}")
             refused = reject(value, str(error), default_namespace=self.default_namespace)
             if refused is not None:
-                self.rejected.append(refused)
+                self.entries.append(refused)
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """A regular file's content; a pipe that nobody writes to must not hold us up."""
+    """Return the content of a regular file, without waiting for the writer of a pipe."""
     with open_at_once(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("is no file")
+            raise ValueError("is not a regular file")
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"the folder holds more than {MAX_BYTES // 1024**2} MiB")
@@ -177,7 +172,7 @@ _LIST_KINDS: Final = {"List": None} | {f"{kind}List": kind for kind in KINDS}
 
 
 def _items(value: object) -> Iterator[object]:
-    """The objects of a list; those of a typed list may leave out what the list says already."""
+    """Yield the objects of a list; those of a typed list may omit kind and apiVersion."""
     if not isinstance(value, dict):
         return
     kind = _LIST_KINDS[value["kind"]]
@@ -190,18 +185,13 @@ def _items(value: object) -> Iterator[object]:
 
 
 class FolderSource:
-    """The mappings of a folder, always the newest that could be read.
+    """The latest mappings of a folder that could be read.
 
     Args:
         directory: The folder.
-        default_namespace: The namespace of objects that name none.
-        interval: Seconds between two looks.
-        clock: Seconds, from any beginning.
-
-    Attributes:
-        snapshot: What serves. It is replaced as a whole, never changed.
-        index: Its index, for whoever reads it with every request.
-        problem: Why the folder can't be read now; empty if it can.
+        default_namespace: The namespace of objects without one.
+        interval: Seconds between two polls.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -213,9 +203,12 @@ class FolderSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.snapshot = FolderSnapshot()
+        """The mappings in use; replaced as a whole, never changed."""
         self.index = self.snapshot.index
+        """The snapshot's index, which every request reads."""
         self.loaded = False
         self.problem = ""
+        """Why the folder can't be read now; empty if it can."""
         self._directory = directory
         self._default_namespace = default_namespace
         self._interval = interval
@@ -225,21 +218,21 @@ class FolderSource:
         self._pending: Signature | None = None
         self._failed: Signature | None = None
         self._changing_since: float | None = None
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
 
     @property
     def age(self) -> float:
-        """Seconds since the folder was last seen to hold what serves."""
+        """Seconds since the last poll that found the mappings in use unchanged."""
         return self._clock() - self._confirmed
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
-        """Nothing: a folder is read, not watched through an API server."""
+        """Empty: a folder is polled, not watched through an API server."""
         return {}
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind can be used."""
+        """How many mappings of each kind are served."""
         return self.index.counts
 
     @property
@@ -248,7 +241,7 @@ class FolderSource:
         return len(self.snapshot.problems)
 
     def load(self) -> None:
-        """Loads the folder, for the start.
+        """Load the folder at the start.
 
         Raises:
             WorldError: It can't be read.
@@ -257,19 +250,19 @@ class FolderSource:
         self._swap(load_folder(self._directory, default_namespace=self._default_namespace))
 
     async def follow(self) -> NoReturn:
-        """Looks for changes and loads them until cancelled; whatever comes, it goes on."""
+        """Poll for changes and load them until cancelled, whatever errors occur."""
         while True:
             begun = time.perf_counter()
-            await self._look()
-            # A folder so large that looking takes long is looked at less often.
+            await self._poll()
+            # A folder that takes long to poll is polled less often.
             cost = time.perf_counter() - begun
             await asyncio.sleep(max(self._interval, 20 * cost))
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         try:
             found = _signature(self._directory)
         except WorldError as error:
-            self._keep_old(str(error))
+            self._keep(str(error))
             return
         if found == self._signature:
             self._settle()
@@ -280,35 +273,37 @@ class FolderSource:
         self._pending = self._changing_since = None
         self._confirmed = self._clock()
         if self.problem:
-            log.info("folder of mappings is back", folder=str(self._directory))
+            log.info("the folder of mappings can be read again", folder=str(self._directory))
             self.problem = ""
 
     def _is_settled(self, found: Signature) -> bool:
-        """Whether two looks in a row agree, or it has been changing for too long to wait."""
+        """Whether two polls in a row agree, or the folder has been changing for too long."""
         now = self._clock()
         if self._changing_since is None:
             self._changing_since = now
         if found == self._pending:
             return True
-        impatient = now - self._changing_since > PATIENCE
-        self._pending = None if impatient else found
-        return impatient
+        overdue = now - self._changing_since > MAX_WAIT
+        self._pending = None if overdue else found
+        return overdue
 
     async def _reload(self, found: Signature) -> None:
-        restless = self._pending is None
+        changing = self._pending is None
         try:
             snapshot = await asyncio.to_thread(
                 load_folder, self._directory, default_namespace=self._default_namespace
             )
         except WorldError as error:
-            self._keep_old(str(error))
+            self._keep(str(error))
         except Exception as error:
-            # What failed once fails again until the folder changes; that is no reason to end.
+            # The same content would fail again, so it isn't tried again until the folder changes.
             self._failed = found
             self.problem = f"accelbind failed while reading {self._directory}: {error!r:.200}"
-            log.exception("mappings not loaded, the old ones serve on", problem=self.problem)
+            log.exception(
+                "mappings not loaded, the previous ones stay in use", problem=self.problem
+            )
         else:
-            self._signature = None if restless else found
+            self._signature = None if changing else found
             self._swap(snapshot)
 
     def _swap(self, snapshot: FolderSnapshot) -> None:
@@ -324,21 +319,21 @@ class FolderSource:
             namespaces=len(snapshot.index.namespaces),
             problems=len(snapshot.problems),
         )
-        new = [problem for problem in snapshot.problems if problem not in self._told]
+        new = [problem for problem in snapshot.problems if problem not in self._logged]
         for problem in new[:MAX_LOGGED]:
             log.warning("mapping skipped", problem=problem)
         if len(new) > MAX_LOGGED:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
-        self._told = frozenset(snapshot.problems)
+        self._logged = frozenset(snapshot.problems)
 
-    def _keep_old(self, problem: str) -> None:
+    def _keep(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("mappings not loaded, the old ones serve on", problem=problem)
+            log.warning("mappings not loaded, the previous ones stay in use", problem=problem)
         self.problem = problem
 
 
 def _signature(directory: Path) -> Signature:
-    """What tells one state of a folder from another.
+    """Return the state of a folder for comparison.
 
     Raises:
         WorldError: The folder can't be listed.

@@ -1,12 +1,13 @@
-"""Which mappings serve: plain dictionaries for each namespace, in an index that never changes.
+"""Which mappings are served: plain dictionaries for each namespace, in an index that never changes.
 
-`build_namespace` decides which of a namespace's objects serve. What can't is kept with the reason,
-so that a pod that asks for it gets that. `MappingTable` is for a source that reports one object at
-a time: when an object changes, its whole namespace is indexed again (about 1 ms for 1,000
-mappings), and the new index shares all other namespaces with the one before.
+`build_namespace` decides which objects of a namespace are served. For the others it keeps the
+reason, which goes into the refusal of a pod that requests them. `MappingTable` is for a source that
+reports one object at a time: when an object changes, its whole namespace is indexed again (about
+1 ms for 1,000 mappings), and the new index shares all other namespaces with the one before.
 """
 
 import collections.abc
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
@@ -18,13 +19,14 @@ from services.mappings.model import (
     FPGA_REGION,
     KINDS,
     Entry,
+    Function,
     Mapping,
     Mode,
     Rejected,
     label,
 )
 
-LOOKED_AT: Final = 64
+MAX_COMPARED: Final = 64
 """How many mappings to a resource are compared with one of them: there may be many thousands."""
 
 _MODES: Final = {
@@ -37,56 +39,46 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMappings:
-    """What one namespace maps.
-
-    Attributes:
-        namespace: its name.
-        by_name: each logical name and its mapping.
-        by_resource: each physical name and the mappings that resolve to it.
-        modes: each physical name and the modes in which the mappings to it are served.
-        sharers: (interface id, AFU id) of each function of mode region, and how many mappings have
-            it: what a container of this namespace may have programmed.
-        rejected: each name with an object that can't serve, and the reason. A name that is in
-            `by_name` as well is served all the same.
-        regions: how many of the mappings are FpgaRegions.
-    """
+    """What one namespace maps."""
 
     namespace: str
     by_name: collections.abc.Mapping[str, Mapping] = field(default_factory=dict)
+    """Each logical name and its mapping."""
     by_resource: collections.abc.Mapping[str, Collection[Mapping]] = field(default_factory=dict)
+    """Each physical name and the mappings that resolve to it."""
     modes: collections.abc.Mapping[str, frozenset[Mode]] = field(default_factory=dict)
-    sharers: collections.abc.Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Each physical name and the modes of the mappings that resolve to it."""
+    functions: collections.abc.Mapping[Function, int] = field(default_factory=dict)
+    """The functions that a container of this namespace may have programmed, each with the number
+    of its mappings."""
     rejected: collections.abc.Mapping[str, str] = field(default_factory=dict)
-    regions: int = 0
+    """Each name with an object that can't be used, and the reason. A name that is in `by_name`
+    too is served nevertheless."""
+    counts: collections.abc.Mapping[str, int] = field(default_factory=dict)
+    """How many mappings of each kind are served."""
 
     def __len__(self) -> int:
         return len(self.by_name)
 
-    @property
-    def pairs(self) -> collections.abc.Set[tuple[str, str]]:
-        """(interface id, AFU id) of each function of mode region."""
-        return self.sharers.keys()
-
     def modes_of(self, resource: str) -> frozenset[Mode]:
-        """Return the modes in which the mappings to a physical name are served."""
+        """Return the modes of the mappings that resolve to a physical name."""
         return self.modes.get(resource, frozenset())
 
-    def twin_of(self, mapping: Mapping, *, limit: int | None = LOOKED_AT) -> Mapping | None:
-        """Return any mapping that gives another name to the same thing, None if there is none.
-
-        One that is deprecated doesn't count: that is how a name gives way to another.
+    def twin_of(self, mapping: Mapping, *, limit: int | None = MAX_COMPARED) -> Mapping | None:
+        """Return another mapping to the same thing that isn't deprecated, None if there is none.
 
         Args:
             mapping: of this namespace, or one that could be.
-            limit: how many mappings to the resource are looked at; None for all.
+            limit: how many mappings to the resource are compared; None for all.
         """
         # Most functions of a region have no twin, however many others the region has.
-        if (pair := mapping.pair) is not None:
+        function = mapping.resolution.function
+        if function is not None:
             known = self.by_name.get(mapping.name)
-            counted = known is mapping or (known is not None and known.pair == pair)
-            if self.sharers.get(pair, 0) <= counted:
+            counted = known is not None and known.resolution.function == function
+            if self.functions.get(function, 0) <= counted:
                 return None
-        for other in islice(self.by_resource.get(mapping.resource, ()), limit):
+        for other in islice(self.by_resource.get(mapping.resolution.resource, ()), limit):
             if other.deprecated is None and other.is_twin_of(mapping):
                 return other
         return None
@@ -94,31 +86,28 @@ class NamespaceMappings:
 
 @dataclass(frozen=True, slots=True)
 class MappingIndex:
-    """The mappings of all namespaces at one moment; it never changes.
-
-    Attributes:
-        counts: how many mappings of each kind serve.
-        rejected: how many names have an object that can't.
-    """
+    """The mappings of all namespaces at one moment; it never changes."""
 
     _by_namespace: collections.abc.Mapping[str, NamespaceMappings] = field(default_factory=dict)
     counts: collections.abc.Mapping[str, int] = field(
         default_factory=lambda: dict.fromkeys(KINDS, 0)
     )
+    """How many mappings of each kind are served."""
     rejected: int = 0
+    """How many names have an object that can't be used."""
 
     def namespace(self, name: str) -> NamespaceMappings:
-        """Return what a namespace maps; a namespace that nobody knows maps nothing."""
+        """Return what a namespace maps; an unknown namespace maps nothing."""
         known = self._by_namespace.get(name)
         return NamespaceMappings(name) if known is None else known
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces that have a mapping, or one that can't serve."""
+        """The namespaces with a mapping, or with an object that can't be used."""
         return tuple(self._by_namespace)
 
     def new_reasons(self, before: "MappingIndex") -> Iterator[str]:
-        """Yield why names don't serve where that was otherwise in an earlier index."""
+        """Yield the reasons of rejected names that an earlier index hasn't."""
         for name, mappings in self._by_namespace.items():
             old = before.namespace(name)
             if old is not mappings:
@@ -136,9 +125,8 @@ class MappingIndex:
             before = updated.pop(mappings.namespace, NamespaceMappings(mappings.namespace))
             if mappings.by_name or mappings.rejected:
                 updated[mappings.namespace] = mappings
-            regions = mappings.regions - before.regions
-            counts[FPGA_REGION] += regions
-            counts[ACCELERATOR_FUNCTION] += len(mappings) - len(before) - regions
+            for kind in KINDS:
+                counts[kind] += mappings.counts.get(kind, 0) - before.counts.get(kind, 0)
             rejected += len(mappings.rejected) - len(before.rejected)
         return MappingIndex(updated, counts, rejected)
 
@@ -153,7 +141,7 @@ EMPTY_INDEX: Final = MappingIndex()
 
 
 class MappingTable:
-    """The objects of all namespaces, as far as a source has reported them."""
+    """The objects of all namespaces that a source has reported."""
 
     def __init__(self) -> None:
         self._index = EMPTY_INDEX
@@ -161,7 +149,7 @@ class MappingTable:
         self._changed: set[str] = set()
 
     def entry(self, kind: str, namespace: str, name: str) -> Entry | None:
-        """Return what is known of an object; None if there is none."""
+        """Return the entry of an object; None if there is none."""
         return self._entries.get(namespace, {}).get((kind, name))
 
     def upsert(self, entry: Entry) -> None:
@@ -183,7 +171,7 @@ class MappingTable:
             yield from ((namespace, name) for its_kind, name in entries if its_kind == kind)
 
     def snapshot(self) -> MappingIndex:
-        """Return the index of what there is."""
+        """Return the index of all objects."""
         if self._changed:
             changed = [self._build(namespace) for namespace in self._changed]
             self._index = self._index.with_namespaces(changed)
@@ -191,73 +179,63 @@ class MappingTable:
         return self._index
 
     def _build(self, namespace: str) -> NamespaceMappings:
-        entries = self._entries.get(namespace, {}).values()
-        rejected = [entry for entry in entries if isinstance(entry, Rejected)]
-        rejected.sort(key=lambda entry: KINDS.index(entry.kind))  # of two, the function's counts
-        serving = (entry for entry in entries if isinstance(entry, Mapping))
-        return build_namespace(namespace, serving, rejected)
+        return build_namespace(namespace, self._entries.get(namespace, {}).values())
 
 
-def build_namespace(
-    namespace: str, mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()
-) -> NamespaceMappings:
-    """Decide which mappings of one namespace serve, and keep the reasons of the others.
+def build_namespace(namespace: str, entries: Iterable[Entry]) -> NamespaceMappings:
+    """Decide which mappings of one namespace are served, and keep the reasons of the others.
 
-    Of two objects of one kind and name the first serves. An AcceleratorFunction and an
-    FpgaRegion of one name cancel each other out: nobody can tell which one a pod means.
+    Of two objects of one kind and name the first is served. Objects of different kinds with one
+    name cancel each other out: it is undefined which one a pod means.
     """
     by_kind: dict[str, dict[str, Mapping]] = {kind: {} for kind in KINDS}
     reasons: dict[str, str] = {}
-    for mapping in mappings:
-        first = by_kind[mapping.kind].setdefault(mapping.name, mapping)
-        if first is not mapping:
-            reasons[mapping.name] = repeated(mapping.kind, namespace, mapping.name)
-    for refused in rejected:
+    rejected: list[Rejected] = []
+    for entry in entries:
+        if isinstance(entry, Rejected):
+            rejected.append(entry)
+        elif by_kind[entry.kind].setdefault(entry.name, entry) is not entry:
+            reasons[entry.name] = repeated(entry.kind, namespace, entry.name)
+    for refused in sorted(rejected, key=lambda entry: KINDS.index(entry.kind)):
         reasons.setdefault(refused.name, refused.reason)
     functions, regions = by_kind[ACCELERATOR_FUNCTION], by_kind[FPGA_REGION]
     for name in functions.keys() & regions.keys():
         reasons[name] = clash(namespace, name)
         del functions[name], regions[name]
-    return _index_namespace(namespace, functions | regions, reasons, len(regions))
+    return _index_namespace(namespace, functions | regions, reasons)
 
 
 def repeated(kind: str, namespace: str, name: str) -> str:
-    """Return what is odd about a name that two objects of a kind have."""
-    return f"{label(kind, namespace, name)} is there more than once; the first one counts"
+    """Return the problem of a name that two objects of a kind have."""
+    return f"{label(kind, namespace, name)} exists more than once; the first one is used"
 
 
 def clash(namespace: str, name: str) -> str:
-    """Return why neither of two objects of one name serves."""
+    """Return the problem of a name that both kinds have."""
     function = label(ACCELERATOR_FUNCTION, namespace, name)
     region = label(FPGA_REGION, namespace, name)
-    return f"{function} and {region} have one name, so neither can be used: rename one of them"
+    return f"{function} and {region} have the same name, so neither can be used: rename one of them"
 
 
-def build_index(mappings: Iterable[Mapping], rejected: Iterable[Rejected] = ()) -> MappingIndex:
-    """Return the index of all mappings, by namespace; see `build_namespace`."""
-    served: dict[str, list[Mapping]] = {}
-    refused: dict[str, list[Rejected]] = {}
-    for mapping in mappings:
-        served.setdefault(mapping.namespace, []).append(mapping)
-    for entry in rejected:
-        refused.setdefault(entry.namespace, []).append(entry)
-    return EMPTY_INDEX.with_namespaces(
-        build_namespace(namespace, served.get(namespace, ()), refused.get(namespace, ()))
-        for namespace in {**served, **refused}
-    )
+def build_index(entries: Iterable[Entry]) -> MappingIndex:
+    """Return the index of all objects, by namespace; see `build_namespace`."""
+    by_namespace: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_namespace.setdefault(entry.namespace, []).append(entry)
+    return EMPTY_INDEX.with_namespaces(map(build_namespace, by_namespace, by_namespace.values()))
 
 
 def _index_namespace(
-    namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str], regions: int
+    namespace: str, by_name: dict[str, Mapping], reasons: dict[str, str]
 ) -> NamespaceMappings:
     by_resource: dict[str, list[Mapping]] = {}
-    sharers: dict[tuple[str, str], int] = {}
+    functions: Counter[Function] = Counter()
     for mapping in by_name.values():
-        by_resource.setdefault(mapping.resource, []).append(mapping)
-        if (pair := mapping.pair) is not None:
-            sharers[pair] = sharers.get(pair, 0) + 1
+        by_resource.setdefault(mapping.resolution.resource, []).append(mapping)
+        if (function := mapping.resolution.function) is not None:
+            functions[function] += 1
     modes = {
-        resource: _MODES[frozenset(mapping.mode for mapping in found)]
+        resource: _MODES[frozenset(mapping.resolution.mode for mapping in found)]
         for resource, found in by_resource.items()
     }
     return NamespaceMappings(
@@ -265,7 +243,7 @@ def _index_namespace(
         MappingProxyType(by_name),
         MappingProxyType({resource: tuple(found) for resource, found in by_resource.items()}),
         MappingProxyType(modes),
-        MappingProxyType(sharers),
+        MappingProxyType(dict(functions)),
         MappingProxyType(reasons),
-        regions,
+        Counter(mapping.kind for mapping in by_name.values()),
     )

@@ -1,17 +1,19 @@
 """Mappings: what the logical names of a namespace stand for.
 
-Two kinds of custom resources of ``fpga.intel.com/v2`` give names: an AcceleratorFunction to a
-function (of an interface id, in a mode), an FpgaRegion to a region that its workload programs
-itself. An object's name is the name that pods of its namespace ask for. Mappings are a
-namespace's access control: what isn't mapped in it, its pods can't have.
+Two kinds of custom resources of ``fpga.intel.com/v2`` define names: an AcceleratorFunction names a
+function (of an interface ID, in a mode), an FpgaRegion names a region that its workload programs
+itself. An object's name is the name that pods of its namespace request. Mappings are the access
+control of a namespace: its pods can use only what is mapped in it.
 
-`parse` reads one object; `services.mappings.index` decides which of many can serve.
+`parse` reads one object; `services.mappings.index` decides which of many are served. Each kind
+turns its spec into a `Resolution`. Pods are admitted by resolutions alone, so a new kind needs one
+more function in `_RESOLVERS`.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -26,10 +28,13 @@ FPGA_REGION = "FpgaRegion"
 KINDS = (ACCELERATOR_FUNCTION, FPGA_REGION)
 
 DEPRECATED = "accelbind.dev/deprecated"
-"""The annotation of a mapping whose name nobody should use any more: what to do instead."""
+"""The annotation of a mapping whose name is deprecated: what to use instead."""
 
 MAX_NOTE = 120
-"""How many characters of it are kept: as many as a warning may have."""
+"""Characters of that annotation that are kept: as many as a warning may have."""
+
+Function: TypeAlias = tuple[str, str]
+"""Interface ID and AFU ID of what is programmed into one region."""
 
 
 class Mode(StrEnum):
@@ -39,13 +44,12 @@ class Mode(StrEnum):
     REGION = "region"
     REGIONDEVEL = "regiondevel"
 
-    __hash__ = str.__hash__  # an enum's own is written in Python, and this one is hashed often
+    __hash__ = str.__hash__  # Enum.__hash__ is Python code, and modes are hashed often
 
 
-_AF, _REGION = Mode.AF, Mode.REGION  # looking a member up in its enum takes ten times as long
 _FUNCTION_MODES = {mode.value: mode for mode in (Mode.AF, Mode.REGION)}
 _JSON_TYPES: dict[type, str] = {
-    bool: "true or false",
+    bool: "a boolean",
     int: "a number",
     float: "a number",
     list: "a list",
@@ -53,58 +57,52 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
+class Resolution(msgspec.Struct, frozen=True, gc=False):
+    """What a logical name stands for; equal for all names of the same thing."""
+
+    resource: str
+    """Physical resource name, without its domain."""
+    mode: Mode
+    interface_id: str
+    afu_id: str | None = None
+    """None where the workload programs the region itself."""
+
+    @property
+    def function(self) -> Function | None:
+        """The function that is programmed into each unit; None where nothing is programmed."""
+        if self.mode is not _REGION or self.afu_id is None:
+            return None
+        return self.interface_id, self.afu_id
+
+
 class Mapping(msgspec.Struct, frozen=True, gc=False):
-    """One name of a namespace and what it stands for; ids are canonical.
+    """One name of a namespace and what it stands for; IDs are canonical.
 
-    A struct that the garbage collector needn't visit: there may be 100 000, and a collection that
-    walks over them would hold up requests.
-
-    Attributes:
-        kind: ``AcceleratorFunction`` or ``FpgaRegion``.
-        namespace: the namespace whose pods may use it.
-        name: the logical name; pods ask for ``fpga.intel.com/<name>``.
-        interface_id: the interface that the region must have.
-        afu_id: the function, None for an FpgaRegion.
-        mode: which mode a node must run to serve it.
-        resource: the physical resource name, without its domain.
-        deprecated: what pods that use it are told, empty if there is nothing to tell but that;
-            None for a mapping that isn't deprecated.
+    The garbage collector doesn't track it (`gc=False`): there may be 100,000 mappings, and a
+    collection that visits them would delay requests.
     """
 
     kind: str
     namespace: str
     name: str
-    interface_id: str
-    afu_id: str | None
-    mode: Mode
-    resource: str
+    """The logical name; pods request ``fpga.intel.com/<name>``."""
+    resolution: Resolution
     deprecated: str | None = None
+    """The hint for pods that use it, possibly empty; None for a mapping that isn't deprecated."""
 
     @property
     def label(self) -> str:
-        """How people call the object: ``AcceleratorFunction default/nlb0``."""
+        """The object's name in messages: ``AcceleratorFunction default/nlb0``."""
         return label(self.kind, self.namespace, self.name)
 
-    @property
-    def pair(self) -> tuple[str, str] | None:
-        """Interface id and AFU id of a function of mode region, None for anything else."""
-        if self.mode is not _REGION or self.afu_id is None:
-            return None
-        return self.interface_id, self.afu_id
-
     def is_twin_of(self, other: "Mapping") -> bool:
-        """Whether both give a name to the same thing, for nodes of the same mode."""
-        return (
-            self.name != other.name
-            and self.resource == other.resource
-            and self.afu_id == other.afu_id
-            and self.mode is other.mode
-        )
+        """Whether both are names of the same thing, for nodes of the same mode."""
+        return self.name != other.name and self.resolution == other.resolution
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An object that can't serve, and why: a sentence that names it."""
+    """An object that can't be used; `reason` is a sentence that names it."""
 
     kind: str
     namespace: str
@@ -113,7 +111,7 @@ class Rejected:
 
 
 Entry: TypeAlias = Mapping | Rejected
-"""What an object is: a mapping, or none and why."""
+"""An object that was read: a mapping, or why it is none."""
 
 
 def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
@@ -121,20 +119,21 @@ def parse(obj: object, *, default_namespace: str = "default") -> Mapping:
 
     Args:
         obj: the object: ``{"apiVersion": "fpga.intel.com/v2", "kind": …, "metadata": …, …}``.
-        default_namespace: the namespace of an object that names none, as with kubectl.
+        default_namespace: the namespace of an object without one, as with kubectl.
 
     Raises:
-        InvalidMapping: it can't serve; the text names the object and what is wrong with it.
+        InvalidMapping: it can't be used; the message names the object and its error.
     """
     kind, namespace, name = _identify(obj, default_namespace)
     try:
-        return _read(kind, namespace, name, obj)
+        resolution = _resolve(kind, name, _member(obj, "spec"))
     except InvalidName as error:
         raise InvalidMapping(f"{label(kind, namespace, name)}: {error}") from error
+    return Mapping(kind, namespace, name, resolution, _deprecation(_member(obj, "metadata")))
 
 
 def reject(obj: object, reason: str, *, default_namespace: str = "default") -> Rejected | None:
-    """Return the record of an object that `parse` refused, None if it can't even be named."""
+    """Return the record of an object that `parse` refused; None if it has no kind and name."""
     try:
         kind, namespace, name = _identify(obj, default_namespace)
     except InvalidMapping:
@@ -142,8 +141,16 @@ def reject(obj: object, reason: str, *, default_namespace: str = "default") -> R
     return Rejected(kind, namespace, name, reason)
 
 
+def read_entry(obj: object) -> Entry | None:
+    """Read an object, or why it can't be used; None if it has no kind and name."""
+    try:
+        return parse(obj)
+    except InvalidMapping as error:
+        return reject(obj, str(error))
+
+
 def label(kind: str, namespace: str, name: str) -> str:
-    """Return how people call an object: ``AcceleratorFunction default/nlb0``."""
+    """Return the name of an object in messages: ``AcceleratorFunction default/nlb0``."""
     return f"{kind} {plain(namespace)}/{plain(name)}"
 
 
@@ -152,7 +159,7 @@ def _member(obj: object, key: str) -> object:
 
 
 def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
-    """Return kind, namespace and name of an object; the strings are shared among objects."""
+    """Return kind, namespace and name of an object, as strings that objects share."""
     if not isinstance(obj, dict):
         raise InvalidMapping("a mapping must be an object")
     kind = obj.get("kind")
@@ -165,78 +172,69 @@ def _identify(obj: object, default_namespace: str) -> tuple[str, str, str]:
     metadata = obj.get("metadata")
     name = _member(metadata, "name")
     if not isinstance(name, str) or not name:
-        raise InvalidMapping(f"{kind}: metadata.name is missing, or is no text")
+        raise InvalidMapping(f"{kind}: metadata.name is missing or not a string")
     namespace = _member(metadata, "namespace")
     if namespace is None or namespace == "":
         namespace = default_namespace
     if not isinstance(namespace, str):
-        raise InvalidMapping(f"{kind} {plain(name)}: metadata.namespace must be a text")
+        raise InvalidMapping(f"{kind} {plain(name)}: metadata.namespace must be a string")
     return sys.intern(kind), sys.intern(namespace), name
 
 
-def _read(kind: str, namespace: str, name: str, obj: object) -> Mapping:
+def _resolve(kind: str, name: str, spec: object) -> Resolution:
     if not names.is_name_part(name):
         raise InvalidName(
-            "no pod could ask for a resource of this name: after the domain, Kubernetes allows at "
-            "most 63 letters, digits, '-', '_' and '.', alphanumeric at both ends"
+            "pods can't request a resource of this name: Kubernetes allows at most 63 letters, "
+            "digits, '-', '_' and '.', beginning and ending with a letter or digit"
         )
     if names.is_physical(name):
-        raise InvalidName("this name has the form of a physical one; choose another")
-    spec = _member(obj, "spec")
+        raise InvalidName("this name has the form of a physical name; choose another")
     if not isinstance(spec, dict):
-        raise InvalidName("spec is missing, or is no object")
-    note = _deprecation(_member(obj, "metadata"))
-    if kind == ACCELERATOR_FUNCTION:
-        return _function(namespace, name, spec, note)
-    return _region(namespace, name, spec, note)
+        raise InvalidName("spec is missing or not an object")
+    return _RESOLVERS[kind](spec)
 
 
-def _function(namespace: str, name: str, spec: dict[str, object], note: str | None) -> Mapping:
+def _resolve_function(spec: dict[str, object]) -> Resolution:
     interface_id = _id(spec, "interfaceId", names.INTERFACE_LENGTHS)
     afu_id = _id(spec, "afuId", names.AFU_LENGTHS)
-    asked = spec.get("mode")
-    mode = _FUNCTION_MODES.get(asked) if isinstance(asked, str) else None
+    value = spec.get("mode")
+    mode = _FUNCTION_MODES.get(value) if isinstance(value, str) else None
     if mode is None:
-        raise InvalidName(f"spec.mode must be af or region, {_but_is(asked)}")
+        raise InvalidName(f"spec.mode must be af or region, {_but_is(value)}")
     if mode is _AF:
-        resource = sys.intern(names.function_name(interface_id, afu_id))
+        resource = names.function_name(interface_id, afu_id)
     else:
-        resource = _region_resource(interface_id)
-    return Mapping(
-        ACCELERATOR_FUNCTION, namespace, name, interface_id, afu_id, mode, resource, note
-    )
+        resource = names.region_name(interface_id)
+    return Resolution(sys.intern(resource), mode, interface_id, afu_id)
 
 
-def _region(namespace: str, name: str, spec: dict[str, object], note: str | None) -> Mapping:
+def _resolve_region(spec: dict[str, object]) -> Resolution:
     interface_id = _id(spec, "interfaceId", names.INTERFACE_LENGTHS)
-    asked = spec.get("mode")
-    if asked is not None and asked != Mode.REGIONDEVEL:
-        raise InvalidName(f"spec.mode must be regiondevel, or left out, {_but_is(asked)}")
-    resource = _region_resource(interface_id)
-    return Mapping(
-        FPGA_REGION, namespace, name, interface_id, None, Mode.REGIONDEVEL, resource, note
-    )
+    value = spec.get("mode")
+    if value is not None and value != Mode.REGIONDEVEL:
+        raise InvalidName(f"spec.mode must be regiondevel or left out, {_but_is(value)}")
+    return Resolution(sys.intern(names.region_name(interface_id)), Mode.REGIONDEVEL, interface_id)
 
 
-@lru_cache(maxsize=256)  # many mappings, few kinds of regions
-def _region_resource(interface_id: str) -> str:
-    return sys.intern(names.region_name(interface_id))
+_RESOLVERS: dict[str, Callable[[dict[str, object]], Resolution]] = {
+    ACCELERATOR_FUNCTION: _resolve_function,
+    FPGA_REGION: _resolve_region,
+}
+_AF, _REGION = Mode.AF, Mode.REGION  # faster than to look up the enum's members
 
 
 def _id(spec: dict[str, object], key: str, lengths: range) -> str:
-    """Return an id of the spec in canonical form, shared among the mappings that have it."""
+    """Return an ID of the spec in canonical form, as a string that mappings share."""
     value = spec.get(key)
     if isinstance(value, str):
         return sys.intern(names.check_id(value, what=f"spec.{key}", lengths=lengths))
     if isinstance(value, (int, float)):
-        raise InvalidName(
-            f"spec.{key} must be a text, but was read as a number; put it into quotes"
-        )
-    raise InvalidName(f"spec.{key} is missing, or is no text")
+        raise InvalidName(f"spec.{key} must be a string, but is a number; put it into quotes")
+    raise InvalidName(f"spec.{key} is missing or not a string")
 
 
 def _deprecation(metadata: object) -> str | None:
-    """Return what the annotation of a deprecated mapping says, None if it isn't deprecated."""
+    """Return the hint of a deprecated mapping, None if it isn't deprecated."""
     note = _member(_member(metadata, "annotations"), DEPRECATED)
     if note is None or note is False:
         return None
@@ -247,7 +245,7 @@ def _deprecation(metadata: object) -> str | None:
 
 
 def _but_is(value: object) -> str:
-    """Return the end of a sentence that said what a value must be."""
+    """Return the end of a sentence that began with what a value must be."""
     if isinstance(value, str):
         return f"not {quote(value)}"
     return "and is missing" if value is None else f"not {_JSON_TYPES.get(type(value), 'this')}"

@@ -1,9 +1,10 @@
-"""The mappings of one namespace as they are now: for a node, which asks before a container starts.
+"""The current mappings of one namespace, which a node reads before a container starts.
 
-A node needs those of a few namespaces now and then, so it lists them when it has to know, rather
-than to follow all of the cluster's.
+A node needs the mappings of a few namespaces now and then, so it lists them when a container starts
+instead of watching those of the whole cluster.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -15,12 +16,10 @@ from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
     FPGA_REGION,
-    Mapping,
-    Rejected,
-    parse,
-    reject,
+    Entry,
+    read_entry,
 )
-from services.process.errors import ClusterError, InvalidMapping
+from services.process.errors import ClusterError
 from services.process.text import plain
 
 PLURALS: Final = {ACCELERATOR_FUNCTION: "acceleratorfunctions", FPGA_REGION: "fpgaregions"}
@@ -31,34 +30,27 @@ class _List(msgspec.Struct):
 
 
 async def read_namespace(client: ClusterClient, namespace: str) -> NamespaceMappings:
-    """List what a namespace maps.
-
-    Args:
-        client: The API server.
-        namespace: Name of the namespace.
+    """List the mappings of a namespace.
 
     Raises:
-        ClusterError: It can't be told: away, not allowed to us, or without the custom resources.
+        ClusterError: The API server doesn't answer, doesn't allow it, or lacks the definitions.
     """
-    mappings: list[Mapping] = []
-    rejected: list[Rejected] = []
+    entries: list[Entry] = []
     for kind, plural in PLURALS.items():
         path = f"/apis/{API_VERSION}/namespaces/{segment(namespace)}/{plural}"
         try:
             async for page in client.pages(path):
-                _take(page, kind, namespace, mappings, rejected)
+                entries += _read_page(page, kind, namespace)
         except BadStatus as error:
             if error.status != NOT_FOUND:
                 raise
             raise ClusterError(
                 f"{error}: are the custom resource definitions of {names.DOMAIN} installed?"
             ) from error
-    return build_namespace(namespace, mappings, rejected)
+    return build_namespace(namespace, entries)
 
 
-def _take(
-    page: bytes, kind: str, namespace: str, mappings: list[Mapping], rejected: list[Rejected]
-) -> None:
+def _read_page(page: bytes, kind: str, namespace: str) -> Iterator[Entry]:
     try:
         items = msgspec.json.decode(page, type=_List).items
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -66,12 +58,9 @@ def _take(
             f"the list of the {kind}s of namespace {plain(namespace)} can't be read: {error}"
         ) from error
     for item in items:
-        # whatever an item says of itself, it stands in the list of this kind and namespace
+        # kind and namespace are those of the list, whatever the item says
         metadata = item.get("metadata")
         own = metadata | {"namespace": namespace} if isinstance(metadata, dict) else metadata
-        whole = item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own}
-        try:
-            mappings.append(parse(whole))
-        except InvalidMapping as error:
-            if (refused := reject(whole, str(error))) is not None:
-                rejected.append(refused)
+        entry = read_entry(item | {"kind": kind, "apiVersion": API_VERSION, "metadata": own})
+        if entry is not None:
+            yield entry

@@ -1,10 +1,10 @@
-"""Mappings from the API server: both kinds of all namespaces, as one index that is replaced whole.
+"""Mappings from the API server: both kinds of all namespaces, in one index that is replaced whole.
 
-A reflector for each kind fills one `MappingTable`. An index is made soon after a change; while
-changes come all the time, making indexes takes no more than a share of the event loop's time. An
-index is only handed out when both kinds have been listed: half of them would let through what the
-other half forbids. From then on the last one serves, however long the API server is away; `age`
-tells for how long.
+A reflector for each kind fills one `MappingTable`. An index is built soon after a change. During
+constant changes, building indexes takes at most a share of the event loop's time. An index is
+published only when both kinds have been listed, since one kind alone could admit names that clash
+with the other. After that the latest index is used, however long the API server is away; `age`
+shows for how long.
 """
 
 import asyncio
@@ -41,40 +41,31 @@ PATHS: Final = {
 INTERVAL: Final = 0.01
 """Seconds from one index to the next, at least."""
 MAX_SHARE: Final = 0.05
-"""How much of the event loop's time making indexes may take."""
+"""The share of the event loop's time that building indexes may take."""
 BATCH: Final = 1024
-"""Changes that are made to the table before others get their turn on the event loop."""
+"""Changes that are applied to the table before other tasks run."""
 
 log = structlog.get_logger(room="mappings")
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Where time and randomness come from.
-
-    Attributes:
-        clock: seconds, from any beginning.
-        sleep: waits for some seconds.
-        jitter: gives numbers from 0 to 1.
-    """
+    """The sources of time and randomness, which tests replace."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     jitter: Callable[[], float] = random.random
+    """Returns numbers from 0 to 1."""
 
 
 class ApiServerSource:
-    """The mappings of a cluster, always the newest that could be had.
+    """The latest mappings of a cluster.
 
     Args:
-        connect: makes a client of the API server, now and whenever credentials have changed.
-        pace: how often to ask.
+        connect: creates a client of the API server, also after credentials have changed.
+        pace: the time-outs of watches.
         interval: seconds from one index to the next, at least.
-        timing: where time and randomness come from.
-
-    Attributes:
-        index: What serves. It is replaced as a whole, never changed.
-        loaded: Whether both kinds have been listed.
+        timing: the sources of time and randomness.
     """
 
     def __init__(
@@ -86,7 +77,9 @@ class ApiServerSource:
         timing: Timing | None = None,
     ) -> None:
         self.index: MappingIndex = EMPTY_INDEX
+        """The mappings in use; replaced as a whole, never changed."""
         self.loaded = False
+        """Whether both kinds have been listed."""
         self._connect = connect
         self._connection: Connection | None = None
         self._pace = pace or WatchTimeouts()
@@ -101,7 +94,7 @@ class ApiServerSource:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind can be used."""
+        """How many mappings of each kind are served."""
         return self.index.counts
 
     @property
@@ -111,13 +104,13 @@ class ApiServerSource:
 
     @property
     def age(self) -> float:
-        """Seconds since the mappings were last known to be the newest, of the older kind."""
+        """Seconds since both kinds were last known to be up to date."""
         contacts = [reflector.last_seen for reflector in self._reflectors]
         return self._timing.clock() - min(contacts, default=self._begun)
 
     @property
     def problem(self) -> str:
-        """Why the mappings aren't kept up to date now; empty if they are."""
+        """Why the mappings aren't being updated now; empty if they are."""
         return next((each.error for each in self._reflectors if each.error), "")
 
     @property
@@ -130,22 +123,22 @@ class ApiServerSource:
 
     @property
     def watching(self) -> bool:
-        """Whether changes of both kinds are being told right now."""
+        """Whether both kinds are being watched right now."""
         return bool(self._reflectors) and all(each.watching for each in self._reflectors)
 
     def load(self) -> None:
-        """Prepares to ask, for the start; nothing is asked yet.
+        """Create the client at the start; nothing is requested yet.
 
         Raises:
-            ClusterError: There is no saying whom to ask, or the credentials can't be used.
+            ClusterError: No API server is configured, or the credentials can't be used.
         """
         self._connection = Connection(self._connect)
 
     async def follow(self) -> NoReturn:
-        """Keeps the index up to date until cancelled; whatever comes, it goes on.
+        """Keep the index up to date until cancelled, whatever errors occur.
 
         Raises:
-            ClusterError: As `load`, where that wasn't called before.
+            ClusterError: As `load`, if that wasn't called before.
         """
         connection = self._connection or Connection(self._connect)
         self._reflectors = [
@@ -169,11 +162,11 @@ class ApiServerSource:
             await connection.aclose()
 
     async def _publish(self) -> NoReturn:
-        """Makes an index whenever something has changed, but not all the time."""
+        """Build an index after changes, at a bounded rate."""
         while True:
             await self._changed.wait()
             self._changed.clear()
-            begun = time.thread_time()  # what others take of the machine is no reason to wait
+            begun = time.thread_time()  # not the time of other processes
             if all(store.settled for store in self._stores.values()):
                 self._swap(self._table.snapshot())
             cost = time.thread_time() - begun
@@ -194,36 +187,33 @@ class ApiServerSource:
 
 
 class _Store:
-    """The objects of one kind, in the table of both.
-
-    Attributes:
-        settled: Whether the table holds a whole list of the kind, and what came after it.
-    """
+    """The objects of one kind, in the table of both kinds."""
 
     def __init__(self, kind: str, table: MappingTable, on_change: Callable[[], None]) -> None:
         self.settled = False
+        """Whether the table holds a complete list of the kind."""
         self._kind = kind
         self._table = table
         self._on_change = on_change
 
     def listing(self) -> "_Listing":
-        """Begins to take in a list."""
+        """Begin to collect a list."""
         return _Listing(self)
 
     def upsert(self, item: Item) -> None:
-        """Takes an object that is new or has changed."""
+        """Store an object that is new or has changed."""
         entry = self.read(item)
         if self.is_new(entry):
             self._table.upsert(entry)
             self._on_change()
 
     def remove(self, item: Item) -> None:
-        """Forgets an object."""
+        """Forget an object."""
         self._table.remove(self._kind, item.metadata.namespace, item.metadata.name)
         self._on_change()
 
     def read(self, item: Item) -> Entry:
-        """What an object stands for, or why it can't be used."""
+        """Read an object, or why it can't be used."""
         namespace, name = item.metadata.namespace, item.metadata.name
         obj = {
             "apiVersion": API_VERSION,
@@ -241,14 +231,14 @@ class _Store:
             return Rejected(self._kind, namespace, name, str(error))
 
     def is_new(self, entry: Entry) -> bool:
-        """Whether an object differs from what is known of it."""
+        """Whether an object differs from its entry in the table."""
         return entry != self._table.entry(self._kind, entry.namespace, entry.name)
 
     async def replace(self, changes: list[Entry], listed: set[tuple[str, str]]) -> None:
-        """Makes a list all that there is; others get their turn in between.
+        """Replace all objects by a list; other tasks run in between.
 
         Args:
-            changes: objects that are new or have changed.
+            changes: the objects that are new or have changed.
             listed: namespace and name of all objects.
         """
         self.settled = False
@@ -272,7 +262,7 @@ def _spec(item: Item) -> object:
 
 
 def _annotations(item: Item) -> dict[str, str] | None:
-    """The one annotation that counts; what else is there may be long."""
+    """Return the one annotation that matters; the others may be long."""
     try:
         found = _ANNOTATIONS.decode(item.metadata.annotations)
     except _UNREADABLE:
@@ -290,7 +280,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _Listing:
-    """A list that is being taken in; until `finish`, all stays as it was."""
+    """A list that is being collected; nothing changes before `finish`."""
 
     def __init__(self, store: _Store) -> None:
         self._store = store
@@ -298,25 +288,25 @@ class _Listing:
         self._listed: set[tuple[str, str]] = set()
 
     def add(self, item: Item) -> None:
-        """Notes an object of the list."""
+        """Add an object of the list."""
         entry = self._store.read(item)
         self._listed.add((entry.namespace, entry.name))
         if self._store.is_new(entry):
             self._changes.append(entry)
 
     async def finish(self, unreadable: int) -> None:
-        """Makes what was taken all that there is."""
+        """Replace all objects by those that were added."""
         if unreadable:
-            log.warning("objects without a name or not even JSON are left out", number=unreadable)
+            log.warning("objects without a name or not in JSON are ignored", number=unreadable)
         await self._store.replace(self._changes, self._listed)
 
 
 class ProblemLog:
-    """Logs why mappings can't be used, not too many at a time.
+    """Logs the problems of mappings at a bounded rate.
 
     Args:
-        clock: seconds, from any beginning.
-        most: how many are logged in `window` seconds; of the others, the number.
+        clock: a monotonic clock, in seconds.
+        most: how many are logged in `window` seconds; of the others only the number is logged.
     """
 
     def __init__(
@@ -329,13 +319,13 @@ class ProblemLog:
         self._count = 0
 
     def log(self, problem: str) -> None:
-        """Logs a problem that is new."""
+        """Log a new problem."""
         now = self._clock()
         if now >= self._until:
             self._until = now + self._window
             if self._count > self._most:
-                log.warning("more mappings were left out", number=self._count - self._most)
+                log.warning("more mappings can't be used", number=self._count - self._most)
             self._count = 0
         self._count += 1
         if self._count <= self._most:
-            log.warning("mapping left out", problem=problem)
+            log.warning("mapping can't be used", problem=problem)

@@ -1,7 +1,7 @@
-"""What to tell someone who asked for a name that isn't there: which are, and the nearest one.
+"""Suggestions for an unknown name: the nearest known name, and a list of known names.
 
-A namespace may have 100 000 names and a refusal must not cost more for it, so only so many are
-listed and compared. In a short name, one slip of the fingers is found among any number of them.
+A namespace may have 100,000 names, and a refusal must not take longer for it: the number of names
+that are listed and compared is bounded. A single typo in a short name is found among any number.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,24 +13,25 @@ LISTED = 8
 """How many names a message lists."""
 
 COMPARED = 64
-"""How many names are compared with the one that was asked for."""
+"""How many names are compared with the requested one."""
 
-_LIKE = 0.5  # the share of common pairs of letters from which on two names are alike
-_SHORT = 24  # letters up to which all slips are tried: there are about 80 times as many
+_LIKE = 0.5  # share of common pairs of letters above which two names are similar
+_SHORT = 24  # letters up to which all typos are tried, about 80 for each letter
 _LONGEST = 63
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-."
 
 
-def nearest(asked: str, known: Mapping[str, object]) -> str | None:
-    """Return the known name that `asked` most likely means, None if none is near.
+def nearest(requested: str, known: Mapping[str, object]) -> str | None:
+    """Return the known name that `requested` most likely means, None if none is near.
 
-    One slip (a letter more, less, other or swapped) counts first, then likeness; case never.
+    A single typo (a letter added, missing, replaced or swapped) is tried first, then similarity.
+    Case is ignored.
     """
-    if len(asked) > _LONGEST:
+    if len(requested) > _LONGEST:
         return None
-    lower = asked.lower()
+    lower = requested.lower()
     if len(lower) <= _SHORT:
-        for candidate in _one_slip_away(lower):
+        for candidate in _typos(lower):
             if candidate in known:
                 return candidate
     pairs = _pairs(lower)
@@ -40,13 +41,13 @@ def nearest(asked: str, known: Mapping[str, object]) -> str | None:
 
 
 def known_names(known: Mapping[str, object]) -> str:
-    """Return the beginning of the list of known names, at least one, as a person would say it."""
+    """Return the first known names as a list in words; there is at least one."""
     some = sorted(islice(known, COMPARED))[:LISTED]
     return listing([plain(name) for name in some], more=len(known) - len(some))
 
 
 def _pairs(name: str) -> set[str]:
-    """Return all that stands side by side in a name, beginning and end included."""
+    """Return the pairs of adjacent letters of a name, its start and end included."""
     framed = f"^{name.lower()}$"
     return {framed[i : i + 2] for i in range(len(framed) - 1)}
 
@@ -56,10 +57,10 @@ def _likeness(one: set[str], other: set[str]) -> float:
     return 2 * len(one & other) / (len(one) + len(other))
 
 
-def _one_slip_away(asked: str) -> Iterable[str]:
-    yield asked
-    cuts = range(len(asked) + 1)
-    yield from (asked[:i] + asked[i + 1 :] for i in cuts)
-    yield from (asked[:i] + asked[i + 1 : i + 2] + asked[i : i + 1] + asked[i + 2 :] for i in cuts)
-    yield from (asked[:i] + c + asked[i + 1 :] for i in cuts for c in _LETTERS)
-    yield from (asked[:i] + c + asked[i:] for i in cuts for c in _LETTERS)
+def _typos(name: str) -> Iterable[str]:
+    yield name
+    cuts = range(len(name) + 1)
+    yield from (name[:i] + name[i + 1 :] for i in cuts)
+    yield from (name[:i] + name[i + 1 : i + 2] + name[i : i + 1] + name[i + 2 :] for i in cuts)
+    yield from (name[:i] + c + name[i + 1 :] for i in cuts for c in _LETTERS)
+    yield from (name[:i] + c + name[i:] for i in cuts for c in _LETTERS)

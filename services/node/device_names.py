@@ -22,7 +22,7 @@ def with_names(table: Table, mappings: Iterable[Mapping]) -> Table:
     """
     names: dict[tuple[str, str], list[str]] = {}
     for each in mappings:
-        key = (each.interface_id, each.afu_id or "")
+        key = (each.resolution.interface_id, each.resolution.afu_id or "")
         names.setdefault(key, []).append(f"{each.namespace}/{each.name}")
     devices = tuple(msgspec.structs.replace(row, names=_names(row, names)) for row in table.devices)
     return msgspec.structs.replace(table, devices=devices)

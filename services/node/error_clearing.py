@@ -18,7 +18,7 @@ from services.devices.model import Inventory
 from services.devices.stale_errors import Clearing, Tried, choose
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, HardwareError
-from services.programming.errors_clear import Cleared, Outcome, clear_errors
+from services.programming.error_registers import Cleared, ClearResult, clear_errors
 from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
@@ -37,7 +37,7 @@ class ErrorClearing:
         locks: Where the locks of cards are.
         holders: Reads which containers have devices.
         calls: Makes the calls that may hang.
-        count: Counts each outcome: those of `Outcome`, and `HUNG`.
+        count: Counts each outcome: those of `ClearResult`, and `HUNG`.
         request_rescan: Asks for a scan, to see whether errors stay away.
         on_result: Called with each port, and why its errors weren't cleared; empty if they were.
         driver_calls: Makes the ioctls of the cards' drivers.
@@ -99,10 +99,10 @@ class ErrorClearing:
         allocated = {key for _, key in holders}
         clearings, self._tried = choose(inventory, allocated, self._tried)
         cleared = [await self._clear(clearing) for clearing in clearings]
-        if Outcome.CLEARED in cleared:
+        if ClearResult.CLEARED in cleared:
             self._request_rescan()
 
-    async def _clear(self, clearing: Clearing) -> Outcome | None:
+    async def _clear(self, clearing: Clearing) -> ClearResult | None:
         try:
             done: Cleared = await self._calls.run(
                 f"errors of {clearing.port}",
@@ -115,7 +115,7 @@ class ErrorClearing:
             self._on_result(clearing.port, str(error))
             log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
             return None
-        if done.outcome is Outcome.BUSY:
+        if done.outcome is ClearResult.BUSY:
             self._tried = self._tried.without(clearing.port, clearing.value)
             if self._busy.get(clearing.port) == clearing.value:
                 return done.outcome  # counted and logged the first time
@@ -123,9 +123,9 @@ class ErrorClearing:
         else:
             self._busy.pop(clearing.port, None)
         self._count(done.outcome)
-        self._on_result(clearing.port, "" if done.outcome is Outcome.CLEARED else done.detail)
+        self._on_result(clearing.port, "" if done.outcome is ClearResult.CLEARED else done.detail)
         bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")
-        if done.outcome is Outcome.CLEARED:
+        if done.outcome is ClearResult.CLEARED:
             bound.warning("errors cleared that a container left in a port")
         else:
             bound.warning("errors of a port not cleared", reason=done.detail)

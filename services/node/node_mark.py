@@ -27,7 +27,7 @@ from services.node.offer_memory import FILE, last_mode
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.retry import Backoff
-from services.programming.distrust import Mark, closed, read_marks, write_mark
+from services.programming.distrust import Mark, closed_mark, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
 """For reading and writing the mark once."""
@@ -62,7 +62,7 @@ def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) ->
     if mode is PluginMode.REGIONDEVEL:
         return Mark()
     is_open = mark == Mark() or last is PluginMode.REGIONDEVEL
-    return closed() if is_open else mark
+    return closed_mark() if is_open else mark
 
 
 class NodeMark:

@@ -24,7 +24,7 @@ from services.kubelet.sockets import (
     pod_resources_socket,
     registration_socket,
 )
-from services.programming.errors_clear import clearing_file
+from services.programming.error_registers import clearing_file
 
 READ: Final = os.R_OK
 WRITE: Final = os.W_OK

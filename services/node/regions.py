@@ -24,9 +24,14 @@ from services.node.memory_budget import MemoryBudget, Reservation
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, BitstreamMissing, HardwareError, TooSlow
 from services.process.text import listing
-from services.programming.assignment import Assignment, Plan, plan
-from services.programming.programmer import Image, Programmed
-from services.programming.regions import Region, regions_of
+from services.programming.assignment import (
+    Assignment,
+    ProgrammingPlan,
+    Region,
+    plan,
+    regions_of,
+)
+from services.programming.image import Image, Programmed
 
 T = TypeVar("T")
 
@@ -105,7 +110,7 @@ class RegionProgramming:
 
     async def prepare(
         self, wanted: WantedFunctions, ids: Sequence[str], interface_id: str, *, until: float
-    ) -> Plan:
+    ) -> ProgrammingPlan:
         """Makes a container's regions carry its functions.
 
         Args:
@@ -160,7 +165,7 @@ class RegionProgramming:
             AccelbindError: It can't be read, or used.
         """
         ids = (task.region.interface_id, task.programmed[0].function)
-        size = await self._read(partial(self._storage.weigh, *ids), until)
+        size = await self._read(partial(self._storage.memory_needed, *ids), until)
         reservation = await self._reserve(size, until)
         held.callback(reservation.release)
         try:
@@ -262,7 +267,7 @@ class _RegionTask:
     programmed: tuple[Assignment, ...]
 
 
-def _tasks(planned: Plan, regions: Mapping[str, Region]) -> list[_RegionTask]:
+def _tasks(planned: ProgrammingPlan, regions: Mapping[str, Region]) -> list[_RegionTask]:
     """What each region of a plan needs; those that only need a reset come first."""
     kept, programmed = _by_region(planned.kept), _by_region(planned.programmed)
     names = [*(each for each in kept if each not in programmed), *programmed]

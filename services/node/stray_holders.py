@@ -26,6 +26,7 @@ from services.devices.model import Card, Inventory, Port
 from services.devices.port_owners import free_ports, lock_of, with_held
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, DeviceBusy, HardwareError
+from services.programming.ioctls import KERNEL, DriverCalls
 from services.programming.lock import card_lock
 from services.programming.port import PortPlace
 from services.programming.port_session import held_by
@@ -54,6 +55,7 @@ class StrayHolders:
         holders: Reads which containers have devices; no container is missing.
         calls: Makes the calls that may hang.
         request_rescan: Asks for a scan.
+        driver_calls: Opens the ports.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class StrayHolders:
         holders: Callable[[], Awaitable[Holders]],
         calls: BlockingCalls,
         request_rescan: Callable[[], None],
+        driver_calls: DriverCalls = KERNEL,
     ) -> None:
         self._root = root
+        self._driver_calls = driver_calls
         self._locks = locks
         self._holders = holders
         self._calls = calls
@@ -146,7 +150,7 @@ class StrayHolders:
         failures: list[HardwareError] = []
         for card, port in free:
             try:
-                held = held_by(self._root, PortPlace(card, port, None))
+                held = held_by(self._root, PortPlace(card, port, None), self._driver_calls)
             except HardwareError as error:
                 failures.append(error)
                 continue

@@ -1,4 +1,4 @@
-"""Pods in manifests: as they are, in lists, and in the templates of what makes pods.
+"""Pods in manifests: alone, in lists, and in the templates of workloads.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/
 """
@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from services.pods import pod as pods
-from services.pods.pod import Pod
+from services.pods.pod import Pod, decode_pod
 from services.process.errors import InvalidManifest, InvalidReview
 from services.process.text import plain
 
@@ -28,41 +27,34 @@ _TEMPLATE_AT = {
 }
 
 MAKES_PODS = ("Pod", "List", *_TEMPLATE_AT)
-"""The kinds that pods are found in."""
+"""The kinds of objects that pods are found in."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPod:
-    """A pod in a manifest.
-
-    Attributes:
-        kind: of the object it was found in, ``Pod`` or one with a template.
-        name: of that object, as far as it has one.
-        namespace: of that object, None if it names none.
-        manifest: the pod, or the template, as it was written, in what JSON knows.
-        pod: what matters of it.
-    """
+    """A pod in a manifest."""
 
     kind: str
+    """Of the object that it was found in: ``Pod``, or a kind with a template."""
     name: str
+    """Of that object; empty if it has none."""
     namespace: str | None
+    """Of that object; None if it names none."""
     manifest: Object
+    """The pod, or the template, as it was written, in types of JSON."""
     pod: Pod
 
     @property
     def label(self) -> str:
-        """How people call it: ``Pod nlb0``."""
+        """Its name in messages: ``Pod nlb0``."""
         return _label(self.kind, self.name)
 
 
 def find_pods(document: object) -> Iterator[FoundPod]:
-    """Yield the pods of one document.
-
-    Args:
-        document: as decoded from YAML or JSON; of a kind that makes no pods, it has none.
+    """Yield the pods of one document, as decoded from YAML or JSON; other kinds have none.
 
     Raises:
-        InvalidManifest: what should be a pod is none.
+        InvalidManifest: the document or one of its pods can't be read.
     """
     if not isinstance(document, dict):
         raise InvalidManifest("a document of a manifest must be an object with a kind")
@@ -110,7 +102,7 @@ def _found(kind: str, document: Object, manifest: Object) -> FoundPod:
     try:
         encoded = msgspec.json.encode(manifest)
         manifest = msgspec.json.decode(encoded, type=dict[str, object])
-        pod = pods.decode(encoded)
+        pod = decode_pod(encoded)
     except (InvalidReview, TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidManifest(f"{_label(kind, shown)}: {error}") from error
     return FoundPod(kind, shown, namespace, manifest, pod)

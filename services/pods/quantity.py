@@ -1,11 +1,11 @@
-"""Quantities of Kubernetes, read as counts of devices.
+"""Kubernetes quantities, read as counts of devices.
 
 The grammar is that of ``resource.Quantity``: a signed decimal number and a suffix, which is one
 of ``n u m k M G T P E``, ``Ki Mi Gi Ti Pi Ei``, or an exponent such as ``e3``.
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 Devices are counted, so ``2``, ``2000m``, ``0.002k`` and ``2e0`` are the same, and ``1500m`` is
-nothing a container could have. All arithmetic is on integers, and never on more than about 80
-digits, whatever the text: exponents and lengths are weighed before anything is multiplied.
+invalid. All arithmetic is on integers of at most about 80 digits, whatever the text: exponents and
+lengths are checked before anything is multiplied.
 """
 
 import math
@@ -15,7 +15,7 @@ from services.process.errors import InvalidQuantity
 from services.process.text import quote
 
 MAX_COUNT = 2**63 - 1
-"""The largest quantity that Kubernetes keeps."""
+"""The largest quantity that Kubernetes stores."""
 
 _FORM = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
@@ -31,7 +31,7 @@ _BINARY_REACH = max(_BINARY.values())  # how many decimal places a binary suffix
 
 
 def parse_count(value: str | float) -> int:
-    """Return the number of units that a quantity asks for.
+    """Return the number of units that a quantity requests.
 
     Args:
         value: the quantity as JSON holds it: a string, or a number.
@@ -40,13 +40,13 @@ def parse_count(value: str | float) -> int:
         0 to `MAX_COUNT`.
 
     Raises:
-        InvalidQuantity: it is none, negative, not whole, or more than Kubernetes can keep.
+        InvalidQuantity: it is no quantity, negative, not whole, or too large for Kubernetes.
     """
     if isinstance(value, str):
         plain_number = len(value) <= _PLAIN_DIGITS and value.isascii() and value.isdigit()
         return int(value) if plain_number else _from_text(value)
     if isinstance(value, bool):
-        raise InvalidQuantity("true and false are no quantities")
+        raise InvalidQuantity("a boolean is not a quantity")
     if isinstance(value, int):
         return _checked(value, _shown(value))
     return _from_float(value)
@@ -61,7 +61,7 @@ def _checked(count: int, shown: str) -> int:
     if count < 0:
         raise InvalidQuantity(f"{shown} is negative")
     if count > MAX_COUNT:
-        raise InvalidQuantity(f"{shown} is more than any quantity can be")
+        raise InvalidQuantity(f"{shown} is larger than any Kubernetes quantity")
     return count
 
 
@@ -91,7 +91,7 @@ def _from_text(text: str) -> int:
 
 
 def _exponent(text: str | None) -> int:
-    """Return the exponent; one of too many digits to be worth reading counts as a huge one."""
+    """Return the exponent; one with too many digits counts as `_HUGE`."""
     if text is None:
         return 0
     digits = text.lstrip("+-").lstrip("0")
@@ -102,7 +102,7 @@ def _exponent(text: str | None) -> int:
 def _scaled(significant: str, power: int, binary: int, shown: str) -> int:
     """Return digits x 10^power x 2^binary; the digits start and end with another than 0."""
     if len(significant) + power > _MAGNITUDE:
-        raise InvalidQuantity(f"{shown} is more than any quantity can be")
+        raise InvalidQuantity(f"{shown} is larger than any Kubernetes quantity")
     # No factor 10 is left in the digits: of the 2s and 5s that a negative power divides by, at
     # least one kind must come from the binary suffix, which has 2s only.
     if power >= -_BINARY_REACH:

@@ -4,48 +4,42 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from services.pods.pod import Place
+from services.pods.pod import ContainerRef
 from services.process.text import numbered, plain
 
 MAX_REFUSALS = 8
-"""How many problems of one pod are named; the rest is found after these are mended."""
+"""How many problems of one pod are reported; others are found once these are fixed."""
 
 MAX_MESSAGE = 2000
-"""How many characters all problems of one pod may take together."""
+"""Characters of all problems of one pod together."""
 
 
 class RefusalReason(StrEnum):
-    """What kind of thing is wrong. The values are metric labels: they never change."""
+    """Why a pod is refused. The values are metric labels: they never change."""
 
     UNKNOWN_NAME = "unknown-name"
-    """The namespace doesn't map a name that the pod asks for."""
+    """The pod requests a name that its namespace doesn't map."""
     UNUSABLE_MAPPING = "unusable-mapping"
-    """A mapping of that name is there, and can't be used."""
+    """The mapping of a requested name can't be used."""
     UNMAPPED_RESOURCE = "unmapped-resource"
-    """A physical name is asked for that no mapping of the namespace stands for."""
+    """The pod requests a physical name that no mapping of its namespace resolves to."""
     INVALID_QUANTITY = "invalid-quantity"
-    """A number of units that is no whole number."""
+    """A quantity isn't a whole number of units."""
     REQUESTS_DIFFER = "requests-differ"
     """Requests and limits of a container differ."""
     TOO_MANY_UNITS = "too-many-units"
     """More units than `--max-units`."""
     MIXED_MODES = "mixed-modes"
-    """Resources of different modes in one container, while a node runs one mode."""
+    """A container requests resources of different modes, but a node runs one mode."""
     ENV_NOT_ALLOWED = "env-not-allowed"
-    """Variables that only the webhook may set, with values that no mapping allows."""
+    """A container sets variables that only accelbind may set to values that no mapping allows."""
     SHARED_DEVICE = "shared-device"
-    """Containers would share a device and want different functions in it."""
+    """Containers that would share a device need different functions in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One thing that is wrong with a pod.
-
-    Attributes:
-        reason: its code.
-        container: the name of the container it is about, empty if it is about the pod.
-        message: a sentence that names the container.
-    """
+    """One problem of a pod; the message names the container."""
 
     reason: RefusalReason
     container: str
@@ -54,31 +48,26 @@ class Refusal:
 
 @dataclass(slots=True)
 class Refusals:
-    """Collects what is wrong with a pod, up to `MAX_REFUSALS`.
-
-    Attributes:
-        found: what is wrong so far.
-        full: whether that is enough to stop looking.
-    """
+    """Collects the problems of a pod; `full` once there are `MAX_REFUSALS`."""
 
     found: list[Refusal] = field(default_factory=list)
     full: bool = False
 
-    def add(self, reason: RefusalReason, place: Place, message: str) -> None:
-        """Note a problem of a container; `message` goes on after ``container "c0" …``."""
+    def add(self, reason: RefusalReason, ref: ContainerRef, message: str) -> None:
+        """Add a problem of a container; the container's name goes before the message."""
         if not self.full:
-            text = f"{label(place)} {message}"
-            self.found.append(Refusal(reason, place.container.name, text))
+            text = f"{label(ref)}: {message}"
+            self.found.append(Refusal(reason, ref.container.name, text))
             self.full = len(self.found) >= MAX_REFUSALS
 
 
-def label(place: Place) -> str:
-    """Return how a message calls a container: ``init container "setup"``."""
-    kind = "init container" if place.init else "container"
-    name = place.container.name
-    return f'{kind} "{plain(name)}"' if name else f"{kind} at {place.path}"
+def label(ref: ContainerRef) -> str:
+    """Return the name of a container in messages: ``init container "setup"``."""
+    kind = "init container" if ref.init else "container"
+    name = ref.container.name
+    return f'{kind} "{plain(name)}"' if name else f"{kind} at {ref.path}"
 
 
 def summary(refusals: Iterable[Refusal]) -> str:
-    """Return one text for all refusals, that reads well after ``denied the request: ``."""
+    """Return one text for all problems; it follows ``denied the request: ``."""
     return numbered((refusal.message for refusal in refusals), limit=MAX_MESSAGE)

@@ -1,18 +1,18 @@
-"""Calls that may hang, made in threads that can be left behind.
+"""Calls that may hang, in threads that can be abandoned.
 
-A read below `/sys`, an ioctl or a dead network disk can block in the kernel for ever, and no
-timeout ends it. So such a call runs in a daemon thread, and its caller waits for a limited time.
-Each call has a **key**, which says what it is about (a card, the kubelet's files):
+A read below `/sys`, an ioctl or a dead network disk can block in the kernel forever, and no timeout
+ends it. So such a call runs in a daemon thread, and its caller waits for a limited time. Each call
+has a **key** that names its subject (a card, the kubelet's files):
 
-1. Calls of one key run one after the other, in one thread. It ends when there is nothing to do.
-2. A caller that gives up, at its timeout or because it is cancelled, takes its call out of the
+1. Calls of one key run one after the other in one thread, which ends when its queue is empty.
+2. A caller that gives up, at its timeout or because it is cancelled, removes its call from the
    queue if the call hasn't started.
-3. A call that runs on after its caller timed out leaves its key **abandoned**: other calls of the
-   key are refused at once, until it returns. So a key has at most one hanging thread, and nothing
-   piles up behind it. A call whose caller was cancelled counts as abandoned as soon as another
-   caller has waited for it in vain.
+3. A call that continues after its caller's timeout leaves its key **abandoned**: other calls of the
+   key are refused until it returns. So a key has at most one hanging thread, and its queue can't
+   grow. A call whose caller was cancelled counts as abandoned once another caller's timeout has
+   passed.
 
-Daemon threads don't keep the process from ending while they hang.
+Hanging daemon threads don't prevent the process from exiting.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ MAX_ABANDONED: Final = 128
 
 
 class _GivenUp(DeviceHung):
-    """A call that we gave up or refused, rather than one that raised `DeviceHung` itself."""
+    """A call that was abandoned or refused, unlike a call that raised `DeviceHung` itself."""
 
 
 @dataclass(eq=False, slots=True)
 class _Job(Generic[T]):
-    """A call, and what its caller hears if it hangs."""
+    """A call, and the error of its caller if it hangs."""
 
     call: Callable[[], T]
     hangs: str = ""
@@ -60,7 +60,7 @@ class _Job(Generic[T]):
 
 @dataclass(slots=True)
 class _Lane:
-    """The calls of a key. `current` is the one that runs."""
+    """The calls of a key; `current` is running."""
 
     queue: deque[_Job[Any]] = field(default_factory=deque)
     current: _Job[Any] | None = None
@@ -68,7 +68,7 @@ class _Lane:
     abandoned_at: float | None = None
 
     def note_timeout(self) -> None:
-        """Somebody waited for too long: abandon the running call if it has no caller."""
+        """Note a caller's timeout: abandon the running call if it has no caller."""
         if self.abandoned_at is None and self.current and not self.current.has_caller:
             self.abandoned_at = time.monotonic()
 
@@ -87,7 +87,7 @@ class BlockingCalls:
 
     @property
     def abandoned(self) -> Mapping[str, float]:
-        """Seconds since a call was given up that still hangs, by its key."""
+        """The keys with a hanging call, and the seconds since it was abandoned."""
         now = time.monotonic()
         with self._lock:
             return {
@@ -98,7 +98,7 @@ class BlockingCalls:
 
     @property
     def busy(self) -> frozenset[str]:
-        """The keys of which a call runs, abandoned or not."""
+        """The keys with a running call, abandoned or not."""
         with self._lock:
             return frozenset(self._lanes)
 
@@ -106,14 +106,14 @@ class BlockingCalls:
         """Make a call without blocking the event loop.
 
         Args:
-            key: What the call is about; calls of one key run one after the other.
-            call: Is called in a thread of the key.
-            timeout: Seconds to wait at most, for earlier calls of the key too.
+            key: The subject of the call; calls of one key run one after the other.
+            call: Called in the thread of the key.
+            timeout: Seconds to wait at most, including earlier calls of the key.
             what: What the call does, for error messages.
 
         Raises:
             DeviceHung: The call took too long, or an earlier call of this key hangs.
-            HardwareError: The system gives no thread.
+            HardwareError: No thread can be started.
         """
         job = self._submit(key, call, timeout, what)
         limit = asyncio.timeout(timeout)
@@ -124,7 +124,7 @@ class BlockingCalls:
             if not limit.expired():
                 raise  # the call's own
             if job.future.done() and not job.future.cancelled():
-                return job.future.result()  # it came in the last moment
+                return job.future.result()  # it finished at the last moment
             raise _GivenUp(job.hangs) from error
         finally:
             self._leave(key, job, late=limit.expired())
@@ -147,7 +147,7 @@ class BlockingCalls:
             The results of those that answered, by key.
 
         Raises:
-            HardwareError: The system gives no thread at all.
+            HardwareError: No thread can be started.
             Exception: The first error that a call raised, when the others are done.
         """
         results: dict[str, T] = {}
@@ -274,7 +274,7 @@ class BlockingCalls:
             self._leave(key, job, late=late)
 
     def _leave(self, key: str, job: _Job[T], *, late: bool) -> None:
-        """The caller waits no longer: drop the call from the queue; it may hold a bitstream."""
+        """Remove a call without a caller from the queue; it may hold a bitstream."""
         with self._lock:
             job.has_caller = False
             lane = self._lanes.get(key)
@@ -290,7 +290,7 @@ class BlockingCalls:
             pass
 
     def _make_next(self, key: str, lane: _Lane) -> bool:
-        """Make a call, and hold nothing of it after that: a result may be a whole bitstream."""
+        """Make a call, and keep no reference to it: its result may be a whole bitstream."""
         with self._lock:
             lane.current, lane.abandoned_at = None, None
             if not lane.queue:
@@ -305,17 +305,17 @@ class BlockingCalls:
 
 
 class DaemonExecutor(ThreadPoolExecutor):
-    """An executor whose threads don't keep the process from ending; one thread per call.
+    """An executor with a daemon thread per call, which doesn't delay the exit of the process.
 
-    For the event loop's own calls (looking up names), which otherwise delay the exit.
+    For the event loop's own calls (name lookups).
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Start a call, as any executor does."""
+        """Start a call, as `Executor.submit`."""
         job = _Job(partial(fn, *args, **kwargs))
         job.future.set_running_or_notify_cancel()
         threading.Thread(target=job.make, name="lookup", daemon=True).start()
         return job.future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - the base class's signature
-        """Do nothing: threads end by themselves."""
+        """Do nothing: the threads end by themselves."""

@@ -1,41 +1,41 @@
-"""The errors of accelbind: one tree, the asker's fault apart from the world's.
+"""The errors of accelbind: one tree, which separates invalid input from failures outside.
 
 AccelbindError
-├── AskerError             what was asked can't be done as it is; asking again changes nothing
+├── AskerError             the request or input is invalid; repeating it can't help
 │   ├── InvalidName        a resource name, interface id or AFU id that is not one
-│   ├── InvalidQuantity    a quantity that Kubernetes would not read, or not as a count
+│   ├── InvalidQuantity    a quantity that Kubernetes can't read, or not as a count
 │   ├── InvalidMapping     an AcceleratorFunction or FpgaRegion that can't be used
 │   ├── InvalidReview      an AdmissionReview that can't be answered with a review
-│   ├── InvalidManifest    a manifest without a pod that could be judged
-│   ├── InvalidBitstream   a file that is no bitstream, or not whole, or another one than its name
-│   ├── InvalidSettings    flags, environment variables or a settings file that don't fit
-│   └── NotAllowed         a container may not have what it is about to be given
-│       └── NotMapped          since its namespace doesn't map it
-└── WorldError             what was asked is fine, the world is not; asking again may help
-    ├── StorageError       the bitstreams kept on a node: missing, unreadable, no room
-    │   └── BitstreamMissing   there is none for this function
+│   ├── InvalidManifest    a manifest without pods, or one that can't be read
+│   ├── InvalidBitstream   a file that is not a complete bitstream, or another than its name says
+│   ├── InvalidSettings    invalid flags or environment variables
+│   └── NotAllowed         a container may not have the devices that it would get
+│       └── NotMapped          its namespace doesn't map them
+└── WorldError             something outside failed; repeating the request may help
+    ├── StorageError       the bitstreams on a node: missing, unreadable, disk full
+    │   └── BitstreamMissing   a function has no bitstream
     ├── HardwareError      a card, a port or their files
-    │   ├── DeviceBusy     somebody else has it, or is at work on it
-    │   ├── DeviceGone     it isn't there, or not any more
-    │   ├── DeviceHung     it doesn't answer in time
-    │   └── DeviceRefused  it does answer: no, or not what it should
+    │   ├── DeviceBusy     in use by another process
+    │   ├── DeviceGone     missing or removed
+    │   ├── DeviceHung     no answer in time
+    │   └── DeviceRefused  refused a request, or shows unexpected values
     ├── KubeletError       the kubelet, its sockets, its checkpoint
-    ├── HookMissing        the container runtime doesn't call our OCI hook, or can't find it
+    ├── HookMissing        the container runtime doesn't call the OCI hook, or can't find it
     ├── ClusterError       the API server
     ├── CertificateError   keys and certificates
-    └── TooSlow            everything that had to be done until then took too long
+    └── TooSlow            the steps up to a deadline took too long together
 
-Each boundary translates once: AdmissionReview status in `webhook`, gRPC code in `plugin`, exit
-code in `accelbind`. The text of an error is a sentence for a person: what is wrong, and what to do.
+Each boundary translates errors once: to an AdmissionReview status in `webhook`, a gRPC code in
+`plugin`, an exit code in `accelbind`. The message of an error says what is wrong and what to do.
 """
 
 
 class AccelbindError(Exception):
-    """Root of every error that accelbind raises on purpose."""
+    """Base class of all errors that accelbind raises deliberately."""
 
 
 class AskerError(AccelbindError):
-    """What was asked can't be done as it is."""
+    """The request or input is invalid."""
 
 
 class InvalidName(AskerError):
@@ -43,7 +43,7 @@ class InvalidName(AskerError):
 
 
 class InvalidQuantity(AskerError):
-    """A quantity that Kubernetes would not read, or not as a whole number of units."""
+    """A quantity that Kubernetes can't read, or that isn't a whole number of units."""
 
 
 class InvalidMapping(AskerError):
@@ -55,35 +55,35 @@ class InvalidReview(AskerError):
 
 
 class InvalidManifest(AskerError):
-    """A manifest without a pod that could be judged."""
+    """A manifest without pods, or one that can't be read."""
 
 
 class InvalidBitstream(AskerError):
-    """A file that is no bitstream, or not whole, or not the one that its name says."""
+    """A file that is not a complete bitstream, or another than its name says."""
 
 
 class InvalidSettings(AskerError):
-    """Flags, environment variables or a settings file that don't fit."""
+    """Invalid flags or environment variables."""
 
 
 class NotAllowed(AskerError):
-    """A container may not have what it is about to be given."""
+    """A container may not have the devices that it would get."""
 
 
 class NotMapped(NotAllowed):
-    """A container may not have what its namespace doesn't map."""
+    """A container may not have devices that its namespace doesn't map."""
 
 
 class WorldError(AccelbindError):
-    """What was asked is fine, the world is not."""
+    """Something outside accelbind failed."""
 
 
 class StorageError(WorldError):
-    """The bitstreams that a node keeps, and the folder they are in."""
+    """The bitstreams on a node, or their folder."""
 
 
 class BitstreamMissing(StorageError):
-    """There is no bitstream for a function."""
+    """A function has no bitstream."""
 
 
 class HardwareError(WorldError):
@@ -91,11 +91,11 @@ class HardwareError(WorldError):
 
 
 class DeviceBusy(HardwareError):
-    """Somebody else has the device, or is at work on its card."""
+    """Another process uses the device or its card."""
 
 
 class DeviceGone(HardwareError):
-    """The device isn't there, or not any more."""
+    """The device is missing or was removed."""
 
 
 class DeviceHung(HardwareError):
@@ -103,7 +103,7 @@ class DeviceHung(HardwareError):
 
 
 class DeviceRefused(HardwareError):
-    """The device refuses, or doesn't show what it should."""
+    """The device refuses a request, or shows unexpected values."""
 
 
 class KubeletError(WorldError):
@@ -123,4 +123,4 @@ class CertificateError(WorldError):
 
 
 class TooSlow(WorldError):
-    """What had to be done until a moment has taken too long as a whole."""
+    """The steps up to a deadline took too long together."""

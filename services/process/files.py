@@ -1,7 +1,7 @@
-"""Files that are whole or not there: written beside, synced, renamed.
+"""Atomic writes: a file is written under another name, synced and renamed.
 
-A full disk, a kill or a power cut leaves the old file as it was. What a killed writer has left
-beside it is removed by the next one of its name: writers that may be at work at once need two.
+A full disk, a kill or a power failure leaves the old file unchanged. The temporary file of a killed
+writer is removed by the next writer of the same name, so concurrent writers need different names.
 """
 
 import contextlib
@@ -12,16 +12,16 @@ from typing import BinaryIO
 
 
 def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> None:
-    """Give a file new content, all at once.
+    """Replace the content of a file atomically.
 
     Args:
-        path: The file; its folder must be there.
-        content: All of it.
+        path: The file; its folder must exist.
+        content: The new content.
         mode: Its permissions, whatever the umask.
-        writer: A name for whoever hasn't the file alone, by a lock or as its only process.
+        writer: A name for each writer, if there may be several at a time.
 
     Raises:
-        OSError: It can't be written; what was there is there still, and nothing beside it.
+        OSError: It can't be written; the old file is unchanged, and no temporary file is left.
     """
     beside = path.with_name(f".{path.name}{writer and '.'}{writer}.new")
     with contextlib.suppress(FileNotFoundError):
@@ -37,10 +37,10 @@ def replace_file(path: Path, content: bytes, *, mode: int, writer: str = "") -> 
 
 
 def write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a file that isn't there yet, and have it on the disk.
+    """Write a new file and sync it to the disk.
 
     Raises:
-        OSError: It is there, or can't be written; then a part of it may be.
+        OSError: It exists, or can't be written; a part of it may remain.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, mode), "wb") as file:
@@ -51,10 +51,10 @@ def write_new(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def open_at_once(path: Path) -> BinaryIO:
-    """Open a file for reading; of a pipe nobody is waited for, and a folder leaves nothing open.
+    """Open a file for reading, without waiting for the writer of a pipe.
 
     Raises:
-        OSError: It can't be opened; `os.fdopen` would keep the descriptor of a folder.
+        OSError: It can't be opened, such as a folder (whose descriptor `os.fdopen` would leak).
     """
     return open(path, "rb", opener=_opened)
 
@@ -64,7 +64,7 @@ def _opened(path: str, _: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last; a file system that can't do that has no power cut to fear.
+    """Sync the renames in a folder; file systems that can't do that are in memory.
 
     Raises:
         OSError: The disk fails.

@@ -1,9 +1,9 @@
-"""Metrics and probes over plain HTTP, beside whatever else a process serves.
+"""Metrics and probes over plain HTTP.
 
-The server is uvicorn with a Starlette application. `BoundedProtocol` adds what uvicorn has no
-option for: a deadline for each connection and a bound on their number, so that neither a slow nor
-a hostile client holds anything. Each connection serves one request. Serve it to the cluster's
-network only: it has no TLS and asks nobody who they are.
+The server is uvicorn with a Starlette application. `BoundedProtocol` adds limits for which uvicorn
+has no option: a deadline for each connection and a bound on their number, so that slow or hostile
+clients can't block it. Each connection serves one request. There is no TLS and no authentication:
+serve it only within the cluster's network.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ DEADLINE: Final = 5.0
 """Seconds for a whole exchange: reading the request, answering it, the client taking the answer."""
 
 ANSWER_SHARE: Final = 0.8
-"""How much of the deadline a probe may take, so that its failure can still be sent."""
+"""The part of the deadline that a probe may take, so that a failure can still be sent."""
 
 log = structlog.get_logger(room="metrics")
 
@@ -46,19 +46,19 @@ class Json(str):
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry of our own with the process's CPU, memory and descriptors in it."""
+    """Create a registry with the CPU, memory and descriptors of the process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
 
 
 def build_info(registry: CollectorRegistry, component: str, version: str = "") -> None:
-    """Add `accelbind_build_info`, always 1, whose labels tell what is running.
+    """Add `accelbind_build_info`, always 1, whose labels say what is running.
 
     Args:
         registry: Where to add it.
         component: What is running.
-        version: Its version; that of the installed package unless it is given.
+        version: Its version; by default that of the installed package.
     """
     gauge = Gauge(
         "accelbind_build_info",
@@ -75,16 +75,16 @@ def build_info(registry: CollectorRegistry, component: str, version: str = "") -
 class BoundedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with a deadline for each connection and a bound on their number.
 
-    The oldest connection is closed when there are too many: a probe that asks at once gets in,
-    however many clients are silent. Only the documented methods of `asyncio.Protocol` are extended.
+    The oldest connection is closed when there are too many, so that a new probe is served however
+    many clients are silent. Only the documented methods of `asyncio.Protocol` are extended.
     """
 
     deadline: ClassVar[float] = DEADLINE
     connected: "ClassVar[dict[BoundedProtocol, Callable[[], None]]]"
-    """What ends each connection of a server, the oldest first."""
+    """The functions that end the connections of a server, oldest first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
-        """A client has connected."""
+        """Start the deadline of a new connection."""
         super().connection_made(transport)
         if len(self.connected) >= MAX_CONNECTIONS:
             self.connected.pop(next(iter(self.connected)))()
@@ -92,18 +92,18 @@ class BoundedProtocol(H11Protocol):
         self._end = asyncio.get_running_loop().call_later(self.deadline, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A connection has ended."""
+        """Forget a connection."""
         self._end.cancel()
         self.connected.pop(self, None)
         super().connection_lost(exc)
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that is stopped by whoever runs it, not by signals."""
+    """A uvicorn server that leaves signals to the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none: the process has handlers of its own."""
+        """Capture no signals: the process has its own handlers."""
         yield
 
 
@@ -111,7 +111,7 @@ class MetricsServer:
     """`/metrics` and probe routes on a port of their own.
 
     Args:
-        registry: What `/metrics` shows.
+        registry: The metrics.
         routes: Further paths, e.g. `{"/healthz": probe}`.
         deadline: Seconds for a whole exchange.
     """
@@ -162,7 +162,7 @@ class MetricsServer:
             The port it listens on.
 
         Raises:
-            WorldError: The address can't be had.
+            WorldError: The address can't be used.
         """
         listener = listen(host, port)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="metrics")
@@ -170,7 +170,7 @@ class MetricsServer:
         return self.port
 
     async def close(self) -> None:
-        """Stop listening, and end what is still going on."""
+        """Stop listening, and end open exchanges."""
         if self._serving is not None:
             self._server.should_exit = True
             await self._serving
@@ -206,7 +206,7 @@ async def serve(
     port: int,
     routes: Mapping[str, Route] | None = None,
 ) -> MetricsServer:
-    """Start a `MetricsServer`; its `port` tells which port it got, `close()` ends it."""
+    """Start a `MetricsServer`; its `port` is the actual port, `close()` stops it."""
     server = MetricsServer(registry, routes)
     await server.start(host, port)
     return server

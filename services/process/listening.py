@@ -1,4 +1,4 @@
-"""Listening sockets that mean the same on every machine, and the file that names their ports."""
+"""Listening sockets that behave the same on all machines, and the file with their ports."""
 
 import errno
 import json
@@ -12,13 +12,13 @@ from services.process.errors import WorldError
 from services.process.files import replace_file
 
 ALL_ADDRESSES: Final = "::"
-"""All addresses of the machine, IPv6 and IPv4 (IPv4 alone where there is no IPv6)."""
+"""All addresses of the machine, IPv6 and IPv4 (only IPv4 on machines without IPv6)."""
 
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 
 def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
-    """A listening TCP socket.
+    """Open a listening TCP socket.
 
     Args:
         host: An address or name of this machine, or `ALL_ADDRESSES`.
@@ -26,7 +26,7 @@ def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
         backlog: How many connections may wait to be accepted.
 
     Raises:
-        WorldError: The address can't be had.
+        WorldError: The address can't be used.
     """
     try:
         return _listen(host, port, backlog)
@@ -54,10 +54,10 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def write_ports(path: Path | None, ports: Mapping[str, int]) -> None:
-    """Write which ports a process got as a JSON object: a reader that polls sees no half of it.
+    """Write the ports of a process as a JSON object, atomically.
 
     Args:
-        path: Where to; nothing happens with None. An existing file is replaced.
+        path: The file, which is replaced; None for no file.
         ports: By purpose, e.g. `{"admission": 8443, "metrics": 9101}`.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Logging: one event a line, structured, JSON where no person is watching.
+"""Structured logging: one event per line, as JSON or for people.
 
 Get a logger with `structlog.get_logger()`; call it with an event and values
-(`log.warning("port is unhealthy", port=name, reason=code)`). What the libraries say over the
-standard library's logging comes out the same way.
+(`log.warning("port is unhealthy", port=name, reason=code)`). The log messages of libraries, which
+use the standard library's logging, are written in the same format.
 """
 
 import logging
@@ -25,7 +25,7 @@ FORMATS: Final = ("auto", "json", "console")
 
 
 class _Lines:
-    """Writes lines to a stream and outlives it: a full disk or closed pipe costs the line only."""
+    """Writes lines to a stream; on a full disk or closed pipe only the line is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class _Lines:
 
 
 class _Forward(logging.Handler):
-    """Hands a record of the standard library's logging to structlog."""
+    """Passes records of the standard library's logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -62,16 +62,16 @@ def configure(
     format: str = "auto",  # noqa: A002 - named as the flag --log-format
     stream: TextIO | None = None,
 ) -> None:
-    """Sets logging up for this process; may be called again.
+    """Set up logging for this process; may be called again.
 
     Args:
-        level: The least severe level that comes out: debug, info, warning or error.
-        format: `json`, `console` (for people, in colour on a terminal that knows any, unless
+        level: The least severe level to log: debug, info, warning or error.
+        format: `json`, `console` (for people, in colour on a terminal that supports it, unless
             NO_COLOR is set), or `auto`: console on a terminal, else json.
-        stream: Where to; standard error unless given.
+        stream: The output; standard error by default.
 
     Raises:
-        InvalidSettings: Unknown level or format.
+        InvalidSettings: The level or format is unknown.
     """
     if level not in LEVELS:
         raise InvalidSettings(f"log level {level!r} is none of {', '.join(LEVELS)}")
@@ -89,7 +89,7 @@ def configure(
     )
     root = logging.getLogger()
     root.handlers = [_Forward()]
-    # What libraries say for information is about themselves; people asked for debug get it all.
+    # Informational messages of libraries are about their internals: for debugging only.
     root.setLevel(logging.DEBUG if level == "debug" else max(LEVELS[level], logging.WARNING))
 
 

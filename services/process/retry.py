@@ -1,7 +1,7 @@
 """Pauses between retries: longer each time, with jitter.
 
 Every retry uses these pauses. They grow to 30-45 s and no further: a cluster of thousands of nodes
-doesn't overload an API server, and a broken watch is replaced by a list within a minute.
+doesn't overload an API server, and a list replaces a broken watch within a minute.
 """
 
 import random
@@ -12,20 +12,20 @@ FIRST_SECONDS: Final = 0.5
 LONGEST_SECONDS: Final = 45.0
 GROWTH: Final = 3.0
 _SPREAD: Final = 1 / 3
-"""How much of a pause is left to chance."""
+"""The part of a pause that is random."""
 
 
 class Backoff:
     """Pauses that grow with each failure in a row; jitter makes each up to a third shorter.
 
     Args:
-        first: Seconds of the first pause.
-        longest: Seconds that pauses grow to.
-        asked: The most seconds that a server may ask for (`Retry-After`).
-        jitter: Gives numbers from 0 to 1.
+        first: The first pause in seconds.
+        longest: The longest pause in seconds.
+        asked: The longest pause in seconds that a server may request (`Retry-After`).
+        jitter: Returns numbers from 0 to 1.
 
     Attributes:
-        failures: How many pauses there were in a row.
+        failures: How many pauses there were since the last reset.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class Backoff:
         self._next = first
 
     def reset(self) -> None:
-        """Start over with the first pause; call it only when what failed has worked."""
+        """Start over with the first pause; to be called when the failed operation has succeeded."""
         self.failures = 0
         self._next = self._first
 
     def pause(self, asked: float = 0.0, *, growth: float = GROWTH) -> float:
-        """How many seconds to wait now.
+        """Return the seconds to wait.
 
         Args:
-            asked: Seconds that the server asks for at least.
-            growth: How many times longer the next pause is.
+            asked: The seconds that the server requests at least.
+            growth: The factor for the next pause.
         """
         self.failures += 1
         grown, self._next = self._next, min(self._next * growth, self._longest)

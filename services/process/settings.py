@@ -47,17 +47,17 @@ _SERVICE_LINK_NAME = re.compile(
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|[smhd]?)")
 _LONGEST: Final = 10**10
-"""Seconds; more does not fit every timedelta, and is out of any bounds."""
+"""Seconds; longer times exceed all bounds, and may not fit a timedelta."""
 
 
 # Types of fields ----------------------------------------------------------------------------------
 
 
 def duration(value: object, *, unit: str = "s") -> timedelta:
-    """Reads a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s.
+    """Read a time such as `90d`, `12h`, `30m`, `5s` or `200ms`; a bare number counts `unit`s.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a time.
     """
     if isinstance(value, timedelta):
         return value
@@ -65,11 +65,11 @@ def duration(value: object, *, unit: str = "s") -> timedelta:
         return timedelta(seconds=min(float(match[1]) * _UNITS[match[2] or unit], _LONGEST))
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return timedelta(seconds=min(value * _UNITS[unit], _LONGEST))
-    raise ValueError("a time is a number with ms, s, m, h or d behind it, such as 5s or 90d")
+    raise ValueError("a time is a number with ms, s, m, h or d, such as 5s or 90d")
 
 
 def duration_text(value: timedelta) -> str:
-    """A time as `duration` reads it."""
+    """Return a time in the form that `duration` reads."""
     milliseconds = round(value.total_seconds() * 1000)
     if milliseconds % 1000:
         return f"{milliseconds}ms"
@@ -85,12 +85,12 @@ def _seconds(value: object) -> float:
 
 
 def seconds_text(value: float) -> str:
-    """A number of seconds as `duration` reads it."""
+    """Return a number of seconds in the form that `duration` reads."""
     return duration_text(timedelta(seconds=value))
 
 
 def _split_commas(value: object) -> object:
-    """Splits `a,b`, as a variable or a flag has a list."""
+    """Split a list such as `a,b` of a variable or a flag."""
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
@@ -116,7 +116,7 @@ TIME: Final = "TIME"
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How a setting's flag looks in `--help`; stands in the field's annotation.
+    """How a setting's flag looks in `--help`; part of the field's annotation.
 
     Args:
         metavar: What its value is called, such as `DIR`.
@@ -132,12 +132,12 @@ class Flag:
 
 
 def flag_of(field: FieldInfo) -> Flag:
-    """How the flag of a field looks."""
+    """Return how the flag of a field looks."""
     return next((each for each in field.metadata if isinstance(each, Flag)), Flag())
 
 
 def default_text(field: FieldInfo) -> str:
-    """The default of a field as a user would write it, or in words; empty if there is none."""
+    """Return the default of a field as a user would write it, or in words; empty without one."""
     flag, default = flag_of(field), field.default
     if flag.default or default in (None, (), PydanticUndefined):
         return flag.default
@@ -145,7 +145,7 @@ def default_text(field: FieldInfo) -> str:
 
 
 def value_text(value: Any, field: FieldInfo) -> str:  # noqa: ANN401 - of the field's type
-    """A value or a bound of a field as a user would write it."""
+    """Return a value or a bound of a field as a user would write it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -169,7 +169,7 @@ class _Variables(EnvSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Base of the settings of every process; `load` reports errors in one sentence."""
+    """Base class of the settings of a process; `load` reports errors in one sentence."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -190,7 +190,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, then variables; no files."""
+        """Use flags, then variables, and no files."""
         return init_settings, _Variables(settings_cls)
 
 
@@ -218,7 +218,7 @@ def load(
     *,
     others: Callable[[], Collection[str]] = frozenset,
 ) -> S:
-    """Fills a model from flags and variables.
+    """Fill a model from flags and variables.
 
     Args:
         model: The settings of the process.
@@ -238,7 +238,7 @@ def load(
 
 
 def given_values(given: Mapping[str, object]) -> dict[str, Any]:
-    """The flags that were given; one that was repeated is one text with commas."""
+    """Return the flags that were given; repeated ones are joined with commas."""
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else value
         for name, value in given.items()
@@ -247,7 +247,7 @@ def given_values(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def render(settings: Settings, given: Mapping[str, object]) -> str:
-    """The settings as YAML, each with where its value comes from."""
+    """Return the settings as YAML, each with the source of its value."""
     values = given_values(given)
     dumped = settings.model_dump(mode="json")
     rows = [(f"{dashed(name)}: {_scalar(value)}", name) for name, value in dumped.items()]
@@ -258,12 +258,12 @@ def render(settings: Settings, given: Mapping[str, object]) -> str:
 
 
 def dashed(name: str) -> str:
-    """A field as in its flag."""
+    """Return the name of a field in its flag."""
     return name.replace("_", "-")
 
 
 def variable(name: str) -> str:
-    """The variable of a field."""
+    """Return the environment variable of a field."""
     return PREFIX + name.upper()
 
 
@@ -279,7 +279,7 @@ def _is_service_link(name: str, value: str) -> bool:
 def refuse_unknown_variables(
     own: Collection[str], others: Callable[[], Collection[str]] = frozenset
 ) -> None:
-    """Refuses an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those.
+    """Refuse an `ACCELBIND_*` variable that no process has; pydantic-settings ignores those.
 
     Raises:
         InvalidSettings: With the nearest variable that there is.
@@ -310,7 +310,7 @@ _BOUNDS: Final = {
 
 
 def _origin(name: str, values: Mapping[str, object]) -> str:
-    """The flag or variable that a value comes from; empty for a default."""
+    """Return the flag or variable that a value comes from; empty for a default."""
     if name in values:
         return f"--{dashed(name)}"
     value = os.environ.get(variable(name), "")

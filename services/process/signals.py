@@ -1,4 +1,4 @@
-"""When to stop: signals as an event of the loop."""
+"""SIGTERM and SIGINT as an event of the event loop."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ log = structlog.get_logger(room="lifecycle")
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set; the loop must run in the main thread.
+    """Return an event that SIGTERM and SIGINT set; the loop must run in the main thread.
 
-    A second SIGINT kills the process at once, as the kernel does it: an exception would hit
-    whatever callback runs just then, and uvloop's TLS swallows it. A second SIGTERM changes
-    nothing, since whoever sends those ends with SIGKILL.
+    A second SIGINT kills the process by the default action: an exception would hit the callback
+    that is running, and uvloop's TLS swallows it. A second SIGTERM has no effect, since senders of
+    SIGTERM follow up with SIGKILL.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -1,7 +1,7 @@
-"""Small helpers for sentences that carry text from outside: quoted, clipped, one line.
+"""Text from outside in messages: quoted, clipped, on one line.
 
-Whatever a pod, a mapping or a file says may be long, hold control characters or be built to
-mislead a reader. Nothing of it goes into a message except through these functions.
+Text of a pod, a mapping or a file may be long, hold control characters or be built to mislead a
+reader. It goes into messages only through these functions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 ELLIPSIS = "…"
 
 SHOWN = 120
-"""How many characters of anything from outside a message shows: a full resource name fits."""
+"""Characters of such a text that a message shows: a full resource name fits."""
 
 
 def clip(text: str, limit: int) -> str:
@@ -32,11 +32,11 @@ def quote(text: str, limit: int = SHOWN) -> str:
 
 
 def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
-    """Join words as a person would: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``.
+    """Join words: ``a``, ``a and b``, ``a, b and c``, ``a, b and 7 more``.
 
     Args:
         items: the words, at least one.
-        more: how many there are beside those in `items`.
+        more: how many there are in addition to `items`.
         last: the word before the last item.
     """
     words = [*items, f"{more} more"] if more else list(items)
@@ -46,7 +46,7 @@ def listing(items: Sequence[str], *, more: int = 0, last: str = "and") -> str:
 
 
 def numbered(sentences: Iterable[str], *, limit: int) -> str:
-    """Join sentences into one text of at most `limit` characters; several get numbers."""
+    """Join sentences into one text of at most `limit` characters; several are numbered."""
     parts = list(sentences)
     if len(parts) == 1:
         return clip(parts[0], limit)

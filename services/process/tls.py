@@ -1,17 +1,17 @@
 """A TLS context that follows its files while the server runs.
 
-Certificates are renewed under a running server: overwritten in place, renamed over, or, in a
-mounted Secret, swapped all at once behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
-`..data`). So the files are read once a second, and new contents are tried. If they can't be used
-(half of a renewal is a pair that doesn't match), that is logged, the old pair stays in use, and the
-next contents are tried. A certificate that has expired never replaces one that is valid. The CAs of
-clients are followed in the same way; neither waits for the other.
+Certificates are renewed while the server runs: the files are overwritten, replaced by a rename, or,
+in a mounted Secret, swapped behind a symlink (kubernetes.io/docs/concepts/storage/volumes,
+`..data`). So the files are read once a second, and new contents are tried. If they can't be used (a
+half-finished renewal is a pair that doesn't match), the error is logged, the old pair stays in use,
+and the next contents are tried. An expired certificate never replaces a valid one. The CAs of
+clients are followed in the same way, independently.
 
-New contents get a TLS context of their own, which `context` switches to in each handshake. Loading
-into a context in use would leave a mismatched pair behind on failure, and the old certificate
-beside the new one when the kind of key changes (OpenSSL holds one for each kind). OpenSSL takes the
-trusted CAs from the context that was switched to, but whether a client is asked for its
-certificate, and how that is verified, from the first one: both are set up alike.
+New contents are loaded into a new TLS context, which `context` switches to in each handshake.
+Loading into a context in use would leave a mismatched pair behind on failure, and would keep the
+old certificate beside the new one when the kind of key changes (OpenSSL holds one for each kind).
+OpenSSL takes the trusted CAs from the new context, but whether and how a client's certificate is
+verified from the first one: both are set up alike.
 """
 
 import asyncio
@@ -30,13 +30,14 @@ from cryptography import x509
 
 from services.process.errors import CertificateError
 from services.process.files import open_at_once
+from services.process.pairs import load_pair
 
 MAX_FILE: Final = 1024 * 1024
 INTERVAL: Final = 1.0
 REMIND_SECONDS: Final = 3600.0
-"""How often a problem that lasts is logged again."""
+"""How often a lasting problem is logged again."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""For TLS 1.2; those of 1.3 are all fine."""
+"""For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
 
 log = structlog.get_logger(room="certificates")
 
@@ -60,29 +61,29 @@ class _Files:
     paths: tuple[Path, ...]
     used: Contents = ()
     tried: Contents | None = None
-    """What was tried last; None if the files couldn't be read then."""
+    """The contents that were tried last; None if the files couldn't be read."""
     problem: str = ""
-    """Why the newest contents aren't used; empty if they are."""
+    """Why the latest contents aren't used; empty if they are."""
 
     def read(self) -> Contents:
-        """What they hold now."""
+        """Return the current contents."""
         return tuple([_read_file(path) for path in self.paths])
 
 
 class CertificateSource:
-    """A TLS server context that always uses the newest pair of files that loads.
+    """A TLS server context that uses the latest valid pair of files.
 
     Args:
         certificate: The file with the certificate and its chain, PEM.
         key: The file with its private key, PEM, not encrypted.
-        client_ca: The file with the CAs of clients, PEM. The handshake of a client without a
-            certificate of one of these fails then.
+        client_ca: The file with the CAs of clients, PEM: clients must present a certificate of one
+            of them.
         clock: Seconds since the epoch.
 
     Attributes:
-        context: For the server; it stays the same.
-        validity: Of the certificate in use; None while there is none.
-        failures: How many times new contents couldn't be used.
+        context: The context for the server; it stays the same object.
+        validity: The validity of the certificate in use; None before one is loaded.
+        failures: How often new contents couldn't be used.
     """
 
     def __init__(
@@ -105,24 +106,24 @@ class CertificateSource:
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a certificate to use."""
+        """Whether a certificate is in use."""
         return self.validity is not None
 
     @property
     def problem(self) -> str:
-        """Why the newest files aren't used; empty if they are."""
+        """Why the latest files aren't used; empty if they are."""
         return "; ".join(filter(None, (self._pair.problem, self._authorities.problem)))
 
     @property
     def seconds_left(self) -> float:
-        """How long the certificate in use is still valid; 0 while there is none."""
+        """Seconds until the certificate in use expires; 0 before one is loaded."""
         return self.validity.ends - self._clock() if self.validity else 0.0
 
     def load(self) -> None:
         """Load the files at the start.
 
         Raises:
-            CertificateError: One can't be read, the pair isn't one, or there is no CA.
+            CertificateError: A file can't be read or used.
         """
         found = [(files, files.read()) for files in (self._pair, self._authorities)]
         self._use(*[contents for _, contents in found])
@@ -130,17 +131,15 @@ class CertificateSource:
             files.tried = files.used = contents
 
     def refresh(self) -> bool:
-        """Read the files, and use what is new and good.
+        """Read the files, and use new contents; return whether there are any.
 
-        Returns:
-            Whether anything new is used now. Nothing is raised: `problem` and the log say why new
-            contents are not used, once for each.
+        New contents that can't be used are logged once, and `problem` says why.
         """
         renewed = [self._renew(files) for files in (self._pair, self._authorities)]
         return any(renewed)
 
     async def follow(self, interval: float = INTERVAL) -> NoReturn:
-        """Refresh every `interval` seconds until cancelled, whatever goes wrong."""
+        """Refresh every `interval` seconds until cancelled, whatever errors occur."""
         while True:
             await asyncio.sleep(interval)
             try:
@@ -150,7 +149,7 @@ class CertificateSource:
                 log.exception("certificate files not read, the old certificate stays in use")
 
     def remind(self) -> None:
-        """Log now and then what still needs somebody's attention."""
+        """Log a lasting problem from time to time."""
         if self._clock() - self._logged_at < REMIND_SECONDS:
             return
         ends = _moment(self.validity.ends) if self.validity else ""
@@ -189,15 +188,15 @@ class CertificateSource:
         return True
 
     def _use(self, pair: Contents, authorities: Contents) -> None:
-        """Make a context of contents, and switch to it from now on."""
+        """Load contents into a new context, and switch to it."""
         fresh = self._new_context()
         self._trust(fresh, authorities)
         try:
-            _load_pair(fresh, *pair)
+            load_pair(fresh, *pair)
         except ssl.SSLError as error:
             certificate, key = self._pair.paths
             raise CertificateError(
-                f"{certificate} and {key} are no pair of a certificate and its"
+                f"{certificate} and {key} are not a certificate and its"
                 f" unencrypted key: {error.reason or error}"
             ) from error
         validity, now = validity_of(pair[0]), self._clock()
@@ -228,13 +227,13 @@ class CertificateSource:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
         context.set_alpn_protocols(["http/1.1"])
-        # A session that is taken up again would outlive the certificate it began with. OpenSSL
-        # still offers that to clients of TLS 1.2 that know it by its number, none of them in Go.
+        # A resumed session would outlive the certificate that it started with. OpenSSL still
+        # resumes sessions of TLS 1.2 by ID, which no client in Go requests.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         if self._authorities.paths:
             context.verify_mode = ssl.CERT_REQUIRED
-            # As in Go: what is in the file is trusted, a CA below another one included.
+            # As in Go: each CA in the file is trusted, also an intermediate one.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         return context
 
@@ -246,10 +245,10 @@ class CertificateSource:
 
 
 def validity_of(pem: bytes) -> Validity:
-    """When the first certificate of a PEM file is valid.
+    """Return when the first certificate of a PEM file is valid.
 
     Raises:
-        CertificateError: There is none, or it isn't one.
+        CertificateError: It has no readable certificate.
     """
     try:
         found = x509.load_pem_x509_certificate(pem)
@@ -259,23 +258,11 @@ def validity_of(pem: bytes) -> Validity:
     return Validity(found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp())
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Loads a pair from memory: `ssl` only takes paths, and the files may change any moment."""
-    descriptor = os.memfd_create("pair")
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(key + b"\n" + certificate)
-        # OpenSSL would ask for the password of an encrypted key on the terminal.
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
-    finally:
-        os.close(descriptor)
-
-
 def _read_file(path: Path) -> bytes:
     try:
         with open_at_once(path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CertificateError(f"{path} is no file")
+                raise CertificateError(f"{path} is not a regular file")
             content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from error

@@ -1,15 +1,15 @@
-"""YAML from strangers: many documents a text, each read on its own, bounded.
+"""Untrusted YAML: the documents of a text, each read separately and with limits.
 
-Scalars are texts, unless the caller asks for what kubectl takes them for.
+Scalars are strings, unless the caller wants the types that kubectl gives them.
 
-Why not PyYAML's loaders: a syntax error ends their stream and loses the documents after it; they
-turn an id of digits into a number; they build recursively, so a deep nesting ends the process (the
-C loader crashes it); of a key given twice the last one counts. So the text is cut at its document
-markers first, and each piece is built from the parser's events with a stack of our own. Aliases
-are refused: a few lines of them stand for gigabytes.
+PyYAML's own loaders don't fit: a syntax error ends their stream and loses the documents after it;
+they read an ID of digits as a number; they build recursively, so that deep nesting ends the process
+(the C loader crashes it); and the last of two equal keys wins. So the text is cut at its document
+markers first, and each document is built from the parser's events with an explicit stack. Aliases
+are refused: a few lines of them can stand for gigabytes.
 
-The cut is exact: a line starting with `---` or `...` and then a blank or nothing is a marker
-wherever it stands, in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
+The cut is exact: a line that starts with `---` or `...` and then a blank or nothing is a marker
+everywhere, in block and quoted scalars too (yaml.org/spec/1.2.2, 9.1.2, `c-forbidden`).
 """
 
 import itertools
@@ -24,7 +24,7 @@ import yaml
 Scalar: TypeAlias = str | int | float | bool | None
 
 MAX_DEPTH: Final = 100
-"""How deep lists and mappings may stand in each other; custom resources need about five."""
+"""The deepest nesting of lists and mappings; custom resources need about five levels."""
 
 _KNOWN_TAGS: Final = frozenset(
     {None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "map", "seq"))}
@@ -39,23 +39,19 @@ _BOMS_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document that could be read.
-
-    Args:
-        number: Counted from 1 among the documents of the text that hold anything.
-        line: Where it starts, from 1.
-        value: Dicts, lists, texts, and None for null; numbers, true and false only if types were
-            asked for.
-    """
+    """A document that could be read."""
 
     number: int
+    """From 1, not counting empty documents."""
     line: int
+    """Where it starts, from 1."""
     value: object
+    """Dicts, lists, strings, and None for null; numbers and booleans only with `types`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenDocument:
-    """One that could not: `line` tells where the problem is, `message` what it is."""
+    """A document that couldn't be read: the line of the problem, and the problem."""
 
     number: int
     line: int
@@ -63,7 +59,7 @@ class BrokenDocument:
 
 
 class _Unfit(Exception):
-    """The document is YAML, but not what we build."""
+    """The document is YAML, but not accepted."""
 
     def __init__(self, message: str, event: yaml.Event) -> None:
         super().__init__(message)
@@ -71,15 +67,11 @@ class _Unfit(Exception):
 
 
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
-    """Read the documents of a text, one by one, whatever the others look like.
+    """Read the documents of a text separately; empty ones (only comments) are skipped.
 
     Args:
-        text: YAML (or JSON) as it stands in a file, in UTF-8, or UTF-16 with a byte order mark.
-        types: Whether plain scalars are what kubectl takes them for, rather than texts.
-
-    Yields:
-        A `Document` for each that could be read, a `BrokenDocument` for each that couldn't;
-        empty ones (nothing but comments) are left out.
+        text: YAML or JSON in UTF-8, or in UTF-16 with a byte order mark.
+        types: Whether plain scalars have the types that kubectl gives them, instead of strings.
     """
     if text[:2] in _BOMS_16:
         text = text.decode("utf-16", "replace").encode()
@@ -99,7 +91,7 @@ def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | B
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Cuts a text before each `---` and after each `...`; gives (lines before it, piece)."""
+    """Cut a text before each `---` and after each `...`; yield (lines before it, piece)."""
     cuts = {match.start() for match in _START.finditer(text)}
     cuts |= {match.end() for match in _END.finditer(text)}
     edges = [0, *sorted(cuts - {0, len(text)}), len(text)]
@@ -125,14 +117,14 @@ def _only_directives(piece: bytes) -> bool:
 
 
 def _lines_before_content(piece: bytes) -> int:
-    """The line, from 1 within the piece, on which something other than a comment stands."""
+    """Return the line, from 1 within the piece, of the first content after comments."""
     content = _LEADING_COMMENTS.sub(b"", _START.split(piece, maxsplit=1)[-1], count=1)
     return 1 + piece.count(b"\n") - content.count(b"\n")
 
 
 @dataclass(slots=True)
 class _Build:
-    """The state of building one document: the lists and mappings that are open, with their keys."""
+    """The state of building a document: the open lists and mappings, with their keys."""
 
     types: bool
     open: list[list[object] | dict[str, object]] = field(default_factory=list)
@@ -141,11 +133,11 @@ class _Build:
 
     @property
     def wants_key(self) -> bool:
-        """Whether the next node is a mapping's key."""
+        """Whether the next node is a key."""
         return bool(self.open) and isinstance(self.open[-1], dict) and self.keys[-1] is None
 
     def add(self, value: object, event: yaml.Event) -> None:
-        """Place a finished node, or a list or mapping that is about to be filled."""
+        """Add a scalar, or a list or mapping that will be filled."""
         if not self.open:
             self.root = value
             return
@@ -165,7 +157,7 @@ class _Build:
     def start(
         self, value: list[object] | dict[str, object], event: yaml.CollectionStartEvent
     ) -> None:
-        """A list or mapping begins."""
+        """Open a list or mapping."""
         self.check_tag(event)
         if len(self.open) >= MAX_DEPTH:
             raise _Unfit(f"it nests more than {MAX_DEPTH} levels deep", event)
@@ -174,12 +166,12 @@ class _Build:
         self.keys.append(None)
 
     def end(self) -> None:
-        """A list or mapping is complete."""
+        """Close a list or mapping."""
         self.open.pop()
         self.keys.pop()
 
     def scalar(self, event: yaml.ScalarEvent) -> Scalar:
-        """What a scalar stands for; a key stands for its text."""
+        """Return the value of a scalar; that of a key is its text."""
         self.check_tag(event)
         text: str = event.value
         plain: bool = event.implicit[0]
@@ -194,7 +186,7 @@ class _Build:
         return typed(text)
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        """Refuse what a tag makes of a node in a manifest; texts alone need none."""
+        """Refuse tags that would change the type of a node."""
         if self.types and event.tag not in _KNOWN_TAGS:
             raise _Unfit(f"the tag {event.tag!r:.80} is refused", event)
 
@@ -220,7 +212,7 @@ def _build(piece: bytes, *, types: bool) -> Iterator[object]:
 
 
 def _line_of(error: yaml.YAMLError, piece: bytes) -> int:
-    """The line of a problem, from 0 within the piece."""
+    """Return the line of a problem, from 0 within the piece."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return error.problem_mark.line
     position = getattr(error, "position", 0)
@@ -233,10 +225,10 @@ def _problem_of(error: yaml.YAMLError) -> str:
     return f"not YAML: {' '.join(str(error).split()):.200}"
 
 
-# What a plain scalar of YAML means in a manifest, as kubectl takes it. Neither YAML 1.1 nor 1.2:
-# words of 1.1 are true and false, an int may be octal, but nothing counts to base 60, and `=` is no
-# value (sigs.k8s.io/yaml, `goyaml.v2/resolve.go`). What looks like a date is a text here: where a
-# pod holds one, kubectl's way through JSON makes it a text again.
+# The types of plain scalars in a manifest, as in kubectl. This is neither YAML 1.1 nor 1.2: the
+# booleans of 1.1 are known, an integer may be octal, but there are no numbers to base 60, and `=`
+# is a string (sigs.k8s.io/yaml, `goyaml.v2/resolve.go`). A date is a string, as after kubectl's
+# conversion to JSON.
 
 NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 NON_FINITE: Final = frozenset(
@@ -244,7 +236,7 @@ NON_FINITE: Final = frozenset(
     for word in (".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN")
     for sign in (("", "+", "-") if word[1] in "iI" else ("",))
 )
-"""What JSON can't say, and kubectl therefore doesn't take."""
+"""Values that JSON can't represent, so kubectl refuses them."""
 
 _BOOLS: Final = {
     spelling: word in {"y", "yes", "true", "on"}
@@ -258,7 +250,7 @@ _LONGEST_INT: Final = 70
 
 
 def typed(text: str) -> Scalar:
-    """Return what a plain scalar means, itself if it is a text; `NON_FINITE` stay texts."""
+    """Return the value of a plain scalar, itself if it is a string; `NON_FINITE` stay strings."""
     if text in NULLS:
         return None
     if text in _BOOLS:
@@ -275,7 +267,7 @@ def typed(text: str) -> Scalar:
 
 
 def _int(digits: str) -> int | None:
-    """Return an int of at most 64 bits; a longer one is a float, or a text."""
+    """Return an int of at most 64 bits; a longer one is a float or a string."""
     match = _INT.fullmatch(digits) if len(digits) <= _LONGEST_INT else None
     if match is None:
         return None

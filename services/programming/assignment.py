@@ -1,4 +1,4 @@
-"""What has to be programmed before a container starts, with the least work.
+"""Which function goes into which port before a container starts, with the least programming.
 
 The kubelet has chosen the regions, the pod's spec names the functions. Each function needs a region
 of its own, and a region beyond those must carry one of the functions too. A container gets every
@@ -6,43 +6,117 @@ port of its regions, so every port must carry a function that the container want
 carries one keeps it. The others are programmed with the function that their region was assigned,
 and so is a port whose content is unknown. The regions are assigned so that as few ports as possible
 are programmed.
+
+A region is a card's engine together with its ports, including those on virtual functions. A port's
+`afu_id` shows its function, except for OpenCL: all programs of a board package show the same id. So
+for OpenCL the record of the last programming counts (`Records`), during the same boot and while the
+port shows the same id.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from services.devices.model import Port
+from services.devices.model import Fme, Inventory, Port, Problem
+from services.devices.topology import Topology
+from services.names import OPENCL_AFU
 from services.process.errors import NotAllowed, WorldError
 from services.process.text import listing, plain
-from services.programming.regions import Records, Region, carried
+
+Records: TypeAlias = Mapping[str, str]
+"""By port name: the OpenCL program that was programmed and verified since the boot, if the port
+still shows the id that it showed then. Empty text for a port whose last programming failed: its
+content is unknown, whatever it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of a card."""
+
+    name: str
+    """Its engine's name, which is its device id: `dfl-fme.0`."""
+    driver: str
+    card: str
+    address: str
+    """The card's PCI address, empty where there is none."""
+    engine: Fme
+    """What programs it."""
+    ports: tuple[Port, ...]
+    """Its ports, by number."""
+    unread: tuple[Problem, ...] = ()
+    """Why virtual functions of its card, and with them some of its ports, can't be read."""
+
+    @property
+    def interface_id(self) -> str:
+        """What a bitstream for it must fit; empty if that can't be read."""
+        return self.engine.interface_id
+
+    def carrier(self, function: str, records: Records) -> Port | None:
+        """The port that carries a function, None if none does."""
+        for port in self.ports:
+            if function and carried(port, records) == function:
+                return port
+        return None
+
+    def foreign(self, functions: Collection[str], records: Records) -> tuple[Port, ...]:
+        """The ports that carry none of some functions, or whose content is unknown."""
+        return tuple(
+            port
+            for port in self.ports
+            if not (found := carried(port, records)) or found not in functions
+        )
+
+    @property
+    def programmable(self) -> Port | None:
+        """The port that a function is programmed into: the first that has a number."""
+        return next((port for port in self.ports if port.number is not None), None)
+
+
+def carried(port: Port, records: Records) -> str:
+    """The function in a port: its AFU id, or the id of an OpenCL program; empty if unknown.
+
+    The id that all OpenCL programs show does not identify a function. Neither does an id that a
+    port still shows after the hardware refused to program it.
+    """
+    return records.get(port.name, "" if port.afu_id == OPENCL_AFU else port.afu_id)
+
+
+def regions_of(inventory: Inventory) -> dict[str, Region]:
+    """The regions that a scan found, by name."""
+    node = Topology(inventory.cards)
+    return {
+        card.fme.name: Region(
+            name=card.fme.name,
+            driver=card.driver,
+            card=card.name,
+            address=card.address,
+            engine=card.fme,
+            ports=node.ports(card),
+            unread=tuple(each.failure for each in node.members(card) if each.failure),
+        )
+        for card in inventory.cards
+        if card.fme is not None and card.failure is None
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A port of a region and the function that it is to carry.
-
-    Args:
-        region: Name of the region.
-        port: Name of the port.
-        function: Canonical AFU id, or id of an OpenCL program.
-    """
+    """A port of a region and the function that it is to carry."""
 
     region: str
     port: str
     function: str
+    """Canonical AFU id, or id of an OpenCL program."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Every port of a container's regions, and the function that it is to carry.
-
-    Args:
-        kept: Ports that carry a wanted function.
-        programmed: Ports that have to be programmed, all of a region with one function.
-    """
+class ProgrammingPlan:
+    """Every port of a container's regions, and the function that it is to carry."""
 
     kept: tuple[Assignment, ...]
+    """Ports that carry a wanted function."""
     programmed: tuple[Assignment, ...]
+    """Ports that have to be programmed, all of a region with one function."""
 
 
 def plan(
@@ -53,7 +127,7 @@ def plan(
     *,
     interface_id: str,
     who: str,
-) -> Plan:
+) -> ProgrammingPlan:
     """Decide which region gets which function.
 
     Args:
@@ -66,20 +140,20 @@ def plan(
 
     Raises:
         NotAllowed: It wants more functions than it was given regions.
-        WorldError: A region is gone, changed, or can't be programmed, or can't be read as a whole.
+        WorldError: A region is gone, changed, can't be programmed, or can't be read as a whole.
     """
     given = list(dict.fromkeys(ids))
     if len(functions) > len(given):
         raise NotAllowed(
             f"{who} names {len(functions)} functions and was given {len(given)} regions:"
-            " let it ask for as many"
+            " request as many regions as functions"
         )
-    here = [_present(each, regions, interface_id) for each in given]
-    matched = _match(functions, here, records)
+    present = [_present(each, regions, interface_id) for each in given]
+    matched = _match(functions, present, records)
     kept: list[Assignment] = []
     programmed: list[Assignment] = []
     rest = [functions[n] for n in range(len(functions)) if n not in matched.values()]
-    for number, region in enumerate(here):
+    for number, region in enumerate(present):
         if number in matched:
             function = functions[matched[number]]
         else:
@@ -87,7 +161,35 @@ def plan(
         kept_here, programmed_here = _assign(region, function, functions, records)
         kept.extend(kept_here)
         programmed.extend(programmed_here)
-    return Plan(tuple(kept), tuple(programmed))
+    return ProgrammingPlan(tuple(kept), tuple(programmed))
+
+
+def _match(functions: Sequence[str], regions: Sequence[Region], records: Records) -> dict[int, int]:
+    """Pair functions with regions where they cost no extra work: a largest bipartite matching.
+
+    A function costs nothing extra in a region that carries it. Nor does it in a region with a
+    port that must be programmed anyway, since that port can get it.
+
+    Returns:
+        The function's number by the region's.
+    """
+    matched: dict[int, int] = {}
+    foreign = [bool(region.foreign(functions, records)) for region in regions]
+
+    def place(function: int, tried: set[int]) -> bool:
+        for number, region in enumerate(regions):
+            fits = foreign[number] or region.carrier(functions[function], records) is not None
+            if number in tried or not fits:
+                continue
+            tried.add(number)
+            if number not in matched or place(matched[number], tried):
+                matched[number] = function
+                return True
+        return False
+
+    for function in range(len(functions)):
+        place(function, set())
+    return matched
 
 
 def _spare(region: Region, functions: Sequence[str], records: Records) -> str:
@@ -122,50 +224,22 @@ def _assign(
     return kept, [Assignment(region.name, port.name, function) for port in foreign]
 
 
-def _match(functions: Sequence[str], regions: Sequence[Region], records: Records) -> dict[int, int]:
-    """As many regions as possible with a function that costs no extra work: a bipartite matching.
-
-    A function costs nothing extra in a region that carries it. Nor does it in a region with a
-    port that must be programmed anyway, since that port can get it.
-
-    Returns:
-        The function's number by the region's.
-    """
-    taken: dict[int, int] = {}
-    foreign = [bool(region.foreign(functions, records)) for region in regions]
-
-    def place(function: int, tried: set[int]) -> bool:
-        for number, region in enumerate(regions):
-            fits = foreign[number] or region.carrier(functions[function], records) is not None
-            if number in tried or not fits:
-                continue
-            tried.add(number)
-            if number not in taken or place(taken[number], tried):
-                taken[number] = function
-                return True
-        return False
-
-    for function in range(len(functions)):
-        place(function, set())
-    return taken
-
-
 def _present(name: str, regions: Mapping[str, Region], interface_id: str) -> Region:
     region = regions.get(name)
     if region is None:
         raise WorldError(
-            f"region {plain(name)} is not there any more, or can't be read; the kubelet will try"
-            " again, and its health says more"
+            f"region {plain(name)} is gone or can't be read; the kubelet will try again, and the"
+            " device's health says more"
         )
     if region.interface_id != interface_id:
         now = region.interface_id or "none that can be read"
         raise WorldError(
-            f"region {plain(name)} should have interface id {interface_id} and has {now}: it was"
-            " flashed anew, or its card is broken; delete the pod to have another region"
+            f"region {plain(name)} should have interface id {interface_id} and has {now}: another"
+            " image was flashed, or its card is broken; delete the pod to get another region"
         )
     if region.unread:
         raise WorldError(
-            f"nobody can tell what every port of region {plain(region.name)} carries:"
+            f"not every port of region {plain(region.name)} can be read:"
             f" {plain(region.unread[0].message, 300)}; the kubelet will try again"
         )
     return region

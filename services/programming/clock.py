@@ -1,4 +1,4 @@
-"""The user clock of a port: what a bitstream asks for, what a port measures, how a PLL makes it.
+"""The user clock of a port: what a bitstream requests, what a port measures, how a PLL makes it.
 
 A function runs on two clocks of its own, one twice as fast as the other; its bitstream names them
 in MHz. Cards differ in how they make them:
@@ -8,7 +8,7 @@ in MHz. Cards differ in how they make them:
 - an fPLL (Arria 10), whose registers are written one by one, and a counter that measures what it
   makes: `userclk_freqcntrsts`, bits 0…16 in 10 kHz, bit 32 set if that is the fast clock.
 
-How a setting goes together was found from those that the OPAE SDK has for every MHz. In an IOPLL,
+The rules for a setting were derived from those that the OPAE SDK has for every MHz. In an IOPLL,
 reference / N * M is the frequency of the oscillator, which the counters C0 and C1 divide; what its
 loop filter needs depends on M alone. In an fPLL, half of reference * (M + K / 2^32) is divided by
 the counters. `tests/services/programming/test_clock.py` holds samples.
@@ -50,15 +50,12 @@ class UserClock:
         return f"{self.high:g}/{self.low:g} MHz"
 
 
-def asked_clock(high: float | None, low: float | None) -> UserClock | None:
-    """The clocks that a bitstream asks for.
+def requested_clock(high: float | None, low: float | None) -> UserClock | None:
+    """The clocks that a bitstream requests, None if it requests none.
 
     Args:
-        high: MHz of the fast one, None or 0 if it doesn't say.
+        high: MHz of the fast one, None or 0 if unspecified.
         low: MHz of the slow one, likewise.
-
-    Returns:
-        None if the function doesn't care.
     """
     if not high and not low:
         return None
@@ -67,13 +64,10 @@ def asked_clock(high: float | None, low: float | None) -> UserClock | None:
 
 
 def measured_clock(status: int) -> UserClock | None:
-    """The clocks that a port's counter has measured.
+    """The clocks that a port's counter has measured, None if it has measured none.
 
     Args:
         status: What `userclk_freqcntrsts` reads.
-
-    Returns:
-        None if it has measured none.
     """
     found = (status & _COUNT) / 100
     if not found:
@@ -83,13 +77,10 @@ def measured_clock(status: int) -> UserClock | None:
 
 
 def read_frequency(text: str) -> UserClock | None:
-    """The clocks that the driver of an IOPLL says it makes.
+    """The clocks that the driver of an IOPLL reports, None if the text is something else.
 
     Args:
         text: What `userclk/frequency` reads: the slow one and the fast one, in kHz.
-
-    Returns:
-        None if it is something else.
     """
     words = text.split()
     if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
@@ -100,17 +91,14 @@ def read_frequency(text: str) -> UserClock | None:
 
 @dataclass(frozen=True, slots=True)
 class IopllKind:
-    """A kind of IOPLL.
-
-    Args:
-        least: MHz of its slow clock at least.
-        most: MHz of either clock at most; a fast clock beyond it is as fast as the slow one.
-        oscillator: MHz of its oscillator, from and to.
-    """
+    """A kind of IOPLL. All frequencies are in MHz."""
 
     least: int
+    """Of its slow clock."""
     most: int
+    """Of either clock; a fast clock beyond it is as fast as the slow one."""
     oscillator: tuple[float, float]
+    """From and to."""
 
     @property
     def middle(self) -> int:
@@ -126,7 +114,7 @@ IOPLL_KINDS: Final = {
 
 
 def iopll_setting(kind: IopllKind, low: float) -> bytes:
-    """What the driver of an IOPLL is to be given for a clock.
+    """The setting that the driver of an IOPLL takes for a clock.
 
     Args:
         kind: The kind of IOPLL.

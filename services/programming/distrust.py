@@ -85,6 +85,6 @@ def write_mark(folder: Path, mark: Mark, *, parents: bool = False) -> None:
     replace_file(folder / FILE, json.dumps({"since": mark.since}).encode() + b"\n", mode=0o600)
 
 
-def closed() -> Mark:
+def closed_mark() -> Mark:
     """A mark for the end of mode regiondevel, with a token that no record has yet."""
     return Mark(os.urandom(16).hex())

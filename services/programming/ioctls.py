@@ -1,10 +1,11 @@
-"""The ioctls of both drivers: their numbers, their structures, and how they are made.
+"""The ioctls of both drivers: their numbers, their structures, and the calls themselves.
 
 Numbers and structures are those of `linux/fpga-dfl.h` and of the out-of-tree driver's
 `intel-fpga.h`: little endian, naturally aligned, `argsz` the structure's own size. A
 `DriverNode` makes them through its `DriverCalls`, and raises `OSError` as the kernel does.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -20,31 +21,28 @@ _ARGUMENTS: Final = struct.Struct("<4I")
 
 @dataclass(frozen=True, slots=True)
 class Ioctls:
-    """The numbers and structures of a driver's ioctls.
-
-    Args:
-        version: Asks either node for the version of the driver's interface.
-        reset: Resets a port.
-        info: Asks what a port has.
-        region: Asks about a region of a port's memory.
-        program: Reconfigures a port; on the engine's node.
-        release: Takes a port from the physical function.
-        assign: Gives it back.
-        info_form: Structure of `info`.
-        program_form: Structure of `program`.
-        move_form: Structure of `release` and `assign`.
-    """
+    """The numbers and structures of a driver's ioctls."""
 
     version: int
+    """Gets the version of the driver's interface; on either node."""
     reset: int
+    """Resets a port."""
     info: int
+    """Gets what a port has."""
     region: int
+    """Gets what a region of a port's memory is like."""
     program: int
+    """Reconfigures a port; on the engine's node."""
     release: int
+    """Takes a port from the physical function."""
     assign: int
+    """Gives a port back to the physical function."""
     info_form: struct.Struct
+    """Structure of `info`."""
     program_form: struct.Struct
+    """Structure of `program`."""
     move_form: struct.Struct
+    """Structure of `release` and `assign`."""
 
 
 IOCTLS: Final = {
@@ -76,43 +74,53 @@ MAX_REGIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """What a port has.
-
-    Args:
-        flags: None are defined.
-        regions: How many regions of memory.
-        umsgs: How many unordered messages.
-        capability: What it can do, a bit a thing; None under the in-tree driver.
-        irqs: How many interrupts its function has, likewise.
-    """
+    """What a port has."""
 
     flags: int
+    """None are defined."""
     regions: int
+    """Number of its regions of memory."""
     umsgs: int
+    """Number of its unordered messages."""
     capability: int | None = None
+    """What it can do, one bit each; None under the in-tree driver."""
     irqs: int | None = None
+    """Number of its function's interrupts; None under the in-tree driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionInfo:
-    """A region of a port's memory.
-
-    Args:
-        index: Its number: 0 is the function's own, 1 that of the signal tap.
-        flags: What may be done with it: 1 read, 2 write, 4 map.
-        size: Bytes.
-        offset: Where to map it in the node.
-    """
+    """A region of a port's memory."""
 
     index: int
+    """Its number: 0 is the function's own, 1 that of the signal tap."""
     flags: int
+    """Allowed access: 1 read, 2 write, 4 map."""
     size: int
+    """Bytes."""
     offset: int
+    """Where to map it in the node."""
 
     @property
     def access(self) -> str:
-        """What may be done with it, as `rwm`."""
+        """Allowed access, as `rwm`."""
         return "".join(letter for bit, letter in enumerate("rwm") if self.flags >> bit & 1)
+
+
+_BEFORE_HARDWARE: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EBUSY,
+        errno.EFAULT,
+        errno.EINVAL,
+        errno.ENOMEM,
+        errno.ENOSYS,
+        errno.ENOTTY,
+        errno.EPERM,
+    }
+)
+"""What a driver answers before it touches the hardware (`fme_pr` in `drivers/fpga/dfl-fme-pr.c`,
+`fpga_region_program_fpga`)."""
 
 
 class ProgrammingFailed(OSError):
@@ -120,16 +128,40 @@ class ProgrammingFailed(OSError):
 
     Args:
         error: What the kernel says.
-        status: The hardware's errors, a bit a kind; 0 where the driver doesn't say (in-tree).
+        status: The hardware's errors, one bit each; 0 where the driver doesn't say (in-tree).
     """
 
     def __init__(self, error: OSError, status: int) -> None:
         super().__init__(error.errno, error.strerror)
         self.status = status
 
+    @property
+    def may_have_begun(self) -> bool:
+        """Whether the driver may have started, so that the port may be half programmed."""
+        return self.errno not in _BEFORE_HARDWARE
+
+    @property
+    def refused_by_hardware(self) -> bool:
+        """Whether the hardware refused, and its registers may say why."""
+        return self.errno in {errno.EIO, errno.ETIMEDOUT}
+
 
 class DriverCalls:
-    """How the drivers behind device nodes are called: the kernel's ioctls. Others are injected."""
+    """Calls the drivers behind device nodes: the kernel's. Subclasses can be injected instead."""
+
+    def open(self, path: Path, *, alone: bool = False) -> int:
+        """Open a device node for ioctls.
+
+        Args:
+            path: The node.
+            alone: Whether nobody else may have it open. The drivers refuse with EBUSY if somebody
+                has, and refuse others until it is closed (O_EXCL, `dfl_feature_dev_use_begin`).
+
+        Raises:
+            OSError: As the driver answers.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY
+        return os.open(path, flags | (os.O_EXCL if alone else 0))
 
     def ioctl(
         self,
@@ -162,14 +194,7 @@ KERNEL: Final = DriverCalls()
 
 @dataclass(frozen=True, slots=True)
 class DriverNode:
-    """A device node that is open, and how its driver is called.
-
-    Args:
-        descriptor: What it is open as.
-        path: Where it is.
-        ioctls: Those of its driver.
-        calls: Who makes them.
-    """
+    """An open device node and its driver's ioctls."""
 
     descriptor: int
     path: Path
@@ -236,15 +261,3 @@ class DriverNode:
     def _moved(self, port: int) -> bytearray:
         form = self.ioctls.move_form
         return bytearray(form.pack(port) if form.size == 4 else form.pack(form.size, 0, port))
-
-
-def open_node(path: str | os.PathLike[str], *, alone: bool = False) -> int:
-    """Opens a device node for ioctls.
-
-    Args:
-        path: The node.
-        alone: Whether nobody else may have it open; the drivers refuse with EBUSY if somebody
-            has, and refuse others until it is closed (O_EXCL, `dfl_feature_dev_use_begin`).
-    """
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY
-    return os.open(path, flags | (os.O_EXCL if alone else 0))

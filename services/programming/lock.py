@@ -1,8 +1,8 @@
-"""One at a time on a card: a lock that other processes and other threads respect.
+"""One at a time on a card: a lock between processes and between threads.
 
-An flock on a file of the card's, in a folder that all who program on the host share. The kernel
-takes it away from who ends, however that ends; the file stays, since to remove it would let two
-have it at once.
+It is an flock on a file per card, in a folder that all who program on the host share. The kernel
+releases it when its process ends, however that happens. The file stays, since removing it would let
+two processes lock the card at once.
 """
 
 import contextlib
@@ -20,18 +20,18 @@ from services.process.errors import DeviceBusy, HardwareError
 LOCKS: Final = "locks"
 """The folder of locks, below the one that all who program on a host share."""
 
-LOOK_EVERY: Final = 0.05
-"""Seconds between two tries; flock itself knows no deadline."""
+RETRY_SECONDS: Final = 0.05
+"""Between two attempts, since flock has no deadline."""
 
 _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 
 
 @contextmanager
 def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
-    """Holds a card's lock.
+    """Hold a card's lock.
 
     Args:
-        folder: Where the locks are; made if it isn't there.
+        folder: Where the locks are; created if missing.
         card: What tells the card from others on the host, such as its PCI address.
         seconds: How long to wait for it.
 
@@ -50,8 +50,8 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
             " could program a card at once: let it be written, or name another --state-dir"
         ) from error
     try:
-        _take(descriptor, card, path, time.monotonic() + seconds)
-        with contextlib.suppress(OSError):  # on a full disk nobody is named, which is all
+        _acquire(descriptor, card, path, time.monotonic() + seconds)
+        with contextlib.suppress(OSError):  # a full disk only costs the name of the holder
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -59,13 +59,13 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, card: str, path: Path, deadline: float) -> None:
+def _acquire(descriptor: int, card: str, path: Path, deadline: float) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() < deadline:
-                time.sleep(LOOK_EVERY)
+                time.sleep(RETRY_SECONDS)
                 continue
             holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
             who = f"process {holder}" if holder.isdigit() else "another process"

@@ -1,21 +1,25 @@
-"""Finding a port or an engine by what people call it, and where its files are."""
+"""Ports and engines: how they are found by name, and the files of each."""
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from services.devices.hardware.scan import DRIVERS
+from services.devices.hardware.scan import CLASSES, DRIVER_BY_NAME, DRIVERS
 from services.devices.hardware.sysfs import Sysfs
+from services.devices.health import Reading
 from services.devices.model import Card, Fme, Inventory, Port
+from services.devices.topology import Topology, physical_address
 from services.process.errors import DeviceGone, HardwareError, InvalidSettings
 from services.process.text import listing
 
-_FOLDERS: Final = {driver.name: driver.folder for driver in DRIVERS}
 _SHOWN: Final = re.compile(r"(?:/dev/|/sys/(?:[^/]+/)*)?([A-Za-z0-9.:-]{1,64})/?")
 _ADDRESS: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+_WRITE: Final = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +36,24 @@ class EnginePlace:
 
     @property
     def folder(self) -> str:
-        """Its folder below the root, with the class entry's link in it."""
-        return f"{_FOLDERS[self.card.driver]}/{self.card.name}/{self.fme.name}"
+        """Its folder below the root; the class entry in it is a link."""
+        return f"{CLASSES[self.card.driver]}/{self.card.name}/{self.name}"
 
     @property
     def key(self) -> str:
         """What tells its card from others on the node, for as long as the card is there."""
-        return self.card.address or self.card.name
+        return self.card.place
 
 
 @dataclass(frozen=True, slots=True)
 class PortPlace:
-    """A port, the card it is on, and the engine that programs it.
-
-    Args:
-        card: The card that the port is on, which may be a virtual function.
-        port: The port.
-        engine: The engine, on this card or on that of the physical function; None where it
-            can't be told.
-    """
+    """A port, the card it is on, and the engine that programs it."""
 
     card: Card
+    """The card that the port is on, which may be a virtual function."""
     port: Port
     engine: EnginePlace | None
+    """On this card or on that of the physical function; None if it is unknown."""
 
     @property
     def name(self) -> str:
@@ -63,21 +62,31 @@ class PortPlace:
 
     @property
     def folder(self) -> str:
-        """Its folder below the root, with the class entry's link in it."""
-        return f"{_FOLDERS[self.card.driver]}/{self.card.name}/{self.port.name}"
+        """Its folder below the root; the class entry in it is a link."""
+        return f"{CLASSES[self.card.driver]}/{self.card.name}/{self.name}"
 
     @property
     def interface_id(self) -> str:
-        """What a bitstream must fit; empty if that can't be told."""
+        """What a bitstream must fit; empty if that is unknown."""
         return self.engine.fme.interface_id if self.engine else ""
 
+    @property
+    def key(self) -> str:
+        """What tells its card from others on the node; a virtual function has its engine's key."""
+        return self.engine.key if self.engine else self.card.place
 
-def seen_from(root: Path, shown: str) -> str:
-    """What a path leads to that is no plain one: a link, a relative one, one with the root in it.
+    @property
+    def record_key(self) -> str:
+        """What tells the port from others in the records of what is in ports."""
+        return f"{self.key}-port{self.port.number}"
+
+
+def name_behind(root: Path, shown: str) -> str:
+    """The name of the device that a path of any form leads to: a link, or one with the root in it.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
-        shown: What people name; it comes back as it is if it leads to nothing of a card.
+        shown: What the user gave; returned as it is unless it leads to a part of a card.
     """
     if "/" not in shown:
         return shown
@@ -91,7 +100,7 @@ def seen_from(root: Path, shown: str) -> str:
 
 
 def device_name(shown: str) -> str:
-    """What people name: a device or a card as sysfs calls it, bare or as a path; a PCI address.
+    """What the user named: a device or card as in sysfs, bare or as a path, or a PCI address.
 
     Drivers have no capitals in their names.
 
@@ -107,11 +116,7 @@ def device_name(shown: str) -> str:
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:
-    """A port of a node.
-
-    Args:
-        inventory: What a scan found.
-        name: The port's name, or its node.
+    """A port of a node, by its name or its node.
 
     Raises:
         DeviceGone: There is none of that name.
@@ -121,7 +126,7 @@ def find_port(inventory: Inventory, name: str) -> PortPlace:
         for port in card.ports:
             if port.name == wanted:
                 return PortPlace(card, port, _engine_of(inventory, card))
-    raise DeviceGone(f"there is no port {wanted} on this node{_instead(inventory, 'ports')}")
+    raise DeviceGone(f"there is no port {wanted} on this node{_alternatives(inventory, 'ports')}")
 
 
 def find_engine(inventory: Inventory, name: str) -> EnginePlace:
@@ -136,7 +141,7 @@ def find_engine(inventory: Inventory, name: str) -> EnginePlace:
             return EnginePlace(card, card.fme)
         if _is_called(card, wanted) and (engine := _engine_of(inventory, card)):
             return engine
-    raise DeviceGone(f"there is no FME {wanted} on this node{_instead(inventory, 'FMEs')}")
+    raise DeviceGone(f"there is no FME {wanted} on this node{_alternatives(inventory, 'FMEs')}")
 
 
 def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
@@ -156,7 +161,7 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
 
 
 def port_meant(inventory: Inventory, name: str) -> str:
-    """The name of the port that people mean: a card or an engine stands for its only port.
+    """The name of the port that the user means: a card or an engine stands for its only port.
 
     Raises:
         DeviceGone: There is no such card or engine.
@@ -182,22 +187,25 @@ def port_meant(inventory: Inventory, name: str) -> str:
     return ports[0]
 
 
+def is_released(place: PortPlace) -> bool:
+    """Whether a port is released to a virtual function, and its driver then can't program it."""
+    return (
+        bool(physical_address(place.card))
+        and not DRIVER_BY_NAME[place.card.driver].programs_virtual
+    )
+
+
 def _is_called(card: Card, wanted: str) -> bool:
     return wanted in (card.address, card.name)
 
 
 def _engine_of(inventory: Inventory, card: Card) -> EnginePlace | None:
     """The engine of a card's ports; on a virtual function, that of its physical one."""
-    if card.fme is not None:
-        return EnginePlace(card, card.fme)
-    physical = card.pci.physfn if card.pci else None
-    for each in inventory.cards:
-        if physical and each.address == physical and each.fme is not None:
-            return EnginePlace(each, each.fme)
-    return None
+    physical = Topology(inventory.cards).physical(card)
+    return EnginePlace(physical, physical.fme) if physical.fme else None
 
 
-def _instead(inventory: Inventory, kind: str) -> str:
+def _alternatives(inventory: Inventory, kind: str) -> str:
     """What there is, or why there is nothing, for the end of a sentence."""
     names = list(_names(inventory, kind))
     if names:
@@ -219,8 +227,8 @@ def _names(inventory: Inventory, kind: str) -> Iterator[str]:
 class DeviceFiles:
     """The files of a port or an engine, below its folder as it was when this was made.
 
-    A driver that is loaded anew, or a card that is replaced, makes another folder: then this one
-    is gone, whatever has its name now.
+    Reloading the driver or replacing the card makes another folder. Then this one is gone, even if
+    another device has its name now.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
@@ -247,21 +255,39 @@ class DeviceFiles:
         return self._files.inode(self.folder) == self.inode
 
     def text(self, file: str) -> str:
-        """What an attribute says, empty if it can't be read."""
+        """The content of an attribute, empty if it can't be read."""
         return self._files.text(f"{self.folder}/{file}")
 
+    def read(self, file: str) -> Reading:
+        """An attribute, or why it can't be read."""
+        path = f"{self.folder}/{file}"
+        return self._files.read(self._files.resolve(path) or path)
+
     def names(self, folder: str = "") -> list[str]:
-        """The names in a folder of it, none if it can't be listed."""
-        path = f"{self.folder}/{folder}".rstrip("/")
-        try:
-            return sorted(self._files.names(path))
-        except OSError:
-            return []
+        """The names in a folder of it, sorted; empty if it can't be listed."""
+        return sorted(self._files.names_if_listable(f"{self.folder}/{folder}".rstrip("/")))
 
     def path(self, file: str) -> Path | None:
         """Where an attribute is on this system, None if it isn't there."""
         resolved = self._files.resolve(f"{self.folder}/{file}")
         return self._root / resolved.lstrip("/") if resolved else None
+
+    def write(self, file: str, content: bytes) -> None:
+        """Write an attribute in one go, since a driver takes each write as a value.
+
+        Raises:
+            OSError: It isn't there, is no regular file, or the driver refuses the value.
+        """
+        path = self.path(file)
+        if path is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        descriptor = os.open(path, _WRITE)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)
 
     def node(self) -> Path:
         """Where its device node is on this system.

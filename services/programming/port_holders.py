@@ -1,9 +1,9 @@
-"""Who has a device node open: for the sentence that says why a port is refused.
+"""Which processes have a device node open, to say who keeps a port busy.
 
-Whether somebody has a port open, its driver knows best: it refuses a second opener that wants to be
-alone (O_EXCL). Who that is, `/proc` tells, of the processes that can be seen from here: all of
-them on the host, those of its own in a pod without `hostPID`. It is also asked where the driver
-allows the opening: a process that sees another one with the port open doesn't reconfigure it.
+A driver knows whether somebody has a port open: it refuses an opener that wants to be alone
+(O_EXCL). `/proc` says who that is, among the processes that can be seen from here: all of them on
+the host, its own in a pod without `hostPID`. `/proc` is also read where the driver allows the
+opening, so that a port that another process has is never reprogrammed.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ class Holder:
 
 
 def holders_of(descriptor: int, node: Path, proc: Path = PROC) -> tuple[Holder, ...]:
-    """The processes, beside this one, that have what a descriptor has open.
+    """The processes, beside this one, that have open what this one has.
 
     Args:
-        descriptor: Open on the node.
-        node: Its path.
+        descriptor: This process' descriptor of the node.
+        node: Path of the node.
         proc: Where processes are.
     """
     wanted = {_identity(os.stat(f"/proc/self/fd/{descriptor}"))}  # noqa: PTH116 - as others' below
@@ -44,7 +44,7 @@ def holders_of(descriptor: int, node: Path, proc: Path = PROC) -> tuple[Holder, 
 
 
 def who_has(node: Path, proc: Path = PROC) -> tuple[Holder, ...]:
-    """As `holders_of`, of a node that can't be opened."""
+    """The processes, beside this one, that have a node open which this one has not opened."""
     try:
         return tuple(_search({_identity(node.stat())}, proc))
     except OSError:
@@ -52,7 +52,7 @@ def who_has(node: Path, proc: Path = PROC) -> tuple[Holder, ...]:
 
 
 def named(holders: tuple[Holder, ...]) -> str:
-    """Processes, for a sentence; empty if there is none."""
+    """Processes, for a sentence; empty if there are none."""
     shown = ", ".join(map(str, holders[:MAX_NAMED]))
     return shown if len(holders) <= MAX_NAMED else f"{shown} and {len(holders) - MAX_NAMED} more"
 
@@ -74,12 +74,12 @@ def _search(wanted: set[_Identity], proc: Path) -> Iterator[Holder]:
     except OSError:
         return
     for name in sorted(filter(str.isdigit, names), key=int):
-        if int(name) != own and _has(f"{proc}/{name}/fd", wanted):
+        if int(name) != own and _has_open(f"{proc}/{name}/fd", wanted):
             yield Holder(int(name), _command(proc / name / "comm"))
 
 
-def _has(folder: str, wanted: set[_Identity]) -> bool:
-    """Whether a process has it open; of one that is gone or not ours to look at, no."""
+def _has_open(folder: str, wanted: set[_Identity]) -> bool:
+    """Whether a process has it open; False if the process is gone or may not be inspected."""
     try:
         descriptors = os.listdir(folder)  # noqa: PTH208 - the same
     except OSError:

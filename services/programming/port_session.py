@@ -1,20 +1,19 @@
-"""A port that is ours for a while: opened alone, so that nobody else uses it meanwhile."""
+"""A port opened alone, so that nobody else uses it meanwhile."""
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from services.process.errors import DeviceBusy, DeviceGone, DeviceRefused, HardwareError
-from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode, open_node
+from services.programming.ioctls import IOCTLS, KERNEL, DriverCalls, DriverNode
 from services.programming.port import DeviceFiles, EnginePlace, PortPlace
 from services.programming.port_holders import Holder, named, who_has
 
+FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _GONE: Final = frozenset({errno.ENODEV, errno.ENXIO, errno.ENOENT})
-_FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _UNKNOWN: Final = frozenset({errno.ENOTTY, errno.ENOSYS})
 
 
@@ -24,7 +23,7 @@ class PortSession:
     Args:
         place: The port.
         files: Its files.
-        node: Its node, open alone.
+        node: Its node, opened alone.
     """
 
     def __init__(self, place: PortPlace, files: DeviceFiles, node: DriverNode) -> None:
@@ -33,7 +32,7 @@ class PortSession:
         self._node = node
 
     def check_version(self) -> str:
-        """Asks the driver for the version of its interface; what is odd about it, if anything.
+        """Check the version of the driver's interface; the text says what is unexpected, if any.
 
         Drivers only ever add to their interface, so a newer version is no obstacle.
         """
@@ -42,13 +41,13 @@ class PortSession:
         except OSError as error:
             if error.errno not in _UNKNOWN:
                 raise
-            return f"the driver of {self.place.name} doesn't tell the version of its interface"
+            return f"the driver of {self.place.name} doesn't report the version of its interface"
         if version:
-            return f"the driver of {self.place.name} has interface version {version}, we know 0"
+            return f"the driver of {self.place.name} has interface version {version}, known is 0"
         return ""
 
     def reset(self) -> None:
-        """Resets the port and the function in it."""
+        """Reset the port and the function in it."""
         try:
             self._node.reset_port()
         except OSError as error:
@@ -59,7 +58,7 @@ class PortSession:
 def port_session(
     root: Path, place: PortPlace, calls: DriverCalls = KERNEL
 ) -> Iterator[PortSession]:
-    """Has a port alone.
+    """Open a port alone.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
@@ -73,8 +72,9 @@ def port_session(
     """
     files = DeviceFiles(root, place)
     try:
-        what = f"{place.name} can't be opened"
-        with opened_node(files.node(), what, place, alone=True, calls=calls) as node:
+        operation = f"{place.name} can't be opened"
+        with opened_node(files.node(), operation, place, alone=True, calls=calls) as node:
+            # A driver that allowed the opening all the same is not believed.
             if others := calls.holders(node):
                 raise busy(place, others)
             yield PortSession(place, files, node)
@@ -87,80 +87,81 @@ def port_session(
         raise
 
 
-def held_by(root: Path, place: PortPlace) -> str:
+def held_by(root: Path, place: PortPlace, calls: DriverCalls = KERNEL) -> str:
     """Who holds a port that nobody should have; empty if nobody does.
 
     The port is opened alone for a moment.
 
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        place: The port.
-
     Raises:
-        HardwareError: It can't be opened, and not since somebody holds it.
+        HardwareError: It can't be opened, and not because somebody holds it.
     """
     node = DeviceFiles(root, place).node()
+    operation = f"{place.name} can't be opened"
     try:
-        with opened_node(node, f"{place.name} can't be opened", place, alone=True) as opened:
-            is_file = stat.S_ISREG(os.fstat(opened.descriptor).st_mode)  # below an injected root
+        with opened_node(node, operation, place, alone=True, calls=calls):
+            return ""
     except DeviceBusy as error:
         return str(error)
-    others = who_has(node) if is_file else ()
-    return str(busy(place, others)) if others else ""
 
 
 @contextmanager
 def opened_node(
     node: Path,
-    what: str,
+    operation: str,
     place: PortPlace | EnginePlace,
     *,
     alone: bool = False,
     calls: DriverCalls = KERNEL,
 ) -> Iterator[DriverNode]:
-    """A device node open for ioctls, errors of opening it told.
+    """Open a device node for ioctls.
 
     Args:
         node: Its path.
-        what: What can't be done if it can't be opened.
+        operation: What can't be done if it can't be opened, for the message.
         place: The device that it is of.
         alone: Whether nobody else may have it.
         calls: Makes the ioctls of its driver.
+
+    Raises:
+        HardwareError: It can't be opened.
     """
+    ioctls = IOCTLS.get(place.card.driver)
+    if ioctls is None:
+        raise DeviceRefused(f"{operation}: the driver {place.card.driver} has no known ioctls")
     try:
-        descriptor = open_node(node, alone=alone)
+        descriptor = calls.open(node, alone=alone)
     except OSError as error:
         if error.errno == errno.EBUSY and isinstance(place, PortPlace):
             raise busy(place, who_has(node)) from error
-        raise translated(error, what) from error
+        raise translated(error, operation) from error
     try:
-        yield DriverNode(descriptor, node, IOCTLS[place.card.driver], calls)
+        yield DriverNode(descriptor, node, ioctls, calls)
     finally:
         os.close(descriptor)
 
 
 def busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
-    """Says that a port is in use, and by whom."""
+    """The error for a port that is in use, with who has it."""
     who = named(holders) or "another process, which can't be seen from here"
     return DeviceBusy(f"{place.name} is in use by {who}: end that first, or delete its pod")
 
 
-def translated(error: OSError, what: str) -> HardwareError:
-    """What an error of the system says, as one of ours.
+def translated(error: OSError, operation: str) -> HardwareError:
+    """An error of the system as one of ours.
 
     Args:
         error: The error.
-        what: What can't be done because of it, the start of a sentence.
+        operation: What can't be done because of it, the start of a sentence.
     """
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
-        return DeviceBusy(f"{what}: the driver says that somebody else uses it ({reason})")
+        return DeviceBusy(f"{operation}: the driver says that somebody else uses it ({reason})")
     if error.errno in _GONE:
-        return DeviceGone(f"{what}: it isn't there any more ({reason})")
-    if error.errno in _FORBIDDEN:
-        return HardwareError(f"{what}: user {os.geteuid()} may not ({reason})")
+        return DeviceGone(f"{operation}: it isn't there any more ({reason})")
+    if error.errno in FORBIDDEN:
+        return HardwareError(f"{operation}: user {os.geteuid()} may not ({reason})")
     if error.errno in _UNKNOWN:
-        return DeviceRefused(f"{what}: its driver doesn't know how ({reason})")
+        return DeviceRefused(f"{operation}: its driver doesn't know how ({reason})")
     if error.errno == errno.EINVAL:
-        return DeviceRefused(f"{what}: its driver doesn't take that ({reason})")
-    return DeviceRefused(f"{what}: {reason}")
+        return DeviceRefused(f"{operation}: its driver doesn't take that ({reason})")
+    return DeviceRefused(f"{operation}: {reason}")

@@ -15,8 +15,8 @@ same folder in sysfs (reloading the driver makes another one), and while the por
 A record that cannot be read says that the content is unknown.
 
 Two folders hold this. The first one holds a record per port, for the current boot. The second one
-should survive reboots: it holds an empty file per port whose content is unknown. The mark is in it,
-and in the folder above the records.
+should survive reboots: it holds an empty file per port whose content is unknown. The mark is in the
+second one and in the folder above the records.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ from services.programming.distrust import Mark, read_marks
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 UNKNOWN: Final = ""
-"""Recorded in place of a program: whatever the port shows, it has to be programmed again."""
+"""Recorded instead of a program: whatever the port shows, it must be reprogrammed."""
 
 FOLDER: Final = "records"
-"""Where they are below the folder that all who program on a host share."""
+"""Where records are, below the folder that all who program on a host share."""
 
 UNKNOWN_FOLDER: Final = "unknown"
-"""Below the lasting folder: a file for each port whose content is unknown."""
+"""Below the durable folder: a file for each port whose content is unknown."""
 
 _UNSAFE: Final = re.compile(r"[^0-9A-Za-z.:-]")
 _MOST: Final = 4096
@@ -49,15 +49,12 @@ _MOST: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was recorded of a port at one moment, to be put back.
-
-    Args:
-        content: The bytes of its record; None if there was none, or none that could be read.
-        unknown: Whether its content was unknown.
-    """
+    """What was recorded of a port at one moment, to be restored later."""
 
     content: bytes | None
+    """The bytes of its record; None if there was none, or none that could be read."""
     unknown: bool
+    """Whether its content was unknown."""
 
 
 class Records:
@@ -66,22 +63,22 @@ class Records:
     Args:
         folder: Where they are; made when the first is written.
         boot_id: The kernel's file about the boot.
-        lasting: What should survive reboots; by default the folder above.
+        durable_dir: What should survive reboots; by default the folder above.
     """
 
     def __init__(
-        self, folder: Path, boot_id: Path = BOOT_ID, *, lasting: Path | None = None
+        self, folder: Path, boot_id: Path = BOOT_ID, *, durable_dir: Path | None = None
     ) -> None:
         self._folder = folder
         self._boot_id = boot_id
-        self._lasting = folder.parent if lasting is None else lasting
+        self._durable_dir = folder.parent if durable_dir is None else durable_dir
 
     def has_any(self) -> bool:
-        """Whether anything is written down, true or not."""
+        """Whether anything is recorded, true or not."""
         return (
             self._mark() is not None
             or _has_files(self._folder)
-            or _has_files(self._lasting / UNKNOWN_FOLDER)
+            or _has_files(self._durable_dir / UNKNOWN_FOLDER)
         )
 
     def read(self, port: str, inode: int, shown: str) -> str | None:
@@ -102,13 +99,13 @@ class Records:
         if not record:
             return otherwise
         program, since = record.pop("program", None), record.pop("since", None)
-        is_true = record == {"boot": self._boot(), "inode": inode, "shown": shown}
-        if not is_true or (mark is not None and (not since or since != mark.since)):
+        is_current = record == {"boot": self._boot(), "inode": inode, "shown": shown}
+        if not is_current or (mark is not None and (not since or since != mark.since)):
             return otherwise
         return program if isinstance(program, str) else None
 
     def save(self, port: str) -> Saved:
-        """What is recorded of a port now, for `restore`."""
+        """What is recorded of a port now, to be restored by `restore`."""
         record = self._load(port)
         try:
             content = self._path(port).read_bytes()
@@ -120,9 +117,9 @@ class Records:
         return Saved(content, is_unknown)
 
     def restore(self, port: str, saved: Saved) -> None:
-        """Puts back what was recorded, after a programming that never reached the hardware.
+        """Restore what was recorded, after a programming that never reached the hardware.
 
-        Where it cannot be put back, the content of the port stays unknown.
+        If it can't be restored, the content of the port stays unknown.
         """
         if saved.unknown:
             return
@@ -134,20 +131,20 @@ class Records:
             _remove(self._unknown(port))
 
     def distrust(self, port: str, inode: int, shown: str) -> None:
-        """Records that the content of a port is unknown.
+        """Record that the content of a port is unknown.
 
         Raises:
             HardwareError: Neither folder takes it, so the port must not be programmed.
         """
         failure = _try(lambda: self._write(port, self._record(inode, shown, UNKNOWN)))
         if failure is not None:  # a full disk may still let a file be emptied
-            failure = _try(lambda: _touch(self._path(port)))
-        lasting = _try(lambda: _touch(self._unknown(port)))
-        if failure is not None and lasting is not None:
+            failure = _try(lambda: _make_empty(self._path(port)))
+        durable_failure = _try(lambda: _make_empty(self._unknown(port)))
+        if failure is not None and durable_failure is not None:
             raise HardwareError(self._failed(failure)) from failure
 
     def write(self, port: str, inode: int, shown: str, program: str | None) -> None:
-        """Records what has just been programmed into a port and verified.
+        """Record what has just been programmed into a port and verified.
 
         Args:
             port: What tells the port from others on the host.
@@ -169,7 +166,7 @@ class Records:
             raise HardwareError(self._failed(error)) from error
 
     def _mark(self) -> Mark | None:
-        return read_marks(self._lasting, self._folder.parent)
+        return read_marks(self._durable_dir, self._folder.parent)
 
     def _record(
         self, inode: int, shown: str, program: str | None, mark: Mark | None = None
@@ -202,7 +199,7 @@ class Records:
         return self._folder / f"{_UNSAFE.sub('_', port)}.json"
 
     def _unknown(self, port: str) -> Path:
-        return self._lasting / UNKNOWN_FOLDER / _UNSAFE.sub("_", port)
+        return self._durable_dir / UNKNOWN_FOLDER / _UNSAFE.sub("_", port)
 
     def _boot(self) -> str | None:
         try:
@@ -223,10 +220,10 @@ def _try(call: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _touch(path: Path) -> None:
+def _make_empty(path: Path) -> None:
     """Make a file empty, which takes no space on a full disk.
 
-    An empty record cannot be read, and so says that the content is unknown.
+    An empty record is unreadable, which means that the content is unknown.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

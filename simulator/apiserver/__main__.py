@@ -5,12 +5,12 @@ Writes its kubeconfig (and with `--ports-file` its port) once it answers, and en
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from services.process.listening import write_ports
+from services.process.signals import stop_signals
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.apiserver.tls import ServingPair
 
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
-    """The options that a command line asks for."""
+    """The options of a command line."""
     pair = None
     if arguments.tls_cert is not None:
         certificate = arguments.tls_cert.read_bytes()
@@ -61,22 +61,19 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    """Serves until SIGTERM or SIGINT."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stopping.set)
+    """Serve until SIGTERM or SIGINT."""
     arguments.dir.mkdir(parents=True, exist_ok=True)
     api = ApiServerStandIn(
         arguments.dir, options_of(arguments), kubeconfig_path=arguments.kubeconfig_out
     )
-    async with api:
-        write_ports(arguments.ports_file, {"https": api.port})
-        await stopping.wait()
+    with stop_signals() as stop:
+        async with api:
+            write_ports(arguments.ports_file, {"https": api.port})
+            await stop.wait()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the process; exit code 2 for a command line that doesn't fit."""
+    """Run the process; exit code 2 for a wrong command line."""
     made = parser()
     arguments = made.parse_args(argv)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):

@@ -1,10 +1,10 @@
-"""Dynamic admission: mutating webhooks one after the other, then validating ones side by side.
+"""Dynamic admission: mutating webhooks in sequence, then validating ones in parallel.
 
 As in `k8s.io/apiserver/pkg/admission/plugin/webhook`: configurations in the order of their names;
 after each patch the object is decoded and defaulted again; a webhook with `reinvocationPolicy:
 IfNeeded` is asked once more when a later one changed the object. A call that fails counts by
-`failurePolicy`, an answer that can't be understood too; a patch that can't be applied is an
-internal error whatever the policy.
+`failurePolicy`, and so does an answer that can't be decoded; a patch that can't be applied is
+always an internal error.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from simulator.apiserver.audit import Trail
 from simulator.apiserver.cel import EvaluationError
 from simulator.apiserver.http_client import Answer, CallFailed, WebhookClient
 from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource
-from simulator.apiserver.reviews import Attributes, InvalidAnswer, Verdict
+from simulator.apiserver.reviews import Attributes, InvalidAnswer, WebhookVerdict
 from simulator.apiserver.status import StatusError
 from simulator.apiserver.store import Store
 from simulator.apiserver.webhook_configs import Hook
@@ -57,13 +57,7 @@ class _Run:
 
 
 class Admission:
-    """Asks the webhooks that the store's configurations name.
-
-    Args:
-        store: where configurations and namespaces are.
-        services: `host:port` of Services, by `name.namespace.svc`.
-        new_uid: makes the uids of reviews.
-    """
+    """Calls the webhooks of the configurations in the store."""
 
     def __init__(
         self,
@@ -79,11 +73,7 @@ class Admission:
     async def mutate(
         self, attributes: Attributes, item: Json, redefault: Redefault, trail: Trail
     ) -> Json:
-        """The object as the mutating webhooks leave it.
-
-        Raises:
-            StatusError: a webhook refused, or could not be asked.
-        """
+        """The object after the mutating webhooks."""
         hooks = self._hooks(MUTATING)
         if not hooks:
             return item
@@ -105,11 +95,7 @@ class Admission:
         return item
 
     async def validate(self, attributes: Attributes, item: Json | None, trail: Trail) -> None:
-        """Asks the validating webhooks.
-
-        Raises:
-            StatusError: one of them refused, or could not be asked.
-        """
+        """Call the validating webhooks."""
         hooks = self._hooks(VALIDATING)
         if not hooks:
             return
@@ -165,7 +151,9 @@ class Admission:
         if not verdict.allowed:
             raise refusal(hook.name, verdict.status)
 
-    async def _ask(self, hook: Hook, item: Json | None, run: _Run, *, mutating: bool) -> Verdict:
+    async def _ask(
+        self, hook: Hook, item: Json | None, run: _Run, *, mutating: bool
+    ) -> WebhookVerdict:
         uid = self._new_uid()
         body = reviews.request(uid, run.attributes, item)
         try:
@@ -184,7 +172,7 @@ class Admission:
         raise status.internal(text)
 
     @staticmethod
-    def _note(hook: Hook, verdict: Verdict, trail: Trail) -> None:
+    def _note(hook: Hook, verdict: WebhookVerdict, trail: Trail) -> None:
         for warning in verdict.warnings:
             trail.warn(warning)
         for name, value in verdict.annotations.items():
@@ -203,7 +191,7 @@ class Admission:
 
 
 def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
-    """Whether a webhook is to be asked; a condition without a value counts by failurePolicy."""
+    """Whether to call a webhook; a condition without a value counts by failurePolicy."""
     attributes = run.attributes
     if not hook.concerns(attributes, item, run.labels):
         return False
@@ -218,7 +206,7 @@ def _concerns(hook: Hook, run: _Run, item: Json | None) -> bool:
         ) from problem
 
 
-def _apply(verdict: Verdict, item: Json, redefault: Redefault) -> Json | None:
+def _apply(verdict: WebhookVerdict, item: Json, redefault: Redefault) -> Json | None:
     if verdict.patch is None:
         return None
     try:
@@ -231,7 +219,7 @@ def _apply(verdict: Verdict, item: Json, redefault: Redefault) -> Json | None:
 
 
 def _check_code(answer: Answer) -> None:
-    """Raises CallFailed for an answer that is not 2xx, in the words of client-go."""
+    """Raise CallFailed for an answer that is not 2xx, with the text of client-go."""
     if 200 <= answer.status < 300:
         return
     shown = answer.body[:2048].decode("utf-8", "replace").strip()
@@ -246,7 +234,7 @@ def _check_code(answer: Answer) -> None:
 
 
 def refusal(webhook: str, given: Json) -> StatusError:
-    """What the asker gets when a webhook says no (`ToStatusErr` of `k8s.io/apiserver`)."""
+    """The error of a request that a webhook denies (`ToStatusErr` of `k8s.io/apiserver`)."""
     denied = f'admission webhook "{webhook}" denied the request'
     code = given.get("code") or 0
     reason = str(given.get("reason") or "")

@@ -1,11 +1,10 @@
-"""The front of the stand-in: each request to its verb, each error to its Status.
+"""The entry of the stand-in: maps requests to verbs and errors to Status objects.
 
-Order as in a real API server: who asks (401), what is asked (404, 405), then the verb. Every
-answer about objects carries the warnings that came up on the way.
+The order is that of a real API server: authentication (401), the path (404, 405), authorization
+(403), then the verb. Every answer about objects carries the warnings of its request.
 """
 
 import time
-import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from typing import TypeAlias
 import structlog
 
 from simulator.apiserver import discovery, paths, reading, status, wire
-from simulator.apiserver.asking import Ask, timestamp
+from simulator.apiserver.asking import VERBS, Ask, timestamp
 from simulator.apiserver.audit import AuditLog
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
 from simulator.apiserver.identity import Tokens
+from simulator.apiserver.patches import APPLY
 from simulator.apiserver.resources import PODS, ResourceTable
 from simulator.apiserver.status import StatusError
 from simulator.apiserver.store import Store
@@ -28,10 +28,7 @@ from simulator.apiserver.wire import Json
 from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
-_GZIP_FROM = 128 * 1024
-"""Bytes from which a real API server compresses an answer (for who accepts it)."""
 _CACHE = ("Cache-Control", "no-cache, private")
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 Binder: TypeAlias = Callable[[Json, str], object]
 
 
@@ -53,19 +50,7 @@ class Seen:
 
 
 class Api:
-    """Answers requests from a store.
-
-    Args:
-        store: the objects.
-        table: what is served.
-        writer: makes changes.
-        tokens: who is let in.
-        audit: where decisions are written.
-        faults: what is switched on by a test.
-        bind: binds a pod to a node (the scheduler's way in, for `pods/NAME/binding`).
-        now: the clock.
-        bookmark_interval: seconds between the bookmarks of a watch.
-    """
+    """Answers requests from a store."""
 
     def __init__(
         self,
@@ -94,7 +79,7 @@ class Api:
         self.seen: deque[Seen] = deque(maxlen=100_000)
 
     async def handle(self, request: Request) -> Response:
-        """Answers one request, whatever happens inside."""
+        """Answer one request; a crash becomes a 500."""
         try:
             response = await self._faults.before(request)
             if response is None:
@@ -118,13 +103,14 @@ class Api:
         if identity is None:
             raise status.unauthorized()
         if request.method == "GET" and (body := discovery.answer(request.path, self._table)):
-            return self._body(request, 200, body, ())
+            return self._body(200, body)
         target = paths.parse(request.path, self._table)
         if target is None:
             raise status.unknown_path()
         if request.oversized:
             raise status.too_large(3 * 2**20)
         ask = Ask(target, request, identity)
+        ask.authorize(ask.verb)
         if request.method in ("GET", "HEAD"):
             return self._read(ask)
         return await self._write(ask)
@@ -135,12 +121,12 @@ class Api:
         if not ask.target.name:
             page = reading.read_list(self._store, ask.target, ask.query)
             body = reading.list_body(ask.target.resource, page)
-            return self._body(ask.request, 200, body + b"\n", ())
+            return self._body(200, body + b"\n")
         data = self._store.shelf(ask.target.resource).objects.get(ask.target.path)
         if data is None:
             resource = ask.target.resource
             raise status.not_found(resource.group, resource.plural, ask.target.name)
-        return self._body(ask.request, 200, data + b"\n", ())
+        return self._body(200, data + b"\n")
 
     def _watch(self, ask: Ask) -> Response:
         watch = Watch(
@@ -149,8 +135,6 @@ class Api:
             _named_as_selector(ask),
             bookmark_interval=self._bookmark_interval,
         )
-        if self._faults.gone_as_status and (error := watch.too_old) is not None:
-            raise error
         if self._faults.bookmarks_need_version and watch.bookmarks_without_version:
             watch.fail(status.internal("the storage can't serve progress requests"))
         elif self._faults.watches_cut_at_once:
@@ -178,7 +162,7 @@ class Api:
             return Response(error.code, error.body(), headers)
         finally:
             self._record(ask, code)
-        return self._body(ask.request, code, body + b"\n", _warnings(ask))
+        return self._body(code, body + b"\n", _warnings(ask))
 
     def _verb(self, ask: Ask) -> Callable[[Ask], Awaitable[tuple[int, bytes]]]:
         named = bool(ask.target.name)
@@ -207,7 +191,11 @@ class Api:
         return 200, ask.target.resource.encode(await self._writer.replace(ask))
 
     async def _patch(self, ask: Ask) -> tuple[int, bytes]:
-        return 200, ask.target.resource.encode(await self._writer.patch(ask))
+        created = not self._writer.is_stored(ask.target)
+        if created and ask.content_type == APPLY:
+            ask.authorize("create")
+        item = await self._writer.patch(ask)
+        return 201 if created else 200, ask.target.resource.encode(item)
 
     async def _delete(self, ask: Ask) -> tuple[int, bytes]:
         gone = await self._writer.delete(ask)
@@ -231,12 +219,12 @@ class Api:
         return 201, wire.encode(done | {"code": 201})
 
     def _record(self, ask: Ask, code: int) -> None:
-        """Writes pod creations, and whatever webhooks had a say in, to the audit log."""
+        """Write pod creations, and what webhooks annotated, to the audit log."""
         of_pods = ask.target.resource is PODS and ask.request.method == "POST"
         if not of_pods and not ask.trail.annotations:
             return
         self._audit.write(
-            verb=_VERBS[ask.request.method],
+            verb=VERBS[ask.request.method],
             uri=ask.request.target,
             identity=ask.identity,
             reference=ask.target.reference(),
@@ -246,25 +234,8 @@ class Api:
         )
 
     @staticmethod
-    def _body(
-        request: Request, code: int, body: bytes, headers: tuple[tuple[str, str], ...]
-    ) -> Response:
-        headers = (_CACHE, *headers)
-        if _wants_pretty(request):
-            body = wire.pretty(body)
-        if len(body) > _GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
-            headers = (*headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
-            packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-            body = packer.compress(body) + packer.flush()
-        return Response(code, body, headers)
-
-
-def _wants_pretty(request: Request) -> bool:
-    """`?pretty=`, or a client that people read from (a real API server knows these agents)."""
-    if "pretty" in request.query:
-        return request.query["pretty"] not in ("0", "false")
-    agent = request.headers.get("user-agent", "")
-    return agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+    def _body(code: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+        return Response(code, body, (_CACHE, *headers))
 
 
 def _named_as_selector(ask: Ask) -> dict[str, str]:

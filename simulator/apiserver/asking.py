@@ -1,4 +1,4 @@
-"""One request as the verbs see it: what it is about, who asks, and with which options."""
+"""One request as the verbs see it: target, user and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +14,8 @@ from simulator.apiserver.paths import Target
 from simulator.apiserver.resources import Resource
 from simulator.apiserver.reviews import Attributes
 from simulator.apiserver.wire import Json
+
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,34 @@ class Ask:
         """Whether nothing is to be stored."""
         return self.query.get("dryRun") == "All"
 
+    @property
+    def content_type(self) -> str:
+        """The body's media type, without parameters."""
+        return self.request.headers.get("content-type", "").split(";")[0].strip()
+
+    @property
+    def verb(self) -> str:
+        """The verb that authorization knows."""
+        if self.request.method in ("GET", "HEAD"):
+            if self.query.get("watch") in ("1", "true"):
+                return "watch"
+            return "get" if self.target.name else "list"
+        if self.request.method == "DELETE" and not self.target.name:
+            return "deletecollection"
+        return VERBS.get(self.request.method, "")
+
+    def authorize(self, verb: str) -> None:
+        """Raises 403 unless the user may do that."""
+        if self.identity.may(verb, self.target):
+            return
+        resource, namespace = self.target.resource, self.target.namespace
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        why = (
+            f'User "{self.identity.username}" cannot {verb} resource "{resource.plural}" in API'
+            f' group "{resource.group}" {where}'
+        )
+        raise status.forbidden(resource.group, resource.plural, self.target.name, why)
+
     def options(self, kind: str) -> Json:
         """The options object that webhooks are shown."""
         options: Json = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
@@ -55,7 +85,7 @@ class Ask:
     def attributes(
         self, operation: str, options_kind: str, name: str, old: Json | None = None
     ) -> Attributes:
-        """What webhooks are told besides the object."""
+        """What a review says besides the object."""
         return Attributes(
             resource=self.target.resource,
             namespace=self.target.namespace or (name if _is_namespace(self.target) else ""),
@@ -69,12 +99,8 @@ class Ask:
         )
 
     def decode(self) -> Json:
-        """The body as a JSON object.
-
-        Raises:
-            StatusError: 400 or 415.
-        """
-        kind = self.request.headers.get("content-type", "").split(";")[0].strip()
+        """The body as a JSON object, or an error 400 or 415."""
+        kind = self.content_type
         if kind not in ("", "application/json"):
             raise status.unsupported_media(kind, ["application/json"])
         return decode_object(self.request.body)
@@ -85,11 +111,7 @@ def _is_namespace(target: Target) -> bool:
 
 
 def decode_object(body: bytes) -> Json:
-    """A JSON object from a body.
-
-    Raises:
-        StatusError: 400.
-    """
+    """A JSON object from a body."""
     try:
         item = wire.decode(body)
     except msgspec.DecodeError as error:
@@ -106,11 +128,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def check_kind(resource: Resource, item: Json) -> None:
-    """Fills in kind and version where they are absent, and refuses others.
-
-    Raises:
-        StatusError: 400.
-    """
+    """Fill in missing kind and version, and refuse others."""
     kind = item.setdefault("kind", resource.kind)
     version = item.setdefault("apiVersion", resource.api_version)
     if version != resource.api_version:

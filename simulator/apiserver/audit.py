@@ -1,4 +1,4 @@
-"""The audit log: one `audit.k8s.io/v1` Event a line, for requests that create or change something.
+"""The audit log: one `audit.k8s.io/v1` Event per line, for requests that change something.
 
 Webhooks' `auditAnnotations` appear as on a real API server, with the webhook's name before them.
 """
@@ -17,27 +17,23 @@ from simulator.apiserver.wire import Json
 
 @dataclass(slots=True)
 class Trail:
-    """What one request leaves behind: annotations for the log, warnings for the asker."""
+    """What a request leaves: annotations for the log, warnings for the client."""
 
     annotations: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Adds a warning, once."""
+        """Add a warning, once."""
         if text not in self.warnings:
             self.warnings.append(text)
 
     def annotate(self, name: str, value: object) -> None:
-        """Adds an annotation; objects are written as JSON, and the first value stays."""
+        """Add an annotation; objects become JSON, and the first value stays."""
         self.annotations.setdefault(name, value if isinstance(value, str) else json.dumps(value))
 
 
 class AuditLog:
-    """Writes the log, and keeps its newest entries for tests of this process.
-
-    Args:
-        path: where to, or None for memory only.
-    """
+    """Writes the log, and keeps its newest entries for tests of this process."""
 
     def __init__(self, path: Path | None) -> None:
         self.entries: list[Json] = []

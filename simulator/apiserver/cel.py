@@ -24,7 +24,7 @@ VARIABLES = frozenset({"object", "oldObject", "request"})
 
 
 class CompilationError(ValueError):
-    """A text that is no expression, or that speaks of unknown variables or functions."""
+    """A text that is no expression, or that uses unknown variables or functions."""
 
 
 class EvaluationError(ValueError):
@@ -44,11 +44,7 @@ class Expression:
     compiled: Any
 
     def holds(self, scope: Scope) -> bool:
-        """Its value, which must be a boolean.
-
-        Raises:
-            EvaluationError: it has none, or one of another type.
-        """
+        """Its value, which must be a boolean."""
         if self.compiled is None:
             return True
         value = self._value(scope)
@@ -57,11 +53,7 @@ class Expression:
         return value
 
     def text_of(self, scope: Scope) -> str:
-        """Its value, which must be a text.
-
-        Raises:
-            EvaluationError: it has none, or one of another type.
-        """
+        """Its value, which must be a text."""
         value = None if self.compiled is None else self._value(scope)
         if not isinstance(value, str):
             raise EvaluationError("must evaluate to string")
@@ -76,15 +68,7 @@ class Expression:
 
 @lru_cache(maxsize=256)
 def compile_expression(text: str, variables: frozenset[str] = VARIABLES) -> Expression:
-    """Reads an expression.
-
-    Args:
-        text: as it was written.
-        variables: what it may speak of.
-
-    Raises:
-        CompilationError: it can't be compiled.
-    """
+    """Reads an expression."""
     if library is None:
         _warn_once()
         return Expression(text, None)

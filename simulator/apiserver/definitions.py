@@ -1,7 +1,7 @@
-"""Custom resource definitions: each that is created is served at once.
+"""Custom resource definitions: a created one is served at once.
 
 The suite's two kinds are served from the start with the schemas of `resources`; a definition of
-the same name replaces what is known of them, and its deletion takes kind and objects away.
+the same name replaces these, and its deletion removes the kind with its objects.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,7 @@ from simulator.apiserver.wire import Json, decode
 
 
 class DefinitionController:
-    """Follows definitions and keeps the table of resources in step.
-
-    Args:
-        store: where they are.
-        table: what is served.
-        now: the clock.
-    """
+    """Follows definitions and keeps the table of resources in step."""
 
     def __init__(self, store: Store, table: ResourceTable, *, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -29,7 +23,7 @@ class DefinitionController:
         self._stop: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Start."""
         self._stop = self._store.listen(DEFINITIONS, self._on_change)
 
     def stop(self) -> None:
@@ -95,5 +89,4 @@ def resource_of(definition: Json) -> Resource | None:
         short_names=tuple(called.get("shortNames") or ()),
         counts_generations=True,
         empty={"metadata": {}},
-        columns=tuple(version.get("additionalPrinterColumns") or ()),
     )

@@ -1,4 +1,4 @@
-"""What clients look up before they ask: versions, groups, resources, and that the server lives."""
+"""Discovery: versions, groups, resources and health."""
 
 import os
 

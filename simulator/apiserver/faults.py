@@ -1,11 +1,10 @@
-"""Faults that a test switches on: a server that is ill in a way that clients must survive.
+"""Faults that a test switches on: failures of a server that clients must survive.
 
 Each is a context manager on `ApiServerStandIn`, or a call where it happens once. Those here change
 answers; those that concern connections (refused, cut, silent) are in `standin`, those of watches in
 `watching`.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -45,8 +44,6 @@ class _Burst:
 class Faults:
     """What is switched on."""
 
-    delay: float = 0.0
-    """Seconds before each answer."""
     watches_end_at_once: bool = False
     """Each watch is answered with 200 and a proper end, and nothing in between."""
     watches_cut_at_once: bool = False
@@ -54,15 +51,13 @@ class Faults:
     bookmarks_need_version: bool = False
     """A watch with bookmarks and without a version ends with an ERROR event: a 1.36 API server
     makes a list and a watch of it, which fails where storage can't serve progress requests."""
-    gone_as_status: bool = False
-    """A watch that is too old is answered with HTTP 410 instead of an event in a 200."""
     _bursts: list[_Burst] = field(default_factory=list)
 
     @contextlib.contextmanager
     def answering(
         self, answer: Callable[[], Response], *, count: int | None = None, matches: Matches = every
     ) -> Iterator[None]:
-        """Gives `answer()` to matching requests, at most `count` times."""
+        """Answer matching requests with `answer()`, at most `count` times."""
         burst = _Burst(matches, count, answer)
         self._bursts.append(burst)
         try:
@@ -78,7 +73,7 @@ class Faults:
         retry_after: int | None = None,
         matches: Matches = every,
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching requests with an error: 429 and 500 bursts, 503, 504.
+        """Answer matching requests with an error such as 429, 500, 503 or 504.
 
         Args:
             code: HTTP status.
@@ -88,21 +83,15 @@ class Faults:
         """
         headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
         reason = {429: "TooManyRequests", 503: "ServiceUnavailable"}.get(code, "InternalError")
-        error = StatusError(code, reason, f"the stand-in was told to answer {code}")
+        error = StatusError(code, reason, f"a fault of the stand-in: {code}")
         answer = Response(code, error.body(), tuple(headers.items()))
         return self.answering(lambda: answer, count=count, matches=matches)
 
     def watches_failing(
         self, code: int, *, count: int | None = None, matches: Matches = watches
     ) -> contextlib.AbstractContextManager[None]:
-        """Answers matching watches with 200 and an ERROR event, at once.
-
-        Args:
-            code: of the Status in the event.
-            count: how many watches, None for all until the end of the block.
-            matches: which requests.
-        """
-        error = StatusError(code, "InternalError", f"the stand-in was told to say {code}")
+        """Answer matching watches with 200 and an ERROR event, at once."""
+        error = StatusError(code, "InternalError", f"a fault of the stand-in: {code}")
         line = event_line("ERROR", wire.encode(error.status()))
         return self.replaying(line, stream=True, count=count, matches=matches)
 
@@ -118,9 +107,7 @@ class Faults:
         )
 
     async def before(self, request: Request) -> Response | None:
-        """The answer that a fault gives instead of the server's; None where none does."""
-        if self.delay:
-            await asyncio.sleep(self.delay)
+        """The answer of a fault that is switched on for this request; None without one."""
         for burst in reversed(self._bursts):
             if burst.left != 0 and burst.matches(request):
                 burst.left = None if burst.left is None else burst.left - 1

@@ -59,16 +59,7 @@ class WebhookClient:
         self._clients: dict[bytes, httpx2.AsyncClient] = {}
 
     async def post(self, endpoint: Endpoint, body: bytes, seconds: float) -> Answer:
-        """Posts a JSON body and reads the whole answer.
-
-        Args:
-            endpoint: where to.
-            body: what to send.
-            seconds: time for all of it, dialling included.
-
-        Raises:
-            CallFailed: no complete answer in time.
-        """
+        """Posts a JSON body and reads the whole answer."""
         dialled = httpx2.URL(endpoint.url).copy_with(host=endpoint.host, port=endpoint.port)
         try:
             async with asyncio.timeout(seconds):

@@ -111,12 +111,7 @@ class _Connection(HttpToolsProtocol):
 
 
 class HttpServer:
-    """Listens, and keeps the connections.
-
-    Args:
-        handler: answers one request; a crash inside is its own business to turn into a 500.
-        body_limit: bytes of a request body; 3 MiB as in a real API server.
-    """
+    """Listens, and knows its connections."""
 
     def __init__(self, handler: Handler, *, body_limit: int = 3 * 2**20) -> None:
         self.handler = handler
@@ -162,16 +157,16 @@ class HttpServer:
         await _until(lambda: not self.connections, grace)
 
     def drop_connections(self) -> None:
-        """Drops every connection without a word."""
+        """Drop every connection."""
         for transport in tuple(self.connections.values()):
             transport.abort()
 
     def opened(self, client: Address, transport: asyncio.Transport) -> None:
-        """Counts a connection in."""
+        """Remember a connection."""
         self.connections[client] = transport
 
     def lost(self, client: Address) -> None:
-        """Counts a connection out, and ends what was being answered on it."""
+        """Forget a connection, and cancel the answer on it."""
         self.connections.pop(client, None)
         if client in self._answers:
             self._answers[client].cancel()
@@ -247,7 +242,7 @@ class HttpServer:
 
 
 async def _until(reached: Callable[[], bool], seconds: float) -> None:
-    """Waits for something that there is no event for, at most for so long."""
+    """Poll until a condition holds, at most for so long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not reached():  # noqa: ASYNC110 - the connections' own doing

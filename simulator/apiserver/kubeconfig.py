@@ -1,25 +1,18 @@
-"""The kubeconfig that lets clients in: server, CA and token."""
+"""The kubeconfig of clients: server, CA and token."""
 
 import json
-import os
 from base64 import b64encode
 from pathlib import Path
 
+from services.process.files import replace_file
 from simulator.apiserver.wire import Json
 
 _NAME = "accelbind-simulator"
 
 
-def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | None = None) -> Json:
-    """The configuration as an object.
-
-    Args:
-        server: URL of the API server.
-        authority: PEM of its CA.
-        token: the bearer token.
-        token_file: where clients read the token instead, to follow it when it changes.
-    """
-    user = {"token": token} if token_file is None else {"tokenFile": str(token_file)}
+def kubeconfig(server: str, authority: bytes, token: str) -> Json:
+    """The configuration as an object."""
+    user = {"token": token}
     cluster = {
         "server": server,
         "certificate-authority-data": b64encode(authority).decode(),
@@ -34,17 +27,6 @@ def kubeconfig(server: str, authority: bytes, token: str, token_file: Path | Non
     }
 
 
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, whole or not at all."""
-    beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-
-
 def write_kubeconfig(path: Path, config: Json) -> None:
     """Writes a kubeconfig (JSON, which is YAML), mode 0600."""
-    write_private(path, json.dumps(config, indent=2) + "\n")
+    replace_file(path, (json.dumps(config, indent=2) + "\n").encode(), mode=0o600)

@@ -1,4 +1,4 @@
-"""The name rules of Kubernetes, with the sentences that a real API server gives for them.
+"""The name rules of Kubernetes, with the error texts of a real API server.
 
 Texts and rules: `k8s.io/apimachinery/pkg/util/validation`.
 """
@@ -14,7 +14,7 @@ _QUALIFIED_RE = re.compile(_QUALIFIED)
 
 
 def subdomain_problem(name: str) -> str:
-    """Why a text is no RFC 1123 subdomain (the name of most objects); empty if it is one."""
+    """Why a text is not an RFC 1123 subdomain (the name of most objects); empty if it is one."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     if _SUBDOMAIN_RE.fullmatch(name):
@@ -27,7 +27,7 @@ def subdomain_problem(name: str) -> str:
 
 
 def label_problem(name: str) -> str:
-    """Why a text is no RFC 1123 label (containers, namespaces); empty if it is one."""
+    """Why a text is not an RFC 1123 label (containers, namespaces); empty if it is one."""
     if len(name) > 63:
         return "must be no more than 63 bytes"
     if _LABEL_RE.fullmatch(name):
@@ -40,7 +40,7 @@ def label_problem(name: str) -> str:
 
 
 def qualified_problem(name: str) -> str:
-    """Why a text is no qualified name (`domain/name`, of resources and labels); empty if it is."""
+    """Why a text is not a qualified name (`domain/name`, of resources); empty if it is."""
     prefix, slash, part = name.rpartition("/")
     if slash and (not prefix or (problem := subdomain_problem(prefix))):
         return f"prefix part {problem if prefix else 'must be non-empty'}"

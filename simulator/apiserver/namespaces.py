@@ -1,4 +1,4 @@
-"""The namespace controller: empties a namespace that is being deleted, then lets it go."""
+"""The namespace controller: empties a namespace that is being deleted, then removes it."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,7 @@ INITIAL = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 class NamespaceController:
-    """Follows namespaces in deletion; works inside the change that wakes it, without a task.
-
-    Args:
-        store: where they are.
-        table: what can live in them.
-        writer: deletes as a request would.
-    """
+    """Follows namespaces in deletion, on changes of the store, without a task of its own."""
 
     def __init__(self, store: Store, table: ResourceTable, writer: Writer) -> None:
         self._store = store
@@ -26,7 +20,7 @@ class NamespaceController:
         self._stops: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Start."""
         self._stops = [
             self._store.listen(NAMESPACES, self._on_namespace),
             self._store.listen(PODS, self._on_pod),

@@ -1,7 +1,7 @@
 """OpenAPI v3, as much of it as kubectl asks for before it sends an object.
 
 kubectl looks for the parameter `fieldValidation` of a kind's PATCH; where it finds it, it leaves
-the validation to the server. Schemas are told for custom resources only.
+the validation to the server. Only custom resources have schemas.
 """
 
 from simulator.apiserver.resources import Resource, ResourceTable

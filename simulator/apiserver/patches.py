@@ -1,9 +1,9 @@
-"""The three languages of PATCH: JSON Merge Patch, JSON Patch, and strategic merge.
+"""The languages of PATCH: JSON Merge Patch, JSON Patch, strategic merge and server-side apply.
 
 A strategic merge patch merges lists of objects by the keys of `shapes` and knows
 `$patch: replace` and `$patch: delete`; `$retainKeys`, `$setElementOrder` and
 `$deleteFromPrimitiveList` are accepted and only dropped. Custom resources don't take it, as on a
-real API server. Server-side apply is not modelled.
+real API server. Server-side apply is a merge that creates what is missing, without field owners.
 """
 
 from typing import Any
@@ -17,10 +17,11 @@ from simulator.apiserver.wire import Json
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 class NotApplicable(ValueError):
-    """A JSON Patch that doesn't fit the object it is for, in one sentence."""
+    """A JSON Patch that does not fit its object."""
 
 
 def merge(target: object, patch: object) -> Any:  # noqa: ANN401 - JSON
@@ -37,11 +38,7 @@ def merge(target: object, patch: object) -> Any:  # noqa: ANN401 - JSON
 
 
 def apply_json_patch(target: Json, operations: object) -> Json:
-    """RFC 6902, through the package jsonpatch.
-
-    Raises:
-        NotApplicable: the patch is malformed or does not fit.
-    """
+    """RFC 6902, through the package jsonpatch."""
     if not isinstance(operations, list):
         raise NotApplicable("a JSON patch is a list of operations")
     try:

@@ -1,4 +1,4 @@
-"""What a request is about, read from its path: resource, namespace, name and subresource."""
+"""The target of a request, from its path: resource, namespace, name and subresource."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

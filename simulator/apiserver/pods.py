@@ -7,18 +7,16 @@ security, quotas, most field validation.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from simulator.apiserver import names, quantities, status
 from simulator.apiserver.quantities import NotAQuantity
-from simulator.apiserver.shapes import check_shape, without_empty
+from simulator.apiserver.shapes import without_empty
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_MUTABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations")
 
 
 def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
@@ -30,12 +28,7 @@ def containers_of(pod: Json) -> Iterator[tuple[str, Json]]:
 
 
 def set_defaults(pod: Json) -> Json:
-    """The pod with the defaults of core/v1.
-
-    Raises:
-        StatusError: 400 for what can't be decoded as a pod, such as a broken quantity.
-    """
-    check_shape(pod, "Pod")
+    """The pod with the defaults of core/v1."""
     pod.setdefault("metadata", {})
     pod.setdefault("status", {})
     spec = pod.setdefault("spec", {})
@@ -82,11 +75,7 @@ def _default_container(container: Json, path: str) -> None:
 
 
 def canonical_amounts(holder: Json, name: str, path: str, kind: str = "Pod") -> Json:
-    """Puts the quantities under `name` into canonical form, in place, and returns them.
-
-    Raises:
-        StatusError: 400 for a quantity that is none.
-    """
+    """Puts the quantities under `name` into canonical form, in place, and returns them."""
     amounts = holder.get(name) or {}
     try:
         result = {key: quantities.canonical(amounts[key]) for key in sorted(amounts)}
@@ -141,32 +130,13 @@ def _tolerates(toleration: Json, taint: str) -> bool:
 
 
 def prepare(pod: Json) -> None:
-    """What storing a new pod sets: generation 1, phase Pending and the quality of service."""
+    """What storing a new pod sets."""
     pod["metadata"]["generation"] = 1
-    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod)}
-
-
-def quality_of_service(pod: Json) -> str:
-    """`Guaranteed`, `Burstable` or `BestEffort`."""
-    guaranteed, any_set = True, False
-    for _, container in containers_of(pod):
-        resources = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        any_set = any_set or any(name in limits or name in requests for name in _NATIVE[:2])
-        guaranteed = guaranteed and all(
-            name in limits and requests.get(name) == limits[name] for name in _NATIVE[:2]
-        )
-    if not any_set:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
+    pod["status"] = {"phase": "Pending"}
 
 
 def validate(pod: Json) -> None:
-    """Refuses a pod that a real API server would not store.
-
-    Raises:
-        StatusError: 422 with a cause for each field that is wrong.
-    """
+    """Refuses a pod that a real API server would not store."""
     metadata, spec = pod["metadata"], pod["spec"]
     causes: list[Cause] = []
     if not spec.get("containers"):
@@ -177,12 +147,6 @@ def validate(pod: Json) -> None:
     if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
         known = ("Always", "OnFailure", "Never")
         causes.append(status.unsupported("spec.restartPolicy", spec["restartPolicy"], known))
-    for path, labels in (("metadata.labels", metadata.get("labels") or {}),):
-        causes += [
-            status.invalid_value(path, key, problem)
-            for key in labels
-            if (problem := names.qualified_problem(key))
-        ]
     if causes:
         raise status.invalid("", "Pod", metadata.get("name", ""), causes)
 
@@ -246,35 +210,3 @@ def _amount_causes(path: str, name: str, amount: str) -> Iterator[Cause]:
 def is_extended(name: str) -> bool:
     """Whether a resource is an extended one, which can't be overcommitted."""
     return "/" in name and "kubernetes.io/" not in name
-
-
-def check_update(old: Json, new: Json) -> None:
-    """Refuses changes of a pod's spec that a real API server refuses.
-
-    Raises:
-        StatusError: 422.
-    """
-    if _frozen_part(old) == _frozen_part(new):
-        return
-    cause = Cause(
-        "spec",
-        "Forbidden: pod updates may not change fields other than"
-        " `spec.containers[*].image`,`spec.initContainers[*].image`,"
-        "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing"
-        " tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was"
-        " previously negative)",
-        "FieldValueForbidden",
-    )
-    raise status.invalid("", "Pod", new["metadata"]["name"], [cause])
-
-
-def _frozen_part(pod: Json) -> Json:
-    spec: dict[str, Any] = {
-        name: value for name, value in pod["spec"].items() if name not in _MUTABLE
-    }
-    for group in ("initContainers", "containers"):
-        spec[group] = [
-            {name: value for name, value in container.items() if name != "image"}
-            for container in spec.get(group) or []
-        ]
-    return spec

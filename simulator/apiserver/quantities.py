@@ -18,11 +18,7 @@ class NotAQuantity(ValueError):
 
 
 def parse(value: object) -> Fraction:
-    """The exact amount of a quantity (rounded up to nano units, as a real API server does).
-
-    Raises:
-        NotAQuantity: with the text of apimachinery's error.
-    """
+    """The exact amount of a quantity (rounded up to nano units, as a real API server does)."""
     return _parse(value)[0]
 
 
@@ -36,8 +32,6 @@ def canonical(value: object) -> str:
     amount, suffix = _parse(value)
     if suffix in _BINARY and amount.denominator == 1 and abs(amount) >= 1024:
         return _with_largest(amount, {name: 2**power for name, power in _BINARY.items()})
-    if suffix[:1] in ("e", "E") and suffix not in _DECIMAL and suffix not in _BINARY:
-        return _with_exponent(amount)
     return _with_largest(amount, {name: Fraction(10) ** power for name, power in _DECIMAL.items()})
 
 
@@ -70,8 +64,3 @@ def _with_largest(amount: Fraction, units: dict[str, Fraction] | dict[str, int])
     ]
     size, name = max(fitting)
     return f"{amount / size}{name}"
-
-
-def _with_exponent(amount: Fraction) -> str:
-    exponents = {f"e{power}" if power else "": Fraction(10) ** power for power in range(-9, 19, 3)}
-    return _with_largest(amount, exponents)

@@ -30,7 +30,6 @@ class Resource:
         selectable: further fields that field selectors may name.
         counts_generations: whether a change outside metadata and status bumps the generation.
         empty: what a bookmark of the kind holds besides its metadata.
-        columns: printer columns of a CRD, as they stand in it.
     """
 
     group: str
@@ -45,7 +44,6 @@ class Resource:
     selectable: frozenset[str] = frozenset()
     counts_generations: bool = False
     empty: Json = field(default_factory=dict)
-    columns: tuple[Json, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

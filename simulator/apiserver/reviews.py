@@ -1,6 +1,6 @@
-"""AdmissionReview v1 from the API server's side: what is asked, and what of an answer counts.
+"""AdmissionReview v1 from the API server's side: the request, and the checks of an answer.
 
-A codec of its own, so that a mistake in the suite's codec does not meet itself here. Requests have
+It does not use the webhook's codec, so that a mistake in that is noticed here. Requests have
 the fields and their order of the recorded reviews; answers are checked as `VerifyAdmissionResponse`
 of `k8s.io/apiserver` does, with its texts.
 """
@@ -20,12 +20,12 @@ from simulator.apiserver.wire import Json
 
 
 class InvalidAnswer(Exception):
-    """A webhook's answer that a real API server would not take."""
+    """A webhook's answer that a real API server would refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is under admission, apart from the object itself.
+    """The attributes of an admission request, apart from the object.
 
     Args:
         resource: its resource.
@@ -51,8 +51,8 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a webhook answered, checked.
+class WebhookVerdict:
+    """A webhook's answer, checked.
 
     Args:
         allowed: whether the object may pass.
@@ -103,12 +103,8 @@ def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
     return None if item is None else msgspec.Raw(resource.encode(item))
 
 
-def verify(body: bytes, uid: str, *, mutating: bool) -> Verdict:
-    """Reads an answer as strictly as a real API server.
-
-    Raises:
-        InvalidAnswer: with the text that it would give.
-    """
+def verify(body: bytes, uid: str, *, mutating: bool) -> WebhookVerdict:
+    """Reads an answer as strictly as a real API server."""
     review = _decode(body)
     response = review.get("response")
     if not isinstance(response, dict):
@@ -130,7 +126,7 @@ def verify(body: bytes, uid: str, *, mutating: bool) -> Verdict:
     warnings: list[Any] = _typed(response, "warnings", list, default=[])
     if not all(isinstance(text, str) for text in [*warnings, *annotations.values()]):
         raise InvalidAnswer("json: cannot unmarshal non-string into Go value of type string")
-    return Verdict(allowed, patch, status, tuple(warnings), annotations)
+    return WebhookVerdict(allowed, patch, status, tuple(warnings), annotations)
 
 
 def _decode(body: bytes) -> Json:

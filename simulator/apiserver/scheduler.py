@@ -1,9 +1,9 @@
-"""Binds pending pods to nodes that have what they ask for.
+"""Binds pending pods to nodes that have what they request.
 
 Filters of the real scheduler that matter to accelerators: node name, cordon, node selector, taints
 that tolerations don't cover, and requests against allocatable minus what pods bound there take.
 Among fitting nodes the one with the fewest pods wins, then the first by name. A pod that fits
-nowhere gets its condition and an event, and is looked at again when a node or a pod changes.
+nowhere gets a condition and an event, and is tried again when a node or a pod changes.
 Not modelled: affinity, topology spread, preemption, priorities, volumes.
 """
 
@@ -57,7 +57,7 @@ def _total(containers: Iterable[Json]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a node does not suit a pod.
+    """Why a node does not fit a pod.
 
     Args:
         reason: the scheduler's words, without the count before them.
@@ -69,12 +69,7 @@ class Problem:
 
 
 class Scheduler:
-    """Looks at pending pods whenever pods or nodes change.
-
-    Args:
-        store: pods, nodes and events.
-        now: the clock.
-    """
+    """Tries pending pods whenever pods or nodes change."""
 
     def __init__(self, store: Store, *, now: Callable[[], datetime]) -> None:
         self._store = store
@@ -84,7 +79,7 @@ class Scheduler:
         self._stops: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Begins to look."""
+        """Start."""
         self._stops = [self._store.listen(one, self._on_change) for one in (PODS, NODES)]
         self._wake.set()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -152,7 +147,7 @@ class Scheduler:
         self._event(pod, "Warning", "FailedScheduling", message)
 
     def _set_condition(self, pod: Json, values: Json) -> bool:
-        """Puts the condition PodScheduled into the pod; False where it stood there already."""
+        """Set the condition PodScheduled; False if it was there already."""
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
         old = next((one for one in conditions if one["type"] == "PodScheduled"), None)
         if old is not None and all(old.get(name) == value for name, value in values.items()):
@@ -220,7 +215,7 @@ def _is_pending(pod: Json) -> bool:
 
 
 def _problems(pod: Json, asked: Counter[str], node: Json, taken: Counter[str]) -> list[Problem]:
-    """Why a node does not suit a pod, in the scheduler's words."""
+    """Why a node does not fit a pod, with the scheduler's texts."""
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return [Problem("node(s) were unschedulable")]

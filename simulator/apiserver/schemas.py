@@ -84,13 +84,7 @@ def _prune(schema: Json, value: object, path: str, dropped: list[str]) -> object
 
 
 def validate(schema: Json, item: Json, old: Json | None = None) -> list[Cause]:
-    """What of an object does not fit its schema.
-
-    Args:
-        schema: of the kind.
-        item: the object.
-        old: what it was before, for an update.
-    """
+    """What in an object does not fit its schema."""
     new, before = _judged(item), old and _judged(old)
     causes = list(_check(schema, new, "", before))
     if not _has_rules(schema):
@@ -105,7 +99,7 @@ def _has_rules(schema: Json) -> bool:
 
 
 def rule_problems(schema: Json, path: str) -> Iterator[Cause]:
-    """What of the rules in a schema is no CEL, or more of it than is known here."""
+    """The rules of a schema that can't be compiled."""
     for number, rule in enumerate(schema.get(_RULES) or []):
         for name in ("rule", "messageExpression"):
             text = rule.get(name, "")
@@ -123,7 +117,7 @@ def rule_problems(schema: Json, path: str) -> Iterator[Cause]:
 
 
 def _judged(item: Json) -> Json:
-    """What a schema may speak of: of the metadata, only the names."""
+    """The part of an object that a schema sees: of the metadata, only the names."""
     metadata = item.get("metadata") or {}
     names = {name: metadata[name] for name in ("name", "generateName") if metadata.get(name)}
     return {name: value for name, value in item.items() if name not in _ROOT} | {"metadata": names}
@@ -207,7 +201,7 @@ def _type_name(value: object) -> str:
 
 
 def _check_text(schema: Json, value: str, path: str) -> Iterator[Cause]:
-    """Only the first of length and pattern that does not fit is told."""
+    """Report the first of length and pattern that does not fit."""
     longest, shortest, pattern = map(schema.get, ("maxLength", "minLength", "pattern"))
     if longest is not None and len(value) > longest:
         yield Cause(path, f"Too long: may not be more than {longest} bytes", "FieldValueTooLong")

@@ -1,32 +1,12 @@
-"""What the stand-in knows of the form of core objects, instead of the Go types of a real server.
+"""Which fields of core objects are left out when empty, and how lists of objects are merged.
 
-Known by name: which fields are lists or objects, which are left out when they are empty, and by
-which key the items of a list are told apart in a strategic merge patch.
+A real server knows this from its Go types.
 """
 
 from typing import Any
 
-from simulator.apiserver import status
 from simulator.apiserver.wire import Json
 
-_LISTS = frozenset(
-    {
-        "conditions",
-        "containers",
-        "env",
-        "ephemeralContainers",
-        "imagePullSecrets",
-        "initContainers",
-        "ownerReferences",
-        "ports",
-        "taints",
-        "tolerations",
-        "volumeMounts",
-        "volumes",
-        "webhooks",
-    }
-)
-"""Lists of objects."""
 _MAPS = frozenset(
     {
         "allocatable",
@@ -40,45 +20,7 @@ _MAPS = frozenset(
         "requests",
     }
 )
-_OBJECTS = _MAPS | {
-    "clientConfig",
-    "involvedObject",
-    "livenessProbe",
-    "metadata",
-    "readinessProbe",
-    "resources",
-    "securityContext",
-    "spec",
-    "startupProbe",
-    "status",
-    "valueFrom",
-}
 _MERGE_KEYS = ("name", "type", "uid", "mountPath", "containerPort", "ip")
-
-
-def check_shape(item: Json, kind: str, path: str = "") -> None:
-    """Refuses lists where objects belong and the like, as decoding into Go types does.
-
-    Raises:
-        StatusError: 400.
-    """
-    for name, value in item.items():
-        where = f"{path}.{name}".lstrip(".")
-        if name in _LISTS and value is not None:
-            for entry in _of_type(value, list, kind, where):
-                check_shape(_of_type(entry, dict, kind, where), kind, where)
-        elif name in _OBJECTS and value is not None and not (path and name == "status"):
-            check_shape(_of_type(value, dict, kind, where), kind, where)
-
-
-def _of_type(value: object, wanted: type, kind: str, where: str) -> Any:  # noqa: ANN401 - JSON
-    if isinstance(value, wanted):
-        return value
-    found = type(value).__name__
-    raise status.bad_request(
-        f'{kind} in version "v1" cannot be handled as a {kind}: json: cannot unmarshal {found}'
-        f" into {where} of another type"
-    )
 
 
 def without_empty(item: Json) -> Json:

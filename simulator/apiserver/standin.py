@@ -1,4 +1,4 @@
-"""The stand-in as a whole: put together, started, steered and stopped.
+"""The API server stand-in: composed, started, controlled and stopped.
 
 async with ApiServerStandIn(directory) as api:
     client = Client(api.kubeconfig_path)
@@ -30,7 +30,7 @@ from simulator.apiserver.definitions import DefinitionController
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer
 from simulator.apiserver.identity import Tokens
-from simulator.apiserver.kubeconfig import kubeconfig, write_kubeconfig, write_private
+from simulator.apiserver.kubeconfig import kubeconfig, write_kubeconfig
 from simulator.apiserver.namespaces import INITIAL, NamespaceController
 from simulator.apiserver.resources import NAMESPACES, Resource, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
@@ -57,7 +57,6 @@ class Options:
         host: address to listen on, and the one in the kubeconfig.
         port: 0 for any free one.
         token: the administrator's bearer token; made up if empty.
-        token_file: kubeconfig names this file instead of holding the token.
         names: further names and addresses the own certificate is valid for.
         pair: certificate and key to serve with instead of an own one.
         services: `host:port` of Services that webhook configurations name.
@@ -72,7 +71,6 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 0
     token: str = ""
-    token_file: Path | None = None
     names: Sequence[str] = ("localhost",)
     pair: ServingPair | None = None
     services: Mapping[str, str] = field(default_factory=dict)
@@ -85,13 +83,7 @@ class Options:
 
 
 class ApiServerStandIn:
-    """An API server without etcd, in this process.
-
-    Args:
-        directory: where kubeconfig and audit log go; exists.
-        options: how it is set up.
-        kubeconfig_path: where the kubeconfig goes instead of `directory/kubeconfig`.
-    """
+    """An API server without etcd, in this process."""
 
     def __init__(
         self,
@@ -144,7 +136,7 @@ class ApiServerStandIn:
         await self.stop()
 
     async def start(self) -> None:
-        """Listens, writes the kubeconfig, and begins to schedule."""
+        """Listen, write the kubeconfig, and start the scheduler."""
         self._namespaces.start()
         self._definitions.start()
         if self.options.schedule:
@@ -153,7 +145,7 @@ class ApiServerStandIn:
         self.write_kubeconfig()
 
     async def stop(self, grace: float = 2.0) -> None:
-        """Ends watches properly, answers what is under way, and closes everything."""
+        """End watches properly, finish running requests, and close everything."""
         self._api.closing = True
         self.end_watches()
         await self._server.close(grace)
@@ -197,13 +189,10 @@ class ApiServerStandIn:
 
     def kubeconfig(self) -> Json:
         """The kubeconfig as an object."""
-        file = self.options.token_file
-        return kubeconfig(self.url, self.authority, self.tokens.admin, file)
+        return kubeconfig(self.url, self.authority, self.tokens.admin)
 
     def write_kubeconfig(self) -> None:
         """Writes the kubeconfig (and the token's file) as it is now."""
-        if self.options.token_file is not None:
-            write_private(self.options.token_file, self.tokens.admin)
         write_kubeconfig(self.kubeconfig_path, self.kubeconfig())
 
     # Steering what is stored, from beside the API.
@@ -216,7 +205,7 @@ class ApiServerStandIn:
         return resource
 
     def seed(self, item: Json) -> None:
-        """Puts an object there as if it had always been: unchecked, without history.
+        """Add an object as if it had always existed: unchecked, without history.
 
         What it lacks of uid, resourceVersion, creationTimestamp and generation is made up.
         """
@@ -269,28 +258,28 @@ class ApiServerStandIn:
             watch.end()
 
     def cut_watches(self) -> None:
-        """Drops the connections of all open watches in the middle of a line."""
+        """Drop the connections of all open watches in the middle of a line."""
         for watch in self.watches:
             watch.cut()
 
     def silence_watches(self) -> None:
-        """All open watches stay connected and say nothing more."""
+        """Keep all open watches connected, and send nothing more."""
         for watch in self.watches:
             watch.silence()
 
     def drop_connections(self) -> None:
-        """Drops every connection without a word."""
+        """Drop every connection."""
         self._server.drop_connections()
 
     def change_token(self, token: str = "") -> str:
-        """Accepts a new token only, and writes it to where clients find it."""
+        """Accept only a new token, and write it where clients find it."""
         token = self.tokens.replace_admin(token or secrets.token_urlsafe(24))
         self.write_kubeconfig()
         return token
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Refuses and drops connections inside the block; afterwards listens on the same port."""
+        """Refuse and drop connections inside the block; then listen on the same port."""
         await self._server.refuse()
         self.drop_connections()
         try:

@@ -15,16 +15,7 @@ from simulator.apiserver.wire import Json
 
 
 class StatusError(AccelbindError):
-    """A request that is answered with a failure.
-
-    Args:
-        code: HTTP status.
-        reason: machine-readable reason, such as `NotFound`.
-        message: the sentence that `kubectl` prints.
-        details: the `details` of the Status, if any.
-        metadata: list metadata of the Status (the `continue` of an expired list).
-        headers: further response headers, such as `Retry-After`.
-    """
+    """A request that is answered with a failure."""
 
     def __init__(
         self,
@@ -168,7 +159,8 @@ def conflict(group: str, plural: str, name: str, why: str = "") -> StatusError:
 
 def forbidden(group: str, plural: str, name: str, why: str) -> StatusError:
     """403: known who asks, and refused."""
-    message = f'{_qualified(group, plural)} "{name}" is forbidden: {why}'
+    named = f' "{name}"' if name else ""
+    message = f"{_qualified(group, plural)}{named} is forbidden: {why}"
     return StatusError(403, "Forbidden", message, details=_details(name, group, plural))
 
 

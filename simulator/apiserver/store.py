@@ -25,7 +25,7 @@ Listener: TypeAlias = "Callable[[Change], None]"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that happened to one object.
+    """One change of one object.
 
     Args:
         kind: `ADDED`, `MODIFIED` or `DELETED`.
@@ -82,12 +82,12 @@ class Shelf:
         self.objects[path] = data
 
     def drop(self, path: str) -> None:
-        """Takes an object away."""
+        """Remove an object."""
         del self.objects[path]
         del self.paths[bisect_left(self.paths, path)]
 
     def remember(self, change: Change) -> None:
-        """Keeps a change, and tells it to whoever listens."""
+        """Keep a change, and call the listeners."""
         self.changes.append(change)
         while len(self.changes) > self._history:
             self.oldest = self.changes.popleft().revision
@@ -96,7 +96,7 @@ class Shelf:
             self._tell()
 
     def _tell(self) -> None:
-        """Tells listeners one change after the other, those that a listener makes at the end."""
+        """Call listeners with one change after the other, those that a listener makes last."""
         self._telling = True
         try:
             while self._untold:
@@ -141,12 +141,7 @@ class Shelf:
 
 
 class Store:
-    """All objects, by resource.
-
-    Args:
-        history: how many changes of each resource can be watched again.
-        revision: where the counter starts.
-    """
+    """All objects, by resource."""
 
     def __init__(self, *, history: int = 20_000, revision: int = 1) -> None:
         self.revision = revision
@@ -213,7 +208,7 @@ class Store:
         shelf.forget(self.revision)
 
     def advance(self, revision: int) -> None:
-        """Moves the counter on, as writes of resources that nobody watches do."""
+        """Advance the counter, as writes of other resources do."""
         self.revision = max(self.revision, revision)
 
     def compact(self) -> None:
@@ -223,7 +218,7 @@ class Store:
             shelf.forget(self.revision)
 
     def listen(self, resource: Resource, listener: Listener) -> Callable[[], None]:
-        """Calls `listener` at each change of a resource until the returned function is called."""
+        """Call `listener` at each change of a resource until the returned function is called."""
         listeners = self.shelf(resource).listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener)

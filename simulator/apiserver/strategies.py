@@ -18,7 +18,7 @@ from simulator.apiserver.resources import (
     VALIDATING,
     Resource,
 )
-from simulator.apiserver.shapes import check_shape, without_empty
+from simulator.apiserver.shapes import without_empty
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
 
@@ -26,10 +26,6 @@ Step: TypeAlias = Callable[[Json], None]
 
 
 def _nothing(_item: Json) -> None:
-    pass
-
-
-def _keep(_old: Json, _new: Json) -> None:
     pass
 
 
@@ -42,7 +38,6 @@ class Strategy:
         admit: the built-in admission plugins.
         prepare: what storing a new object sets.
         validate: refuses what may not be stored.
-        check_update: refuses a change that may not be made.
         validate_update: refuses what may not be stored instead of what was; as `validate` if None.
         webhooks: whether webhooks are asked (not about their own configurations).
         returns_deleted: whether a deletion is answered with the object.
@@ -54,7 +49,6 @@ class Strategy:
     admit: Step = _nothing
     prepare: Step = _nothing
     validate: Step = _nothing
-    check_update: Callable[[Json, Json], None] = _keep
     validate_update: Callable[[Json, Json], None] | None = None
     webhooks: bool = True
     returns_deleted: bool = False
@@ -65,9 +59,7 @@ class Strategy:
 def _checked(resource: Resource) -> Callable[[Json], Json]:
     def default(item: Json) -> Json:
         if resource.custom:
-            check_shape({"metadata": item["metadata"]}, resource.kind)
             return item | {"metadata": without_empty(item["metadata"])}
-        check_shape(item, resource.kind)
         return without_empty(item)
 
     return default
@@ -82,7 +74,6 @@ def _prepare_namespace(item: Json) -> None:
 
 
 def _default_node(item: Json) -> Json:
-    check_shape(item, "Node")
     item.setdefault("spec", {})
     node_status = item.setdefault("status", {})
     for name in ("capacity", "allocatable"):
@@ -94,7 +85,6 @@ def _default_node(item: Json) -> Json:
 
 def _for_webhooks(resource: Resource) -> Strategy:
     def default(item: Json) -> Json:
-        check_shape(item, resource.kind)
         webhook_configs.set_defaults(item, mutating=resource is MUTATING)
         return without_empty(item)
 
@@ -137,7 +127,6 @@ _SPECIAL = {
         admit=pods.admit,
         prepare=pods.prepare,
         validate=pods.validate,
-        check_update=pods.check_update,
         returns_deleted=True,
     ),
     NODES.key: Strategy(_default_node),

@@ -1,4 +1,4 @@
-"""The stand-in's own CA and serving certificate, made anew at each start unless given."""
+"""The stand-in's own CA and serving certificate, created at each start unless given."""
 
 import ipaddress
 import os

@@ -1,8 +1,8 @@
-"""Watches: what happened since a revision, then what happens, one JSON line each.
+"""Watches: changes since a revision, then new changes, one JSON line each.
 
 A `Watch` is fed by the store and drained by its connection. Between the two stands a queue of
 lines that are ready to send; a client so slow that it overflows is cut off, as by a real API
-server. Tests steer open watches through `end`, `cut` and `silence`.
+server. Tests control open watches through `end`, `cut` and `silence`.
 """
 
 import asyncio
@@ -26,14 +26,7 @@ _GRACE = 2.0
 
 
 class Watch:
-    """One open watch.
-
-    Args:
-        store: whose changes it tells.
-        target: the collection.
-        query: `resourceVersion`, `timeoutSeconds`, `allowWatchBookmarks` and selectors.
-        bookmark_interval: seconds between bookmarks.
-    """
+    """One open watch."""
 
     def __init__(
         self, store: Store, target: Target, query: Mapping[str, str], *, bookmark_interval: float
@@ -66,7 +59,7 @@ class Watch:
         self._give("end")
 
     def fail(self, error: status.StatusError) -> None:
-        """Has nothing come but an ERROR event; call it before `stream`."""
+        """Send only an ERROR event; call it before `stream`."""
         self._error = error
 
     def cut(self) -> None:
@@ -74,7 +67,7 @@ class Watch:
         self._give("cut")
 
     def silence(self) -> None:
-        """Keeps the connection and says nothing more on it."""
+        """Keep the connection and send nothing more."""
         self._give("silence")
 
     def _give(self, order: str) -> None:
@@ -139,7 +132,7 @@ class Watch:
             return
 
     def offer(self, change: Change) -> None:
-        """Takes a change of the store, if it is selected."""
+        """Queue a change of the store, if it is selected."""
         if not change.path.startswith(self._prefix) or change.revision <= (self._since or 0):
             return
         line = change.as_line() if self._predicate is None else self._selected_line(change)
@@ -170,7 +163,7 @@ class Watch:
 
 
 def bookmark_line(resource: Resource, revision: int) -> bytes:
-    """The line that says that everything up to a revision has been told."""
+    """The BOOKMARK line of a revision."""
     item: Json = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,

@@ -71,11 +71,7 @@ class Hook:
         )
 
     def conditions_hold(self, attributes: Attributes, item: Json | None) -> bool:
-        """Whether its match conditions let the request reach it.
-
-        Raises:
-            EvaluationError: one has no value for this request, and none is false.
-        """
+        """Whether its match conditions let the request reach it."""
         scope = {
             "object": item,
             "oldObject": attributes.old,
@@ -165,11 +161,7 @@ def set_defaults(configuration: Json, *, mutating: bool) -> None:
 
 
 def validate(configuration: Json, kind: str) -> None:
-    """Refuses a configuration that a real API server would not store.
-
-    Raises:
-        StatusError: 422 with a cause for each field that is wrong.
-    """
+    """Refuses a configuration that a real API server would not store."""
     causes: list[Cause] = []
     seen: set[str] = set()
     for at, webhook in enumerate(configuration.get("webhooks") or []):

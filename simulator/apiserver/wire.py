@@ -1,4 +1,4 @@
-"""JSON as an API server writes it: compact or indented by two, with Go's escapes.
+"""JSON as an API server writes it: compact, with Go's escapes.
 
 Core types are written with their keys as they came, custom resources with their keys sorted.
 `<`, `>`, `&`, U+2028 and U+2029 are escaped inside strings, as `encoding/json` does; everything
@@ -6,7 +6,6 @@ else outside ASCII is written raw (U+0085 too, which clients that split a watch 
 `str.splitlines` trip over).
 """
 
-import json
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,20 +34,10 @@ def escape(data: bytes) -> bytes:
 
 
 def encode(value: object, *, sort: bool = False) -> bytes:
-    """Encode compactly, without a newline.
-
-    Args:
-        value: anything that JSON can hold.
-        sort: sort the keys of every object (custom resources) instead of keeping their order.
-    """
+    """Encode compactly, without a newline."""
     return escape((_SORTED if sort else _AS_IS).encode(value))
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON of any kind
     """Decode JSON. Raises msgspec.DecodeError, whose text says what is wrong and where."""
     return _DECODER.decode(data)
-
-
-def pretty(data: bytes) -> bytes:
-    """Compact JSON indented by two spaces, as `?pretty=true` answers (no newline at the end)."""
-    return escape(json.dumps(json.loads(data), indent=2, ensure_ascii=False).encode())

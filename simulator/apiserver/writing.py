@@ -1,14 +1,16 @@
 """POST, PUT, PATCH and DELETE of any resource, in the order of steps of a real API server.
 
-Creation: decode and default → built-in admission → mutating webhooks → system
-fields → validation → validating webhooks → storage. Changes go the same way, with the stored
-object as the base. What is special about a kind stands in its strategy.
+Creation: decode and default → built-in admission → mutating webhooks → system fields → validation →
+validating webhooks → storage. Changes take the same steps, with the stored object as the base.
+`strategies` has what is special about each kind.
 """
 
 import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from uuid import uuid4
+
+import yaml
 
 from simulator.apiserver import patches, reading, schemas, status, wire
 from simulator.apiserver.admission import Admission
@@ -33,14 +35,7 @@ _ATTEMPTS = 5
 
 
 class Writer:
-    """Changes the store on behalf of requests.
-
-    Args:
-        store: what is changed.
-        admission: asks the webhooks.
-        now: the clock.
-        new_uid: makes the uids of objects.
-    """
+    """Changes the store on behalf of requests."""
 
     def __init__(
         self,
@@ -55,15 +50,11 @@ class Writer:
         self._now = now
         self._new_uid = new_uid
 
-    async def create(self, ask: Ask) -> Json:
-        """Creates the object in the body, and returns it as stored.
-
-        Raises:
-            StatusError: what a real API server would answer.
-        """
+    async def create(self, ask: Ask, body: Json | None = None) -> Json:
+        """Create an object, by default that in the request's body; returns it as stored."""
         resource = ask.target.resource
         strategy = strategy_of(resource)
-        item = self._decoded(ask, strategy, ask.decode())
+        item = self._decoded(ask, strategy, ask.decode() if body is None else body)
         metadata = _claim_metadata(ask.target, item)
         self._check_namespace(ask.target)
         for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
@@ -99,7 +90,9 @@ class Writer:
         return await self._change(ask, strategy, old, item)
 
     async def patch(self, ask: Ask) -> Json:
-        """PATCH: the stored object with the body's changes."""
+        """PATCH: the stored object with the body's changes; an apply creates what is missing."""
+        if ask.content_type == patches.APPLY and not self.is_stored(ask.target):
+            return await self.create(ask, applied(ask))
         strategy = strategy_of(ask.target.resource)
         attempts_left = _ATTEMPTS
         while True:
@@ -164,12 +157,12 @@ class Writer:
             old.setdefault("status", {})["phase"] = "Terminating"
         return self._store.write(resource, old)
 
-    def existing(self, target: Target) -> Json:
-        """The object of a target.
+    def is_stored(self, target: Target) -> bool:
+        """Whether the object of a target exists."""
+        return target.path in self._store.shelf(target.resource).objects
 
-        Raises:
-            StatusError: 404.
-        """
+    def existing(self, target: Target) -> Json:
+        """The object of a target, or an error 404."""
         found = self._store.get(target.resource, target.path)
         if found is None:
             resource = target.resource
@@ -190,8 +183,6 @@ class Writer:
             strategy.validate_update(old, item)
         else:
             strategy.validate(item)
-        if not ask.target.subresource:
-            strategy.check_update(old, item)
         if strategy.webhooks:
             await self._admission.validate(attributes, item, ask.trail)
         return self._store_changed(ask, old, item)
@@ -300,8 +291,8 @@ def _validate_name(resource: Resource, strategy: Strategy, item: Json) -> None:
 
 def _patched(ask: Ask, old: Json) -> Json:
     resource = ask.target.resource
-    kind = ask.request.headers.get("content-type", "").split(";")[0].strip()
-    known = [patches.JSON_PATCH, patches.MERGE]
+    kind = ask.content_type
+    known = [patches.JSON_PATCH, patches.MERGE, patches.APPLY]
     if not resource.custom:
         known.append(patches.STRATEGIC)
     if kind not in known:
@@ -313,12 +304,25 @@ def _patched(ask: Ask, old: Json) -> Json:
         except (patches.NotApplicable, ValueError) as error:
             message = f"the server rejected our request due to an error in our request: {error}"
             raise StatusError(422, "Invalid", message, details={}) from error
-    body = decode_object(ask.request.body)
-    if kind == patches.MERGE:
-        merged: Json = patches.merge(old, body)
-        return merged
-    result: Json = patches.strategic(old, body)
+    body = applied(ask) if kind == patches.APPLY else decode_object(ask.request.body)
+    merge = patches.merge if kind == patches.MERGE or resource.custom else patches.strategic
+    result: Json = merge(old, body)
     return result
+
+
+def applied(ask: Ask) -> Json:
+    """The object of a server-side apply."""
+    if not ask.query.get("fieldManager"):
+        cause = status.required("fieldManager", "is required for apply patch")
+        raise status.invalid("meta.k8s.io", "PatchOptions", "", [cause])
+    try:
+        item = yaml.safe_load(ask.request.body)
+    except yaml.YAMLError as error:
+        raise status.bad_request(f"error decoding YAML: {error}") from error
+    if not isinstance(item, dict):
+        raise status.bad_request("error decoding YAML: not an object")
+    item.setdefault("metadata", {}).pop("managedFields", None)
+    return item
 
 
 def _check_version(target: Target, old: Json, item: Json) -> None:

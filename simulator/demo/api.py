@@ -1,80 +1,75 @@
-"""The little of a Kubernetes client that the demo needs: JSON over TLS with a bearer token."""
+"""A small Kubernetes client for the demo: JSON over TLS with a bearer token."""
 
-import base64
-import json
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
-from urllib import error, request
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-import yaml
+import httpx2
 
+from services.kube.config import load_config
 from services.process.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]
 
-TIMEOUT = 10.0
+T = TypeVar("T")
+
+TIMEOUT_SECONDS = 10.0
+
+
+class Until(Protocol):
+    """Polls until a function returns something true; raises if it takes too long."""
+
+    def __call__(self, poll: Callable[[], T | None], what: str) -> T:
+        """What `poll` returned; `what` names it in the error."""
 
 
 class Refused(ClusterError):
-    """The API server said no; `status` is the Status that it answered with."""
+    """The API server refused a request; `status` is the Status that it returned."""
 
     def __init__(self, status: Json) -> None:
-        super().__init__(str(status.get("message", "refused without a word")))
+        super().__init__(str(status.get("message", "the API server gave no reason")))
         self.status = status
 
 
 class Api:
-    """Talks to the API server that a kubeconfig names."""
+    """The API server of a kubeconfig that has a CA and a token."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Reads the kubeconfig's first cluster and user.
-
-        Args:
-            kubeconfig: with a server, its CA (file or data) and a token.
-        """
-        config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self._server = cluster["server"]
-        self._token = user.get("token") or Path(user["tokenFile"]).read_text().strip()
-        data = cluster.get("certificate-authority-data")
-        self._tls = ssl.create_default_context(
-            cafile=cluster.get("certificate-authority"),
-            cadata=base64.b64decode(data).decode() if data else None,
-        )
+        access = load_config(kubeconfig)
+        if access is None or access.authority is None:
+            raise ClusterError(f"kubeconfig {kubeconfig} names no server with a CA")
+        token = access.token_file.read_text().strip() if access.token_file else access.token
+        self._server = access.server.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"}
+        self._tls = ssl.create_default_context(cadata=access.authority.decode())
 
     def get(self, path: str) -> Json:
         """An object or a list."""
-        return self._ask("GET", path)
+        return self._request("GET", path)
 
     def post(self, path: str, obj: Json) -> Json:
-        """Creates an object and gives it as the server keeps it."""
-        return self._ask("POST", path, obj)
+        """Create an object; returns what the server stored."""
+        return self._request("POST", path, obj)
 
     def delete(self, path: str) -> Json:
-        """Has an object go, and gives what the server says to that."""
-        return self._ask("DELETE", path)
+        """Delete an object."""
+        return self._request("DELETE", path)
 
-    def _ask(self, method: str, path: str, obj: Json | None = None) -> Json:
-        asked = request.Request(  # noqa: S310 - the scheme is the kubeconfig's
-            self._server + path,
-            method=method,
-            data=None if obj is None else json.dumps(obj).encode(),
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
-        )
+    def _request(self, method: str, path: str, obj: Json | None = None) -> Json:
         try:
-            with request.urlopen(asked, timeout=TIMEOUT, context=self._tls) as answer:  # noqa: S310 - as above
-                body: Json = json.load(answer)
-                return body
-        except error.HTTPError as refused:
-            raise Refused(_status(refused.read())) from refused
-        except OSError as problem:
-            raise ClusterError(f"{method} {path}: {problem}") from problem
-
-
-def _status(body: bytes) -> Json:
-    try:
-        status = json.loads(body)
-    except ValueError:
-        status = None
-    return status if isinstance(status, dict) else {"message": body[:500].decode(errors="replace")}
+            response = httpx2.request(
+                method,
+                self._server + path,
+                json=obj,
+                headers=self._headers,
+                verify=self._tls,
+                timeout=TIMEOUT_SECONDS,
+                trust_env=False,
+            )
+            body = response.json()
+        except (httpx2.HTTPError, OSError, ValueError) as error:
+            raise ClusterError(f"{method} {path}: {error}") from error
+        if response.is_error or not isinstance(body, dict):
+            raise Refused(body if isinstance(body, dict) else {"message": str(body)[:500]})
+        return body

@@ -1,6 +1,6 @@
-"""What the demo shows: the nodes with their cards, the pods, and what must come of them."""
+"""What the demo shows: nodes with cards, pods, and what must become of the pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -72,106 +72,133 @@ NODES = (
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """What a container must end up with: resources, number of devices, variables."""
+    """What a container must get: resources, number of devices, variables."""
 
     name: str
     limits: Mapping[str, int]
     devices: int
     env: Mapping[str, str] = field(default_factory=dict)
-    init: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PodPlan:
-    """A pod to create, and what must come of it: a node and containers, or a refusal."""
+class Expected:
+    """What must become of a pod: it runs on a node, or it is refused."""
 
-    file: str
-    title: str
     node: str = ""
     containers: tuple[ContainerPlan, ...] = ()
     refusal: tuple[str, ...] = ()
-    """Words that the refusal must hold; empty where the pod must run."""
+    """Words that the refusal must contain; empty where the pod must run."""
     programmed: tuple[str, ...] = ()
-    """What the node's driver must have programmed when it runs, an AFU id a time."""
+    """AFU ids that the driver must have programmed before the pod runs, one per call."""
 
-    def load(self) -> Json:
-        """The pod as its author wrote it."""
-        pod: Json = yaml.safe_load(self.text())
-        return pod
 
-    def text(self) -> str:
-        """The file as its author wrote it."""
-        return _folder("pods").joinpath(self.file).read_text()
+@dataclass(frozen=True, slots=True)
+class DemoPod:
+    """A pod to create.
+
+    Args:
+        file: where it is from, for people.
+        title: what it shows.
+        pod: the manifest that is sent.
+        text: the manifest as its author wrote it.
+        expected: what must become of it; None where anything may.
+        in_picture: whether the picture of the demo shows it.
+    """
+
+    file: str
+    title: str
+    pod: Json
+    text: str
+    expected: Expected | None = None
+    in_picture: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def collection(self) -> str:
+        """The API path of the pods of its namespace."""
+        namespace = self.pod["metadata"].get("namespace", NAMESPACE)
+        return f"/api/v1/namespaces/{namespace}/pods"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a cluster is laid out with.
+    """What a cluster is set up with, and the pods that are created on it.
 
     Args:
         nodes: their plugins' modes and their cards.
         mappings: as objects, for the API server.
         folder: the same as files, for the webhook.
-        namespaces: those that must be there.
+        pods: in the order in which they are created.
+        namespaces: those that must exist.
     """
 
     nodes: tuple[NodePlan, ...]
     mappings: tuple[Json, ...]
     folder: Path
+    pods: tuple[DemoPod, ...]
     namespaces: tuple[str, ...] = (NAMESPACE,)
 
 
 _REGION_ENV = {"FPGA_REGION_1": ARRIA10_DFL, "FPGA_AFU_1": NLB0}
 
-PODS = (
-    PodPlan(
-        "1-function.yaml",
-        "A function that a card carries already (mode af)",
-        "node-af",
-        (ContainerPlan("loopback", {LOOPBACK: 1}, 1),),
+_PODS = {
+    "1-function.yaml": (
+        "A card already has the function (mode af)",
+        Expected("node-af", (ContainerPlan("loopback", {LOOPBACK: 1}, 1),)),
     ),
-    PodPlan(
-        "2-region.yaml",
-        "A function in a region of its own, programmed before it starts (mode region)",
-        "node-region",
-        (ContainerPlan("loopback", {REGION: 1}, 1, {**_REGION_ENV, "MODE": "fast"}),),
-        programmed=(NLB0,),
-    ),
-    PodPlan(
-        "3-two-functions.yaml",
-        "Two functions in one container",
-        "node-af",
-        (ContainerPlan("pipeline", {LOOPBACK: 1, LOOPBACK_3: 1}, 2),),
-    ),
-    PodPlan(
-        "4-init-container.yaml",
-        "An init container hands its device on: programmed once, reset twice",
-        "node-region",
-        (
-            ContainerPlan("self-test", {REGION: 1}, 1, _REGION_ENV, init=True),
-            ContainerPlan("loopback", {REGION: 1}, 1, _REGION_ENV),
+    "2-region.yaml": (
+        "The function is programmed before the container starts (mode region)",
+        Expected(
+            "node-region",
+            (ContainerPlan("loopback", {REGION: 1}, 1, {**_REGION_ENV, "MODE": "fast"}),),
+            programmed=(NLB0,),
         ),
-        programmed=(NLB0,),
     ),
-    PodPlan(
-        "5-misspelt.yaml",
-        "A name that the namespace doesn't have",
-        refusal=("arria10-nbl0", "did you mean fpga.intel.com/arria10-nlb0?"),
+    "3-two-functions.yaml": (
+        "Two functions in one container",
+        Expected("node-af", (ContainerPlan("pipeline", {LOOPBACK: 1, LOOPBACK_3: 1}, 2),)),
     ),
-    PodPlan(
-        "6-forged.yaml",
-        "A region asked for by its physical name, to programme what isn't mapped",
-        refusal=("FPGA_AFU_1", "no mapping"),
+    "4-init-container.yaml": (
+        "An init container and a container share a device: programmed once",
+        Expected(
+            "node-region",
+            tuple(
+                ContainerPlan(name, {REGION: 1}, 1, _REGION_ENV)
+                for name in ("self-test", "loopback")
+            ),
+            programmed=(NLB0,),
+        ),
     ),
-)
+    "5-misspelt.yaml": (
+        "A misspelt name is refused",
+        Expected(refusal=("arria10-nbl0", "did you mean fpga.intel.com/arria10-nlb0?")),
+    ),
+    "6-forged.yaml": (
+        "A function without a mapping is refused",
+        Expected(refusal=("FPGA_AFU_1", "no mapping")),
+    ),
+}
+
+
+_PICTURED = ("2-region.yaml", "5-misspelt.yaml")
 
 
 def demo_world() -> World:
-    """The demo's own nodes and mappings."""
+    """The demo's own nodes, mappings and pods."""
     folder = mappings_folder()
     texts = [file.read_text() for file in sorted(folder.iterdir())]
     mappings = tuple(obj for text in texts for obj in yaml.safe_load_all(text))
-    return World(NODES, mappings, folder)
+    return World(NODES, mappings, folder, tuple(_pods()))
+
+
+def _pods() -> Iterator[DemoPod]:
+    for file, (title, expected) in _PODS.items():
+        text = _folder("pods").joinpath(file).read_text()
+        yield DemoPod(file, title, yaml.safe_load(text), text, expected, file in _PICTURED)
 
 
 def mappings_folder() -> Path:

@@ -1,158 +1,259 @@
-"""How the demo looks: everything it prints is made here, from values."""
+"""How the demo looks: everything it prints is made here, from values.
 
+Names that do not fit are cut with an ellipsis; `--verbose` prints them whole.
+"""
+
+import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from pathlib import Path
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from services.names import DOMAIN
 from simulator.demo.api import Json
-from simulator.demo.checks import Checks, capacity, containers, environment, given
 from simulator.demo.cluster import NodePlan
+from simulator.demo.reports import (
+    PodReport,
+    capacity,
+    containers,
+    environment,
+    given,
+    is_good,
+    unexpected,
+)
 from simulator.demo.stage import Stage
 
-WIDTH = 120
+REFUSED = "refused"
 
+_LONGEST = 19
+"""Characters of a name in the table at the end that are shown in any case."""
 
-class Written(Protocol):
-    """A pod as its author wrote it."""
-
-    @property
-    def file(self) -> str:
-        """Where it stands."""
-
-    def text(self) -> str:
-        """What stands there, or its spec."""
+WHY_REQUESTS = (
+    "Patches change limits and requests, since the API server copies limits to requests before it"
+    " calls the webhook; each change is shown once."
+)
 
 
 def make_console() -> Console:
-    """A console as wide as the terminal, or `WIDTH` where there is none."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
+    """A console as wide as the terminal, or `COLUMNS`, or 80 columns."""
+    return Console(highlight=False)
+
+
+def make_picture() -> Console:
+    """A console of 80 columns that prints nowhere and can be saved as a picture."""
+    return Console(highlight=False, record=True, width=80, file=io.StringIO())
+
+
+def save_picture(console: Console, file: Path) -> None:
+    """Write what was printed to a picture's console as an SVG."""
+    console.save_svg(str(file), title="accelbind demo (excerpt)", unique_id="accelbind-demo")
 
 
 def title(text: str, number: int | None = None) -> RenderableType:
-    """A line across, with a number where things are counted."""
-    shown = f"[bold]{number} · {text}[/bold]" if number else f"[bold]{text}[/bold]"
+    """A heading as wide as the screen."""
+    shown = Text(f"{number} · {text}" if number else text, style="bold")
     return Padding(Rule(shown, align="left", style="cyan"), (1, 0, 0, 0))
 
 
-def processes(parts: Iterable[tuple[str, int, str]]) -> RenderableType:
-    """What runs: process, process id, what it is."""
-    table = _table("process", "pid", "what it is")
+def processes(parts: Sequence[tuple[str, int, str]], *, verbose: bool) -> RenderableType:
+    """What runs: name, process id and description of each process."""
+    if not verbose:
+        return Text(
+            f"{len(parts)} processes: the accelbind webhook and one plugin per node; stand-ins for"
+            " the API server, the kubelets and a driver. No cluster, no card."
+        )
+    table = _table("process", "pid", "description")
     for name, pid, what in parts:
         table.add_row(name, str(pid), what)
     return table
 
 
 def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
-    """The nodes: mode, cards, and what the kubelet made of them."""
-    table = _table("node", "resource", "capacity", "allocatable")
+    """The nodes with their cards, and the resources that they have."""
+    table = _table("node", "mode", "cards", f"resource {DOMAIN}/…", "devices")
+    table.columns[3].no_wrap = False  # the one to be cut
+    table.columns[4].justify = "right"
     for plan, node in found:
-        cards = f", {len(plan.cards)} x {plan.driver}" if plan.cards else ", no cards"
-        told = iter((f"[bold]{plan.name}[/bold]", f"mode {plan.mode}{cards}"))
-        allocatable = node["status"].get("allocatable", {})
-        rows = [
-            (name, str(count), str(allocatable.get(name, "?")))
-            for name, count in sorted(capacity(node).items())
-        ]
-        for row in rows + [("", "", "")] * (2 - len(rows)):
-            table.add_row(next(told, ""), *row)
+        cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
+        first = (Text(plan.name, style="bold"), plan.mode, cards)
+        for name, count in sorted(capacity(node).items()):
+            table.add_row(*first, name.removeprefix(f"{DOMAIN}/"), str(count))
+            first = (Text(), "", "")
     return table
 
 
-def pod(plan: Written, pod: Json, patch: Sequence[Json], driven: Sequence[Json]) -> RenderableType:
-    """A pod that runs: as written, the patch, what was done for it, and what its containers got."""
+def why_requests() -> RenderableType:
+    """Why patches touch `requests`."""
+    return Padding(Text(WHY_REQUESTS, style="italic"), (1, 0, 0, 0))
+
+
+def pod(report: PodReport, *, verbose: bool) -> RenderableType:
+    """What became of a pod; verbose with its manifest, the whole patch and all variables."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(no_wrap=True, min_width=10)
+    table.add_column(overflow="fold")
+    for label, line in _lines(report, verbose=verbose):
+        if not verbose and label != REFUSED:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        table.add_row(Text(label, style="dim"), line)
+    if verbose:
+        return Group(_manifest(report.plan.text), table)
+    return table
+
+
+def summary(reports: Sequence[PodReport], *, again: bool = False) -> RenderableType:
+    """A row for each pod: what it asked for, where it runs, what it got."""
+    table = _table("pod", "asked for", "node", "device", "outcome")
+    table.columns[1].no_wrap = table.columns[4].no_wrap = False
+    table.columns[1].min_width = min(_LONGEST, max(map(len, _asked_for(reports)), default=0))
+    for report in reports:
+        table.add_row(
+            report.plan.name,
+            "\n".join(report.asked_for) or "-",
+            report.node or "-",
+            "\n".join(Path(one).name for one in report.devices) or "-",
+            _outcome(report, again=again),
+        )
+    return table
+
+
+def _asked_for(reports: Sequence[PodReport]) -> list[str]:
+    return [one for report in reports for one in report.asked_for]
+
+
+def end(
+    reports: Sequence[PodReport],
+    problems: Sequence[str],
+    seconds: float,
+    left: str,
+    *,
+    again: bool = False,
+) -> RenderableType:
+    """The last lines: whether all was as expected, and what was not."""
+    total, ran = len(reports), sum(one.is_running for one in reports)
+    if any(one.plan.expected for one in reports):
+        wrong = sum(bool(unexpected(one, again=again)) for one in reports)
+        text = f"{total - wrong} of {total} pods behaved as expected"
+    else:
+        text = f"{ran} of {total} pods ran"
+    style = "bold green" if is_good(reports, problems) else "bold red"
     return Group(
-        _as_written(plan),
-        Text("the webhook's patch" if patch else "no patch: nothing to change", style="bold"),
-        Padding(_patch(patch), (0, 0, 1, 2)),
-        Text(f"on {pod['spec'].get('nodeName', 'no node')}", style="bold"),
-        Padding(_containers(pod), (0, 0, 0, 2)),
-        *(_done_by_driver(each) for each in driven),
+        *(Text(f"not as expected: {one}", style="red") for one in problems),
+        Text(f"{text}; {left} ({seconds:.1f} s)", style=style),
     )
-
-
-def refusal(plan: Written, status: Json) -> RenderableType:
-    """A pod that was refused: as written, and what kubectl prints."""
-    message = (
-        f"Error from server ({status.get('reason')}): error when creating"
-        f' "{plan.file}": {status.get("message")}'
-    )
-    return Group(_as_written(plan), Text(message, style="red"))
-
-
-def waiting(reasons: Sequence[str]) -> RenderableType:
-    """Why a pod doesn't run, a line a reason."""
-    lines = reasons or ["nobody said why; --keep leaves the logs"]
-    return Text("it does not run\n" + "\n".join(f"  {line}" for line in lines), style="red")
-
-
-def checks(done: Checks, seconds: float, after: str) -> RenderableType:
-    """The end: how many expectations held, what is left, and each that did not."""
-    held = len(done.results) - len(done.failed)
-    if not done.failed:
-        text = f"all {held} expectations held, {after} · {seconds:.1f} s"
-        return Panel(Text(text, style="bold green"), border_style="green", expand=False)
-    table = _table("expected", "but")
-    for what, wrong in done.failed:
-        table.add_row(Text(what), Text(wrong, style="red"))
-    head = Text(f"{len(done.failed)} of {len(done.results)} expectations failed", style="bold red")
-    return Group(head, table)
-
-
-def outcome(ran: Sequence[bool], seconds: float) -> RenderableType:
-    """The end for pods of one's own: how many run."""
-    style = "green" if all(ran) else "red"
-    text = f"{sum(ran)} of {len(ran)} pods ran, nothing is left running · {seconds:.1f} s"
-    return Panel(Text(text, style=f"bold {style}"), border_style=style, expand=False)
 
 
 def logs(stage: Stage) -> RenderableType:
     """The ends of all logs, for when something went wrong."""
     return Group(
         *(
-            Panel(Text(part.tail() or "(nothing)"), title=f"{part.name}: the end of its log")
+            Group(title(f"{part.name}: the end of its log"), Text(part.tail() or "(nothing)"))
             for part in stage.parts
         )
     )
 
 
-def _done_by_driver(done: Json) -> RenderableType:
-    line = Text(f"  {done['port']} {done['what']}", style="bold yellow")
-    return line.append(f" with AFU {done['afuId']}" if done["what"] == "programmed" else "")
+def _outcome(report: PodReport, *, again: bool) -> Text:
+    if report.plan.expected and not unexpected(report, again=again):
+        return Text("running" if report.is_running else "refused, as expected", style="green")
+    text = "running" if report.is_running else "refused" if report.stored is None else "not running"
+    if report.plan.expected:
+        text += ", not as expected"
+    return Text(text, style="green" if text == "running" else "red")
 
 
-def _as_written(plan: Written) -> RenderableType:
-    spec = plan.text().partition("spec:\n")[2]
-    code = Syntax(spec.rstrip(), "yaml", background_color="default", word_wrap=True)
-    return Panel(code, title=f"{plan.file}, from spec: on", title_align="left", border_style="dim")
+def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
+    """The lines of a pod, each with what it is about."""
+    if report.stored is None:
+        status = report.refusal
+        message = (
+            f"Error from server ({status.get('reason')}): error when creating"
+            f' "{report.plan.file}": {status.get("message")}'
+        )
+        text = message if verbose else str(status.get("message"))
+        yield REFUSED, Text(text, style="red")
+        return
+    changes = _changes(report.patch, verbose=verbose)
+    yield from _labelled("patch", changes or [Text("none: nothing to change", style="dim")])
+    if verbose or not report.devices:
+        yield "node", Text(report.node or "none")
+    for port, afu_id in report.programmed:
+        yield "programmed", Text(f"{port} with AFU {afu_id}", style="yellow")
+    yield from _containers(report.stored) if verbose else _devices(report)
+    if not report.is_running:
+        reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
+        yield from _labelled("not running", (Text(one, style="red") for one in reasons))
 
 
-def _patch(operations: Sequence[Json]) -> RenderableType:
-    """An operation a line: what is removed, what is added where."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for operation in operations:
+def _labelled(label: str, lines: Iterable[Text]) -> Iterator[tuple[str, Text]]:
+    for number, line in enumerate(lines):
+        yield "" if number else label, line
+
+
+def _devices(report: PodReport) -> Iterator[tuple[str, Text]]:
+    """The device nodes of a pod, each with its containers where there are several."""
+    holders: dict[str, list[str]] = {}
+    got = given(report.stored or {})
+    for container in containers(report.stored or {}):
+        for one in got.get(container["name"], {}).get("devices", []):
+            device = f"{one['containerPath']} {one['permissions']}"
+            holders.setdefault(device, []).append(container["name"])
+    several = len(got) > 1
+    lines = (
+        Text.assemble(
+            (device, "green"),
+            (f" on {report.node}" + (f", in {' and '.join(names)}" if several else ""), "dim"),
+        )
+        for device, names in holders.items()
+    )
+    yield from _labelled("device", lines)
+
+
+def _containers(pod: Json) -> Iterator[tuple[str, Text]]:
+    """Each container with its device ids, device nodes and variables."""
+    got = given(pod)
+    for container in containers(pod):
+        mine = got.get(container["name"], {})
+        yield "container", Text(container["name"], style="bold")
+        ids = [one for ids in mine.get("allocated", {}).values() for one in ids]
+        yield "device ids", Text(", ".join(ids))
+        devices = (
+            Text.assemble(
+                (f"{one['containerPath']} {one['permissions']}", "green"),
+                (f"  on the host {_below_root(one['hostPath'])}", "dim"),
+            )
+            for one in mine.get("devices", [])
+        )
+        yield from _labelled("device", devices)
+        variables = environment(mine).items()
+        lines = (Text.assemble((f"{name}=", "cyan"), value) for name, value in variables)
+        yield from _labelled("env", lines)
+
+
+def _changes(patch: Sequence[Json], *, verbose: bool) -> list[Text]:
+    """An operation per line; unless verbose, equal changes at several places are one line."""
+    lines: dict[str, Text] = {}
+    for operation in patch:
         removed = operation["op"] == "remove"
-        sign = Text("-", style="bold red") if removed else Text("+", style="bold green")
+        sign = ("- ", "bold red") if removed else ("+ ", "bold green")
         for path, value in _leaves(str(operation["path"]), operation.get("value")):
-            *parents, last = path.split("/")
-            place = Text("/".join(parents) + "/", style="dim")
-            place.append(last.replace("~1", "/").replace("~0", "~"), style="default")
-            if not removed:
-                place.append(f" = {value}", style="green")
-            table.add_row(sign, place)
-    return table
+            parent, _, last = path.rpartition("/")
+            name = last.replace("~1", "/").replace("~0", "~")
+            text = value if last == "-" else name if removed else f"{name} = {value}"
+            place = (f"{parent}/", "dim")
+            if not verbose:
+                place = ("", "")
+                text = text.removeprefix(f"{DOMAIN}/")
+                if parent.endswith("/annotations"):
+                    text = f"annotation {name}: what was asked for"
+            line = Text.assemble(sign, place, (text, "" if removed else "green"))
+            lines.setdefault(line.plain, line)
+    return list(lines.values())
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
@@ -170,27 +271,10 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
             yield path, str(value)
 
 
-def _containers(pod: Json) -> RenderableType:
-    """A container's devices and variables, a line each."""
-    table = Table.grid(padding=(0, 2))
-    for _ in range(2):
-        table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    got = given(pod)
-    for kind, container in containers(pod):
-        mine = got.get(container["name"], {})
-        name = Text(container["name"], style="bold")
-        table.add_row(name.append(" (init)" if kind == "initContainers" else "", style="dim"))
-        ids = [one for ids in mine.get("allocated", {}).values() for one in ids]
-        table.add_row("", Text("devices", style="dim"), Text(", ".join(ids)))
-        for at, device in enumerate(mine.get("devices", [])):
-            node = Text(f"{device['containerPath']} {device['permissions']}", style="green")
-            node.append(f"  on the host {_below_root(device['hostPath'])}", style="dim")
-            table.add_row("", Text("" if at else "nodes", style="dim"), node)
-        for at, (variable, value) in enumerate(environment(mine).items()):
-            line = Text.assemble((f"{variable}=", "cyan"), value)
-            table.add_row("", Text("" if at else "environment", style="dim"), line)
-    return table
+def _manifest(text: str) -> RenderableType:
+    spec = text.partition("spec:\n")[2] or text
+    code = Syntax(spec.rstrip(), "yaml", background_color="default", word_wrap=True)
+    return Padding(code, (0, 0, 1, 0))
 
 
 def _below_root(path: str) -> str:
@@ -200,7 +284,7 @@ def _below_root(path: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", border_style="dim", pad_edge=False)
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="ellipsis", no_wrap=True)
     return table

@@ -1,7 +1,7 @@
-"""Starts the demo's processes and ends them, whatever happens.
+"""Starts the demo's processes and stops them, whatever happens.
 
-Each runs in a session of its own with its output in a file, so that a Ctrl-C reaches the demo
-alone, which then ends them in order: SIGTERM, a deadline, SIGKILL for the whole group.
+Each runs in its own session with its output in a file. So a Ctrl-C reaches only the demo, which
+then stops the processes in order: SIGTERM, a deadline, SIGKILL for the whole group.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,11 +23,22 @@ T = TypeVar("T")
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
-_LOOK_EVERY = 0.02
+_POLL_SECONDS = 0.02
+
+
+LONGEST = 40
+"""Characters for the folder; a node's sockets add up to 60, and 107 is the kernel's limit."""
 
 
 class DemoFailed(WorldError):
-    """The demo could not go on, or did not see what it should."""
+    """The demo could not go on."""
+
+
+def make_folder() -> Path:
+    """A temporary folder whose path leaves room for the names of unix sockets."""
+    usual = tempfile.gettempdir()
+    parent = usual if len(os.fsencode(usual)) + len("/accelbind-12345678") <= LONGEST else "/tmp"  # noqa: S108 - mkdtemp makes it ours
+    return Path(tempfile.mkdtemp(prefix="accelbind-", dir=parent))
 
 
 @dataclass(slots=True)
@@ -39,29 +51,23 @@ class Part:
 
     @property
     def ended(self) -> bool:
-        """Whether it runs no more."""
+        """Whether it has ended."""
         return self.process.poll() is not None
 
     def tail(self, lines: int = 8) -> str:
-        """The end of what it wrote."""
+        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 @dataclass(slots=True)
 class Stage:
-    """The processes, in the order in which they were started."""
+    """The processes, in the order of their start."""
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
 
     def start(self, name: str, module: str, *arguments: str | Path) -> Part:
-        """Starts `python -m module arguments`.
-
-        Args:
-            name: unique; names its log too.
-            module: what to run.
-            arguments: its command line.
-        """
+        """Start `python -m module arguments`; the name is unique and names its log."""
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
         with log.open("wb") as output:
@@ -78,36 +84,36 @@ class Stage:
         return part
 
     def announced(self, file: Path, what: str) -> dict[str, Any]:
-        """What a process writes into a file once it serves: JSON, such as its ports."""
+        """The JSON, such as ports, that a process writes to a file once it serves."""
 
         def read() -> dict[str, Any] | None:
             return json.loads(file.read_text()) if file.exists() else None
 
         return self.until(read, f"{what} to serve")
 
-    def until(self, look: Callable[[], T | None], what: str, seconds: float = START_SECONDS) -> T:
-        """Looks until something true comes back.
+    def until(self, poll: Callable[[], T | None], what: str, seconds: float = START_SECONDS) -> T:
+        """Poll until something true is returned.
 
         Raises:
-            DemoFailed: it did not in time, or a process ended meanwhile.
+            DemoFailed: it took too long, or a process ended meanwhile.
         """
         deadline = time.monotonic() + seconds
-        while not (found := look()):
+        while not (found := poll()):
             for part in self.parts:
                 if part.ended:
                     raise DemoFailed(
-                        f"{part.name} ended with {part.process.returncode}, waiting for {what}"
+                        f"{part.name} ended with {part.process.returncode} before {what}"
                     )
             if time.monotonic() > deadline:
-                raise DemoFailed(f"waited {seconds:.0f} s in vain for {what}")
-            time.sleep(_LOOK_EVERY)
+                raise DemoFailed(f"{what}: not after {seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
         return found
 
     def stop(self) -> dict[str, int | str]:
-        """Asks all to end, last started first.
+        """Stop all processes, last started first.
 
         Returns:
-            Exit codes by name; a word instead where a process has left others behind.
+            Exit codes by name; words for a process that has left others behind.
         """
         for part in reversed(self.parts):
             if not part.ended:
@@ -122,7 +128,7 @@ class Stage:
         }
 
     def kill(self) -> None:
-        """Ends what is left of each process's group at once."""
+        """Kill what is left of each process's group."""
         for part in self.parts:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)
@@ -138,6 +144,6 @@ def _group_lives(group: int) -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would configure the processes or lead them to another cluster."""
-    strange = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+    """Ours, without what would configure the processes or name another cluster."""
+    excluded = ("ACCELBIND_", "KUBECONFIG", "KUBERNETES_SERVICE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(excluded)}

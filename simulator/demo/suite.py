@@ -1,4 +1,4 @@
-"""Raises the demo's cluster: two nodes with synthetic cards, stand-ins, and the suite on them."""
+"""Starts the demo's cluster: nodes with synthetic cards, stand-ins, webhook and plugins."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ ASKS_FOR_ACCELERATORS = """
   c.?resources.?limits.orValue({}).exists(k, k.startsWith('fpga.intel.com/')) ||
   c.?resources.?requests.orValue({}).exists(k, k.startsWith('fpga.intel.com/')))
 """.strip()
-"""Condition on which the API server asks the webhook at all: other pods never wait for it."""
+"""The condition for which the API server calls the webhook: other pods never wait for it."""
 
 _API = "/apis/fpga.intel.com/v2"
 _PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
@@ -34,24 +34,16 @@ _PLURALS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgare
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What runs, and how to reach it."""
+    """How to reach a cluster that serves."""
 
     api: Api
     audit: Path
     ports: Mapping[str, int]
-    """Process → the port that people would look at."""
-    world: World
-    """What it was laid out with."""
+    """The port of a process, by its name."""
 
 
-def raise_suite(stage: Stage, world: World | None = None) -> Suite:
-    """Starts everything, and waits until all of it serves.
-
-    Args:
-        stage: takes the processes.
-        world: nodes and mappings (the demo's own unless told).
-    """
-    world = world or cluster.demo_world()
+def raise_suite(stage: Stage, world: World) -> Suite:
+    """Start everything in a stage, and wait until all of it serves."""
     folder = stage.folder
     issued = issue(folder / "tls", ["localhost", HOST])
     control_plane = folder / "api"
@@ -75,7 +67,7 @@ def raise_suite(stage: Stage, world: World | None = None) -> Suite:
     for plan in world.nodes:
         stage.announced(folder / f"plugin-{plan.name}.ports", f"the plugin of {plan.name}")
     ports = {"api-server": api_ports["https"], "webhook": webhook_ports["admission"]}
-    return Suite(api, control_plane / "audit.jsonl", ports, world)
+    return Suite(api, control_plane / "audit.jsonl", ports)
 
 
 def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
@@ -91,7 +83,7 @@ def _start_webhook(stage: Stage, issued: IssuedPaths, mappings: Path) -> None:
 
 
 def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
-    """One node: its cards, its kubelet, its plugin; folders short, for the sockets in them."""
+    """Start a node: cards, kubelet, plugin. Its folders are short, for the sockets in them."""
     home = stage.folder / plan.name
     lay_out(home / "root", plan.cards)
     if plan.bitstreams:
@@ -116,12 +108,12 @@ def _start_node(stage: Stage, plan: NodePlan, kubeconfig: Path) -> None:
 
 
 def driver_log(folder: Path, plan: NodePlan) -> Path:
-    """Where the stand-in for the driver of a node's cards notes what it has done."""
+    """The log of the stand-in for the driver of a node's cards."""
     return folder / plan.name / "driver.jsonl"
 
 
 def install_bitstreams(home: Path, plan: NodePlan) -> None:
-    """Puts a node's bitstreams where its plugin looks for them."""
+    """Install the bitstreams of a node where its plugin finds them."""
     storage, source = BitstreamStorage(home / "bitstreams"), home / "new.gbs"
     for interface_id, afu_id in plan.bitstreams:
         source.write_bytes(_bitstream(interface_id, afu_id))
@@ -136,20 +128,15 @@ def _bitstream(interface_id: str, afu_id: str) -> bytes:
     return make_gbs(interface_id, afu_id, raw_bitstream(afu_id))
 
 
-def registrations(
-    url: str, authority: Path, world: World | None = None
-) -> Iterator[tuple[str, Json]]:
-    """What the API server has to know: the mappings and the two webhook configurations.
+def registrations(url: str, authority: Path, world: World) -> Iterator[tuple[str, Json]]:
+    """The mappings and the two webhook configurations, each with the path of its collection.
 
     Args:
         url: where the API server reaches the webhook.
         authority: the CA of the webhook's certificate.
-        world: has the mappings (the demo's own unless told).
-
-    Yields:
-        The collection's path, and the object.
+        world: has the mappings.
     """
-    for obj in (world or cluster.demo_world()).mappings:
+    for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
         yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
     bundle = base64.b64encode(authority.read_bytes()).decode()

@@ -1,9 +1,9 @@
-"""Lays out the demo's nodes, a folder each: their cards, and the bitstreams that they keep.
+"""Creates a folder for each of the demo's nodes: its cards and its bitstreams.
 
     python -m simulator.demo.try_cards --dir DIR
 
-For containers, where each part of the demo is one of its own. Nodes that are there stay as they
-are, since plugins may be reading them.
+For containers, where each process of the demo has its own. Nodes that exist stay as they are, since
+plugins may be reading them.
 """
 
 import argparse
@@ -21,7 +21,7 @@ STAGED = ".root"
 
 
 def lay_out_node(home: Path, plan: NodePlan) -> bool:
-    """Lays out a node's `root` and `bitstreams`; whether they weren't there yet."""
+    """Create a node's `root` and `bitstreams`; whether they were missing."""
     if (home / "root").exists():
         return False
     home.mkdir(parents=True, exist_ok=True)
@@ -34,11 +34,12 @@ def lay_out_node(home: Path, plan: NodePlan) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Lays out what is missing, and says what is there."""
+    """Create what is missing, and print what exists."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulator.demo.try_cards", description="Lay out the demo's nodes."
+        prog="python -m simulator.demo.try_cards",
+        description="Create the folders of the demo's nodes.",
     )
-    parser.add_argument("--dir", type=Path, required=True, help="gets a folder a node")
+    parser.add_argument("--dir", type=Path, required=True, help="gets a folder for each node")
     asked = parser.parse_args(arguments)
     for plan in cluster.NODES:
         new = lay_out_node(asked.dir / plan.name, plan)

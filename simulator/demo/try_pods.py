@@ -1,9 +1,9 @@
-"""Submits the demo's pods to a cluster of stand-ins, and shows what becomes of each.
+"""Creates the demo's pods on a cluster of stand-ins, and shows what becomes of each.
 
     python -m simulator.demo.try_pods --kubeconfig FILE --webhook https://webhook:8443 --ca FILE ...
 
-For containers, where everything else runs already or is about to. It can be run again: what an
-earlier run left in the API server goes first, and the pods of this one stay.
+For containers, where everything else runs already or is about to. It can be run again: it deletes
+what an earlier run left in the API server, and leaves its own pods running.
 """
 
 import argparse
@@ -18,30 +18,31 @@ from typing import NoReturn, TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
 from simulator.demo import cluster, show
-from simulator.demo.acts import PODS, Theatre, done_by_driver
 from simulator.demo.api import Api, Refused
-from simulator.demo.checks import Checks
+from simulator.demo.cluster import World
+from simulator.demo.play import Player
+from simulator.demo.reports import is_good
 from simulator.demo.stage import DemoFailed
 from simulator.demo.suite import driver_log, registrations
 
 T = TypeVar("T")
 
-SECONDS = 60.0
-_LOOK_EVERY = 0.1
+SECONDS = 120.0
+_POLL_SECONDS = 0.1
 _NOT_FOUND = 404
 
 
-def until(look: Callable[[], T | None], what: str) -> T:
-    """Looks until something true comes back; what can't be reached yet counts as nothing.
+def until(poll: Callable[[], T | None], what: str) -> T:
+    """Poll until something true is returned; what cannot be reached yet counts as nothing.
 
     Raises:
-        DemoFailed: it did not in time.
+        DemoFailed: it took too long.
     """
     deadline = time.monotonic() + SECONDS
     while True:
         problem = ""
         try:
-            if found := look():
+            if found := poll():
                 return found
         except Refused:
             raise
@@ -49,36 +50,40 @@ def until(look: Callable[[], T | None], what: str) -> T:
             problem = f": {error}"
         if time.monotonic() > deadline:
             raise DemoFailed(
-                f"waited {SECONDS:.0f} s in vain for {what}{problem}; the logs of the others may"
-                " tell why (docker compose logs)"
+                f"{what}: not after {SECONDS:.0f} s{problem}; the logs of the other containers may"
+                " show why (docker compose logs)"
             )
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_SECONDS)
 
 
 def connect(kubeconfig: Path) -> Api:
-    """The API server, once it serves."""
+    """The API server of a kubeconfig, once it serves."""
 
-    def look() -> Api | None:
+    def poll() -> Api | None:
         if not kubeconfig.exists():
             return None
         api = Api(kubeconfig)
         api.get("/version")
         return api
 
-    return until(look, f"the API server of {kubeconfig}")
+    return until(poll, f"the API server of {kubeconfig}")
 
 
-def clear(api: Api) -> bool:
-    """Has the pods of an earlier run go; whether there were any."""
-    names = [plan.load()["metadata"]["name"] for plan in cluster.PODS]
-    left = [name for name in names if _delete(api, f"{PODS}/{name}")]
+def clear(api: Api, world: World) -> None:
+    """Delete the pods of an earlier run, and wait until they are gone."""
+    left = [f"{one.collection}/{one.name}" for one in world.pods]
+    left = [path for path in left if _delete(api, path)]
+    until(lambda: not any(_exists(api, path) for path in left), "the pods of an earlier run to go")
 
-    def gone() -> bool:
-        there = {each["metadata"]["name"] for each in api.get(PODS)["items"]}
-        return not there & set(left)
 
-    until(gone, "the pods of an earlier run to go")
-    return bool(left)
+def _exists(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except Refused as refused:
+        if refused.status.get("code") == _NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 def _delete(api: Api, path: str) -> bool:
@@ -91,78 +96,83 @@ def _delete(api: Api, path: str) -> bool:
     return True
 
 
-def register(api: Api, url: str, authority: Path) -> None:
-    """Puts mappings and webhook configurations into the API server, in the place of older ones."""
-    for path, obj in registrations(url, authority):
+def register(api: Api, url: str, authority: Path, world: World) -> None:
+    """Create mappings and webhook configurations, and replace older ones."""
+    for path, obj in registrations(url, authority, world):
         with contextlib.suppress(Refused):
             api.delete(f"{path}/{obj['metadata']['name']}")
         api.post(path, obj)
 
 
-def await_webhook(api: Api) -> None:
-    """Waits until the webhook answers and knows the mappings: it lets pass what it must."""
-    wanted = [plan for plan in cluster.PODS if not plan.refusal]
-    said = ""
+def await_webhook(api: Api, world: World) -> None:
+    """Wait until the webhook admits what it must: then it answers and has the mappings."""
+    wanted = [one for one in world.pods if one.expected and not one.expected.refusal]
+    refusal = ""
 
-    def look() -> bool:
-        nonlocal said
+    def poll() -> bool:
+        nonlocal refusal
         try:
-            for plan in wanted:
-                api.post(f"{PODS}?dryRun=All", plan.load())
+            for one in wanted:
+                api.post(f"{one.collection}?dryRun=All", one.pod)
         except Refused as refused:
-            said = str(refused)
+            refusal = str(refused)
             return False
         return True
 
     try:
-        until(look, "the webhook to take in the mappings")
+        until(poll, "the webhook to read the mappings")
     except DemoFailed as failed:
-        raise DemoFailed(f"{failed}; the API server said at last: {said}") from failed
+        raise DemoFailed(f"{failed}; the last refusal was: {refusal}") from failed
 
 
-def play(asked: argparse.Namespace) -> bool:
-    """Tries the suite; whether all was as expected.
+def play(given: argparse.Namespace) -> bool:
+    """Try the suite; whether all was as expected.
 
     Raises:
         AccelbindError: it could not be played to its end.
     """
-    console, done, began = show.make_console(), Checks(), time.monotonic()
-    api = connect(asked.kubeconfig)
-    clear(api)
-    theatre = Theatre(
+    console, started = show.make_console(), time.monotonic()
+    world = cluster.demo_world()
+    logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
+    api = connect(given.kubeconfig)
+    clear(api, world)
+    player = Player(
         api=api,
-        audit=asked.audit or asked.kubeconfig.with_name("audit.jsonl"),
+        audit=given.audit or given.kubeconfig.with_name("audit.jsonl"),
         console=console,
-        checks=done,
         until=until,
-        driven=lambda node: done_by_driver(driver_log(asked.dir, node)),
-        again=any(driver_log(asked.dir, plan).exists() for plan in cluster.NODES),
+        driver_logs=logs,
+        again=any(log.exists() for log in logs.values()),
     )
-    register(api, asked.webhook, asked.ca)
-    theatre.show_nodes()
-    await_webhook(api)
-    theatre.play_pods()
-    seconds = time.monotonic() - began
-    console.print(show.title("Done"), show.checks(done, seconds, "everything stays up"))
-    return not done.failed
+    register(api, given.webhook, given.ca, world)
+    player.show_nodes(world.nodes)
+    await_webhook(api, world)
+    reports = player.play(world.pods)
+    problems = player.problems(reports)
+    seconds = time.monotonic() - started
+    end = show.end(reports, problems, seconds, "everything keeps running", again=player.again)
+    console.print(end)
+    return is_good(reports, problems)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="python -m simulator.demo.try_pods",
-        description="Submit the demo's pods to a cluster of stand-ins.",
+        description="Create the demo's pods on a cluster of stand-ins.",
     )
     made.add_argument("--kubeconfig", type=Path, required=True, help="that of the API server")
     made.add_argument("--audit", type=Path, help="its audit log (default: beside the kubeconfig)")
-    made.add_argument("--webhook", required=True, metavar="URL", help="where it finds the webhook")
+    made.add_argument(
+        "--webhook", required=True, metavar="URL", help="where the API server finds the webhook"
+    )
     made.add_argument("--ca", type=Path, required=True, help="the CA of the webhook's certificate")
-    made.add_argument("--dir", type=Path, required=True, help="has the nodes' folders")
+    made.add_argument("--dir", type=Path, required=True, help="holds a folder for each node")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tries the suite: 0 if all was as expected, 1 if not."""
+    """Try the suite: 0 if all was as expected, 1 if not."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

@@ -19,10 +19,10 @@ import structlog
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
 from services.process.errors import AccelbindError
+from services.process.files import replace_file
 from services.process.logging import FORMATS, LEVELS, configure
 from services.process.signals import stop_signals
 from simulator.kubelet.agent import NodeAgent
-from simulator.kubelet.files import write_atomically
 from simulator.kubelet.standin import KubeletStandIn
 
 LOG = structlog.get_logger()
@@ -70,11 +70,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def run(flags: argparse.Namespace) -> None:
-    """Runs a kubelet until a signal ends it.
-
-    Raises:
-        AccelbindError: it can't start.
-    """
+    """Runs a kubelet until a signal ends it."""
     seed = flags.seed
     kubelet = KubeletStandIn(
         flags.dir.absolute(),
@@ -96,11 +92,7 @@ async def run(flags: argparse.Namespace) -> None:
 
 
 async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Path | None) -> None:
-    """Keeps the node's resources in the log, and with a kubeconfig on the API server, for ever.
-
-    Raises:
-        ClusterError: the kubeconfig can't be used.
-    """
+    """Keeps the node's resources in the log, and with a kubeconfig on the API server, for ever."""
     config = load_config(kubeconfig) if kubeconfig else None
     async with contextlib.AsyncExitStack() as stack:
         agent = None
@@ -113,7 +105,7 @@ async def serve(kubelet: KubeletStandIn, kubeconfig: Path | None, ready_file: Pa
             await agent.registered.wait()
         if ready_file is not None:
             ready = {"node": kubelet.node_name, "dir": str(kubelet.folder)}
-            write_atomically(ready_file, json.dumps(ready).encode())
+            replace_file(ready_file, json.dumps(ready).encode(), mode=0o600)
         await asyncio.get_running_loop().create_future()
 
 

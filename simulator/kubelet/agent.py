@@ -1,4 +1,4 @@
-"""The kubelet's other face: its node, pods and events on the API server.
+"""The kubelet's work on the API server: its node, pods and events.
 
 Three loops, each of which starts over after an error, with a growing, jittered pause:
 
@@ -6,7 +6,7 @@ Three loops, each of which starts over after an error, with a growing, jittered 
 - pods bound to the node are listed, then watched; a list that lacks a pod ends it here;
 - what became of pods, and the events on them, is written back as it changes.
 
-Nothing here decides anything about devices: that is `standin`'s.
+Decisions about devices are made in `standin`.
 """
 
 import asyncio
@@ -42,15 +42,9 @@ LOOK_SECONDS: Final = 5.0
 
 
 class NodeAgent:
-    """Keeps one kubelet and an API server of one mind."""
+    """Synchronises a kubelet with an API server."""
 
     def __init__(self, kubelet: KubeletStandIn, client: ClusterClient) -> None:
-        """Prepares.
-
-        Args:
-            kubelet: one that runs.
-            client: may write nodes, pods and events.
-        """
         self.registered = asyncio.Event()
         self._kubelet = kubelet
         self._client = client
@@ -78,7 +72,7 @@ class NodeAgent:
                 asking.cancel()
 
     async def _again_and_again(self, what: str, follow: Callable[[], Awaitable[None]]) -> None:
-        """Follows something, and starts over where the API server failed."""
+        """Repeat a loop after errors of the API server."""
         pause = FIRST_PAUSE
         while True:
             started = asyncio.get_running_loop().time()
@@ -93,7 +87,7 @@ class NodeAgent:
     # The node
 
     async def _follow_node(self) -> None:
-        """Creates the node if need be, then writes its status whenever it changes."""
+        """Create the node if it is missing, then write its status whenever it changes."""
         await self._create_node()
         self._node_written = {}
         while True:
@@ -118,7 +112,7 @@ class NodeAgent:
             return
         found = await self._patch(f"{NODES}/{self._node}/status", {"status": status})
         if not found:
-            raise ClusterError(f"node {self._node} was deleted behind its kubelet's back")
+            raise ClusterError(f"node {self._node} was deleted while its kubelet runs")
         self._node_written = status
 
     async def _changed(self, version: int, seconds: float) -> None:
@@ -164,7 +158,7 @@ class NodeAgent:
                         raise ClusterError(f"the watch of pods ended: {event['object']}")
 
     def _take(self, pod: Json) -> None:
-        """Does what a pod asks for now: to be run, to be ended, or nothing."""
+        """Run or end a pod, as its object says."""
         uid = str(pod["metadata"]["uid"])
         state = self._known(uid)
         if pod["metadata"].get("deletionTimestamp"):
@@ -178,7 +172,7 @@ class NodeAgent:
         try:
             await self._kubelet.admit(pod)
         except AskerError as error:
-            LOG.warning("pod left alone", pod=pod["metadata"].get("name"), reason=str(error))
+            LOG.warning("pod ignored", pod=pod["metadata"].get("name"), reason=str(error))
 
     async def _gone(self, pod: Json) -> None:
         state = self._known(str(pod["metadata"]["uid"]))
@@ -190,20 +184,20 @@ class NodeAgent:
         self._written.pop(state.spec.uid, None)
 
     async def _finish_deletion(self, pod: Json, state: PodState | None) -> None:
-        """Ends a pod that is being deleted, then tells the API server that it is gone."""
+        """End a pod that is being deleted, then delete it on the API server."""
         if state is not None:
             await self._end(state)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         try:
             await self._ask("DELETE", _pod_path(pod["metadata"]), body=body)
         except ClusterError as error:
-            LOG.warning("deletion not told", pod=pod["metadata"]["name"], reason=str(error))
+            LOG.warning("deletion not reported", pod=pod["metadata"]["name"], reason=str(error))
 
     def _known(self, uid: str) -> PodState | None:
         return next((each for each in self._kubelet.pods if each.spec.uid == uid), None)
 
     def _chore(self, work: Awaitable[None]) -> None:
-        """Has something done beside the watch, which must not wait for plugins."""
+        """Do something in parallel to the watch, which must not wait for plugins."""
         task = asyncio.ensure_future(work)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
@@ -211,7 +205,7 @@ class NodeAgent:
     # What is told of pods
 
     async def _report(self) -> None:
-        """Writes what became of pods, and events, whenever something changes."""
+        """Write the status of pods, and events, whenever something changes."""
         while True:
             version = self._kubelet.version
             for state in self._kubelet.pods:
@@ -262,13 +256,10 @@ class NodeAgent:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        """Asks the API server; who is cancelled meanwhile leaves the request to come to its end.
+        """Send a request to the API server; a cancelled caller lets it finish.
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
         Python 3.11 would leave open).
-
-        Raises:
-            ClusterError: no answer.
         """
         request = self._client.request(
             method, path, params=params, body=body, content_type=content_type
@@ -293,11 +284,7 @@ class NodeAgent:
 
 
 def _decode(body: bytes) -> dict[str, Any]:
-    """An object of the API.
-
-    Raises:
-        ClusterError: it is none.
-    """
+    """An object of the API."""
     try:
         decoded = json.loads(body)
     except ValueError as error:

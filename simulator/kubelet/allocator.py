@@ -1,9 +1,6 @@
-"""How a kubelet chooses devices for a pod and what it asks of the plugins, as pure generators.
+"""How a kubelet chooses devices for a pod, and what it asks of the plugins.
 
-`Allocator.allocate(pod)` is a conversation: it yields questions (`AskPreferred`, `AskAllocate`,
-`Save`), is sent the answers, and ends, or raises `AllocationFailed`. Whoever drives it does the
-I/O, and throws `PluginFailed` into it where a plugin could not be asked; one pod at a time. The
-rules, and the order of questions, are those of `kubernetes/kubernetes`,
+The rules, and the order of calls, are those of `kubernetes/kubernetes`,
 pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default policy (`none`):
 
 - init containers first, then app containers; one resource of one container at a time;
@@ -14,9 +11,9 @@ pkg/kubelet/cm/devicemanager/manager.go, for the topology manager's default poli
 """
 
 import random
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from services.kubelet.deviceplugin_pb2 import ContainerAllocateResponse
 from services.process.errors import KubeletError
@@ -28,39 +25,21 @@ from simulator.kubelet.states import Granted
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class AskPreferred:
-    """`GetPreferredAllocation`; the answer is a collection of device ids.
+class Plugins(Protocol):
+    """The plugins of a node, and where allocations are kept; calls raise PluginFailed."""
 
-    Attributes:
-        resource: whose plugin to ask.
-        available: what may be chosen, what must be included among it.
-        must_include: what the container gets in any case.
-        size: how many it gets in all.
-    """
+    async def ask_preferred(
+        self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> Collection[str]:
+        """GetPreferredAllocation: which of the available devices the plugin prefers."""
 
-    resource: str
-    available: tuple[str, ...]
-    must_include: tuple[str, ...]
-    size: int
+    async def ask_allocate(
+        self, resource: str, ids: Sequence[str]
+    ) -> ContainerAllocateResponse | None:
+        """Allocate with one container request: its response, if there is one."""
 
-
-@dataclass(frozen=True, slots=True)
-class AskAllocate:
-    """`Allocate` with one container request; the answer is its response."""
-
-    resource: str
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Write the checkpoint now; there is no answer."""
-
-
-Question: TypeAlias = AskPreferred | AskAllocate | Save
-Answer: TypeAlias = Collection[str] | ContainerAllocateResponse | None
-Conversation: TypeAlias = Generator[Question, Answer, T]
+    def save(self) -> None:
+        """Write the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +69,7 @@ class Allocator:
         self,
         registry: Registry,
         active: Callable[[], Iterable[str]],
+        plugins: Plugins,
         rng: random.Random | None = None,
     ) -> None:
         """Starts without allocations.
@@ -97,32 +77,29 @@ class Allocator:
         Args:
             registry: the resources.
             active: gives the UIDs of the pods that may hold devices.
+            plugins: are asked.
             rng: where the real kubelet's order is left to chance (resources of a container,
                 devices without a preference), this decides; without it, order is by spec and name.
         """
         self.ledger = Ledger()
         self._registry = registry
         self._active = active
+        self._plugins = plugins
         self._rng = rng
 
     def restore(self, entries: Iterable[Entry]) -> None:
-        """Starts anew with the entries of a checkpoint."""
+        """Start again with the entries of a checkpoint."""
         self.ledger = Ledger(entries)
 
     def forget_inactive(self) -> None:
         """Frees the devices of pods that came to their end or are gone."""
         self.ledger.keep_only(self._active())
 
-    def allocate(self, pod: PodSpec) -> Conversation[None]:
-        """Allocates for all containers of a pod.
-
-        Raises:
-            AllocationFailed: it can't be; what its earlier containers got is free again once
-                the pod is no longer active.
-        """
+    async def allocate(self, pod: PodSpec) -> None:
+        """Allocates for all containers of a pod."""
         reusable: dict[str, set[str]] = {}
         for container in pod.all_containers:
-            yield from self._allocate_container(pod, container, reusable)
+            await self._allocate_container(pod, container, reusable)
             for entry in self.ledger.of_container(pod.uid, container.name):
                 pool = reusable.setdefault(entry.resource, set())
                 if container.runs_to_completion:
@@ -130,23 +107,23 @@ class Allocator:
                 else:
                     pool.difference_update(entry.ids)
 
-    def _allocate_container(
+    async def _allocate_container(
         self, pod: PodSpec, container: ContainerSpec, reusable: dict[str, set[str]]
-    ) -> Conversation[None]:
+    ) -> None:
         self.forget_inactive()
         changed = False
         for resource, count in self._resources(container):
             pool = reusable.get(resource, set())
-            changed |= yield from self._allocate_resource(pod, container, resource, count, pool)
+            ids = await self._choose(pod, container, resource, count, pool)
+            if ids:
+                await self._allocate_resource(pod, container, resource, ids)
+                changed = True
         if changed:
-            yield Save()
+            self._save()
 
-    def _allocate_resource(
-        self, pod: PodSpec, container: ContainerSpec, resource: str, count: int, pool: set[str]
-    ) -> Conversation[bool]:
-        ids = yield from self._choose(pod, container, resource, count, pool)
-        if not ids:
-            return False
+    async def _allocate_resource(
+        self, pod: PodSpec, container: ContainerSpec, resource: str, ids: list[str]
+    ) -> None:
         endpoint = self._registry.endpoint(resource)
         if endpoint is None:
             raise AllocationFailed(f"unknown Device Plugin {resource}")
@@ -156,17 +133,16 @@ class Allocator:
             self._registry.device(resource, each) or Device(each, healthy=True) for each in ids
         ]
         try:
-            response = yield AskAllocate(resource, tuple(ids))
+            response = await self._plugins.ask_allocate(resource, ids)
         except PluginFailed as error:
             raise AllocationFailed(str(error)) from error
-        if not isinstance(response, ContainerAllocateResponse):
+        if response is None:
             raise AllocationFailed("no containers return in allocation response")
         self.ledger.add(entry_of(pod.uid, container.name, resource, devices, response))
-        return True
 
-    def _choose(
+    async def _choose(
         self, pod: PodSpec, container: ContainerSpec, resource: str, required: int, pool: set[str]
-    ) -> Conversation[list[str]]:
+    ) -> list[str]:
         """The ids to allocate; none where the container has them already."""
         if self._has_already(pod, container, resource, required):
             return []
@@ -180,10 +156,16 @@ class Allocator:
                 f"requested number of devices unavailable for {resource}."
                 f" Requested: {missing}, Available: {len(available)}"
             )
-        preferred = yield from self._preferred(resource, available, chosen, required)
+        preferred = await self._preferred(resource, available, chosen, required)
         wanted = [each for each in preferred if each in available]
         rest = self._order(available.difference(wanted))
         return chosen + (wanted + rest)[:missing]
+
+    def _save(self) -> None:
+        try:
+            self._plugins.save()
+        except OSError as error:
+            raise AllocationFailed(f"failed to write checkpoint file: {error}") from error
 
     def _has_already(
         self, pod: PodSpec, container: ContainerSpec, resource: str, required: int
@@ -209,31 +191,27 @@ class Allocator:
             )
         return len(had) == required
 
-    def _preferred(
+    async def _preferred(
         self, resource: str, available: set[str], chosen: list[str], required: int
-    ) -> Conversation[list[str]]:
+    ) -> Collection[str]:
         endpoint = self._registry.endpoint(resource)
         if endpoint is None or endpoint.options is None or not endpoint.options.preferred:
             return []
-        question = AskPreferred(
-            resource, tuple(self._order(available.union(chosen))), tuple(chosen), required
-        )
+        offered = self._order(available.union(chosen))
         try:
-            answer = yield question
+            return dict.fromkeys(
+                await self._plugins.ask_preferred(resource, offered, chosen, required)
+            )
         except PluginFailed as error:
             raise AllocationFailed(
                 f"device plugin GetPreferredAllocation rpc failed with err: {error}"
             ) from error
-        return list(dict.fromkeys(answer)) if isinstance(answer, Collection) else []
 
     def before_start(self, pod: PodSpec, container: ContainerSpec) -> list[PreStart]:
-        """The calls to make before a container starts, one a resource.
+        """The calls to make before a container starts, one per resource.
 
         After a restart of the kubelet, a plugin that has not registered again has announced
         nothing: nobody is asked then, and the container starts.
-
-        Raises:
-            StartRefused: a plugin that wants to be asked is gone.
         """
         calls = []
         for resource, count in self._resources(container):

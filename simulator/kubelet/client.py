@@ -1,7 +1,7 @@
 """The kubelet's side of one plugin's socket, with errors worded as Go's gRPC words them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -11,7 +11,7 @@ import grpc.aio
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub
 from services.kubelet.sockets import HEALTHY, dial
-from simulator.kubelet.allocator import AskAllocate, AskPreferred, PluginFailed, PreStart
+from simulator.kubelet.allocator import PluginFailed, PreStart
 from simulator.kubelet.registry import Device, Options
 
 T = TypeVar("T")
@@ -29,15 +29,6 @@ class PluginClient:
     """A connection to a plugin; once closed it stays closed."""
 
     def __init__(self, resource: str, path: Path) -> None:
-        """Prepares a connection.
-
-        Args:
-            resource: what the plugin registered.
-            path: its socket.
-
-        Raises:
-            KubeletError: the path can't be one of a socket.
-        """
         self.resource = resource
         self.path = path
         self._channel = dial(path)
@@ -45,14 +36,7 @@ class PluginClient:
         self._closed = False
 
     async def connect(self, seconds: float = DIAL_SECONDS) -> Options:
-        """Dials, and asks what the plugin can do.
-
-        Args:
-            seconds: how long to try to reach its socket; its answer may take for ever.
-
-        Raises:
-            PluginFailed: nobody answers there, or with an error.
-        """
+        """Dials, and asks what the plugin can do."""
         try:
             async with asyncio.timeout(seconds):
                 await self._channel.channel_ready()
@@ -88,12 +72,14 @@ class PluginClient:
         finally:
             call.cancel()
 
-    async def preferred(self, question: AskPreferred) -> tuple[str, ...]:
-        """Asks which of the available devices the plugin would rather give."""
+    async def preferred(
+        self, available: Sequence[str], must_include: Sequence[str], size: int
+    ) -> tuple[str, ...]:
+        """Ask which of the available devices the plugin prefers."""
         request = pb.ContainerPreferredAllocationRequest(
-            available_deviceIDs=question.available,
-            must_include_deviceIDs=question.must_include,
-            allocation_size=question.size,
+            available_deviceIDs=available,
+            must_include_deviceIDs=must_include,
+            allocation_size=size,
         )
         response = await self._call(
             self._stub.GetPreferredAllocation(
@@ -103,16 +89,16 @@ class PluginClient:
         answers = response.container_responses
         return tuple(answers[0].deviceIDs) if answers else ()
 
-    async def allocate(self, question: AskAllocate) -> pb.ContainerAllocateResponse | None:
-        """Asks what a container needs for its devices; None where the plugin answers nothing."""
-        request = pb.ContainerAllocateRequest(devices_ids=question.ids)
+    async def allocate(self, ids: Sequence[str]) -> pb.ContainerAllocateResponse | None:
+        """Ask what a container needs for its devices; None if the answer is empty."""
+        request = pb.ContainerAllocateRequest(devices_ids=ids)
         response = await self._call(
             self._stub.Allocate(pb.AllocateRequest(container_requests=[request]))
         )
         return response.container_responses[0] if response.container_responses else None
 
     async def pre_start(self, call: PreStart, seconds: float = PRE_START_SECONDS) -> None:
-        """Has the plugin prepare the devices of a container that is about to start."""
+        """Let the plugin prepare the devices of a container that is about to start."""
         request = pb.PreStartContainerRequest(devices_ids=call.ids)
         await self._call(self._stub.PreStartContainer(request, timeout=seconds))
 
@@ -122,11 +108,7 @@ class PluginClient:
         await self._channel.close()
 
     async def _call(self, call: Awaitable[T]) -> T:
-        """Waits for an answer.
-
-        Raises:
-            PluginFailed: an error came instead, or the connection was closed meanwhile.
-        """
+        """Waits for an answer."""
         try:
             return await call
         except grpc.aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""The files of a kubelet's folder: sockets that outlive their server, and atomic writes."""
+"""The files of a kubelet's folder: sockets that outlive their server, and stale files."""
 
 import contextlib
 import os
@@ -22,16 +22,6 @@ async def serving(server: grpc.aio.Server, path: Path) -> AsyncIterator[Path]:
     and a second server of one process on the same path loses its socket to the first. So the
     server is bound in a scratch folder beside, which goes at the end of the block, and
     within it `publish` puts the socket where it belongs.
-
-    Args:
-        server: one that has not started.
-        path: where its socket will be.
-
-    Yields:
-        The socket in the scratch folder.
-
-    Raises:
-        KubeletError: the path is too long for a socket or can't be made.
     """
     address(path)
     scratch = Path(tempfile.mkdtemp(prefix=".k", dir=path.parent.parent))
@@ -53,15 +43,7 @@ def publish(socket: Path, path: Path) -> None:
 
 
 def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
-    """Deletes every socket of a folder; other files stay.
-
-    Args:
-        folder: which.
-        keep: a socket that stays.
-
-    Returns:
-        The names of those deleted.
-    """
+    """Deletes every socket of a folder; other files stay."""
     deleted = []
     for path in sorted(folder.iterdir()):
         with contextlib.suppress(FileNotFoundError):
@@ -72,17 +54,10 @@ def delete_sockets(folder: Path, *, keep: Path | None = None) -> list[str]:
 
 
 def delete_stale(folder: Path, *, keep: Collection[Path]) -> list[str]:
-    """Deletes what older lives left in a folder, as a starting kubelet does; folders stay.
+    """Delete the files of earlier runs in a folder, as a starting kubelet does; folders stay.
 
     1.36 deletes the sockets, older ones every file but the checkpoint (`CleanupPluginDirectory`,
     pkg/kubelet/cm/devicemanager/manager.go): what is harder on plugins is done here.
-
-    Args:
-        folder: which.
-        keep: files that stay.
-
-    Returns:
-        The names of those deleted.
     """
     deleted = []
     for path in sorted(folder.iterdir()):
@@ -91,21 +66,3 @@ def delete_stale(folder: Path, *, keep: Collection[Path]) -> list[str]:
                 path.unlink()
                 deleted.append(path.name)
     return deleted
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file with mode 0600: beside, synced, renamed.
-
-    Raises:
-        OSError: it could not be written; the old content is still there.
-    """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}", dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, which Path can't open
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

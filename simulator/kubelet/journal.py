@@ -1,4 +1,4 @@
-"""What happened, in order: calls to plugins and events on pods; and a bell for those who wait."""
+"""The calls to plugins and the events on pods, in order, and a signal for those who wait."""
 
 import asyncio
 from collections import deque
@@ -37,14 +37,13 @@ class Journal:
     """The calls and events of one kubelet, the newest last."""
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.version = 0
         self.calls: deque[Call] = deque(maxlen=KEPT)
         self.events: deque[Event] = deque(maxlen=KEPT)
         self._waiting: set[asyncio.Future[None]] = set()
 
     def call(self, call: Call) -> None:
-        """Notes a call."""
+        """Add a call."""
         self.calls.append(call)
         self.ring()
 
@@ -56,7 +55,7 @@ class Journal:
         pod: PodSpec,
         container: ContainerSpec | None = None,
     ) -> None:
-        """Notes an event; one that was said before is counted, not repeated."""
+        """Add an event; a repeated one is counted."""
         where = container.field_path if container else ""
         new = Event(kind, reason, message, pod, where)
         known = next((each for each in self.events if each.says_the_same_as(new)), None)
@@ -67,7 +66,7 @@ class Journal:
         self.ring()
 
     def ring(self) -> None:
-        """Something changed: whoever waits looks again."""
+        """Wake everyone who waits: something changed."""
         self.version += 1
         for waiting in self._waiting:
             if not waiting.done():
@@ -75,7 +74,7 @@ class Journal:
         self._waiting.clear()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds, looking after each change."""
+        """Wait until a condition holds, checked after each change."""
         while not holds():
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(waiting)

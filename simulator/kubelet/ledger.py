@@ -72,22 +72,21 @@ class Ledger:
     """All entries of one node, in the order in which they were made."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        """Takes what a checkpoint had."""
         self._entries: dict[tuple[str, str, str], Entry] = {}
         for entry in entries:
             self.add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Notes, or replaces, what a container has of a resource."""
+        """Add or replace what a container has of a resource."""
         self._entries[entry.pod_uid, entry.container, entry.resource] = entry
 
     def keep_only(self, pod_uids: Iterable[str]) -> None:
-        """Forgets the pods that are not among these."""
+        """Forget all pods but these."""
         kept = set(pod_uids)
         self._entries = {key: each for key, each in self._entries.items() if key[0] in kept}
 
     def of_container(self, pod_uid: str, container: str) -> tuple[Entry, ...]:
-        """What one container has, a resource an entry."""
+        """What one container has, one entry per resource."""
         key = (pod_uid, container)
         return tuple(each for each in self if (each.pod_uid, each.container) == key)
 
@@ -96,11 +95,11 @@ class Ledger:
         return self._entries.get((pod_uid, container, resource))
 
     def in_use(self, resource: str) -> set[str]:
-        """The devices of a resource that somebody has."""
+        """The devices of a resource that are in use."""
         return {each for entry in self if entry.resource == resource for each in entry.ids}
 
     def has_resource(self, resource: str) -> bool:
-        """Whether anybody has any of it."""
+        """Whether a device of it is in use."""
         return any(entry.resource == resource for entry in self)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -179,11 +178,7 @@ def _encode_entry(entry: Entry) -> dict[str, Any]:
 
 
 def decode_checkpoint(content: bytes) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The entries and the names of the registered resources of a checkpoint.
-
-    Raises:
-        CorruptCheckpoint: it is not one, or its checksum is another.
-    """
+    """The entries and the names of the registered resources of a checkpoint."""
     try:
         document = json.loads(content)
         data = document["Data"]

@@ -1,6 +1,6 @@
 """PodResources: who has what, for tools on the node.
 
-As the real kubelet does it: one `ContainerDevices` a device (and NUMA node); sidecars and app
+As in the real kubelet: one `ContainerDevices` per device (and NUMA node); sidecars and app
 containers are listed, plain init containers are not; pods that have come to their end are not; a
 pod is listed from before it is admitted.
 """
@@ -37,13 +37,6 @@ class PodResources(PodResourcesListerServicer):
         allocator: Allocator,
         registry: Registry,
     ) -> None:
-        """Serves what these know.
-
-        Args:
-            active: gives the pods that have not come to their end.
-            allocator: who has what.
-            registry: what there is.
-        """
         self._active = active
         self._allocator = allocator
         self._registry = registry

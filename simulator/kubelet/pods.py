@@ -90,9 +90,6 @@ def read_pod(pod: Mapping[str, Any]) -> PodSpec:
     Args:
         pod: a decoded v1 Pod. Without a uid it gets one, without a namespace it is in `default`,
             as the API server would have done.
-
-    Raises:
-        InvalidPod: it has no name or no containers, or a field has the wrong type.
     """
     try:
         metadata, spec = pod["metadata"], pod["spec"]

@@ -1,4 +1,4 @@
-"""One pod's life: init containers in order, then the app containers, each started with care.
+"""The life of a pod: init containers in order, then the app containers.
 
     waiting ──PreStartContainer──▶ running ──its workload ends, or it is restarted──▶ terminated
        ▲ │ an error: CreateContainerConfigError, an event,                                │
@@ -8,8 +8,8 @@
 Containers have no processes. What they do is a `Workload`, a coroutine whose result is their exit
 code; the usual one ends at once in a plain init container and never in the others.
 
-While the kubelet is stopped running containers run on, and nothing is started: a start that was
-under way then has never been, and is made anew once the kubelet is back.
+While the kubelet is stopped, running containers run on and nothing is started. A start that was
+under way is forgotten, and is repeated once the kubelet is back.
 """
 
 import asyncio
@@ -71,7 +71,6 @@ class PodWorker:
     """Runs one admitted pod; the only writer of its records."""
 
     def __init__(self, pod: PodState, node: Node) -> None:
-        """Takes a pod that has not run yet, or whose containers run already (after a restart)."""
         self.pod = pod
         self._node = node
         self._turn = asyncio.Lock()
@@ -84,10 +83,10 @@ class PodWorker:
         self._task.add_done_callback(self._report)
 
     def _report(self, task: asyncio.Task[None]) -> None:
-        """A workload that raises is a bug of whoever wrote it, and must not go unseen."""
+        """Log a workload that raises, and fail its pod."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            LOG.error("pod's life broke off", pod=self.pod.spec.name, exc_info=error)
+            LOG.error("pod failed", pod=self.pod.spec.name, exc_info=error)
             self._finish(Phase.FAILED)
 
     async def end(self) -> None:
@@ -101,7 +100,7 @@ class PodWorker:
         return container in self._running
 
     def kill(self, container: str) -> None:
-        """Makes a running container end now; what follows is the restart policy's."""
+        """End a running container now; the restart policy decides what follows."""
         if container in self._running:
             self._running[container].cancel()
 
@@ -132,7 +131,7 @@ class PodWorker:
         self._node.journal.ring()
 
     async def _live(self, state: ContainerState) -> bool:
-        """Starts a container as often as its policy says; gives whether its last end was good."""
+        """Run a container as often as its policy says; whether it ended well."""
         if state.spec.runs_to_completion and state.stage is Stage.TERMINATED:
             return True
         while True:
@@ -156,7 +155,7 @@ class PodWorker:
         return policy == ALWAYS or (policy == "OnFailure" and bool(state.exit_code))
 
     async def _work(self, state: ContainerState) -> bool:
-        """Lets a container run until it ends; gives whether it was made to."""
+        """Let a container run until it ends; whether it was killed."""
         work = asyncio.ensure_future(self._node.workload(self.pod.spec, state))
         self._running[state.spec.name] = work
         self._node.journal.ring()
@@ -185,7 +184,7 @@ class PodWorker:
             await asyncio.sleep(self._node.retry_seconds())
 
     async def _try_start(self, state: ContainerState) -> str:
-        """Starts it, or gives what is in the way."""
+        """Start a container; returns what prevents it."""
         while True:
             await self._node.up.wait()
             problem = await self._ask_plugins(state)

@@ -1,4 +1,4 @@
-"""Registration: plugins make themselves known, are dialled back and followed until they end.
+"""Registration: plugins register, are dialled back, and are followed until they end.
 
     Register ─▶ version and name checked ─▶ dialled, GetDevicePluginOptions ─▶ answered
                                                         └─▶ ListAndWatch followed until its end
@@ -42,7 +42,7 @@ UNSUPPORTED: Final = (
 
 @dataclass(slots=True)
 class Faults:
-    """What goes wrong with registrations, until it is taken back.
+    """Faults of registrations that are switched on.
 
     Attributes:
         refuse: each is refused with this text, unless it is empty.
@@ -68,15 +68,6 @@ class Registration(RegistrationServicer):
         faults: Faults,
         changed: Callable[[], None],
     ) -> None:
-        """Starts without plugins.
-
-        Args:
-            folder: where the plugins' sockets are.
-            registry: told what the plugins say.
-            journal: where calls are noted.
-            faults: what goes wrong.
-            changed: called after each change of the registry.
-        """
         self._folder = folder
         self._registry = registry
         self._journal = journal
@@ -88,7 +79,7 @@ class Registration(RegistrationServicer):
         self._closed = False
 
     async def Register(self, request: pb.RegisterRequest, context: Context) -> pb.Empty:  # noqa: N802 - the protocol's name
-        """Takes a plugin on, or says why not."""
+        """Register a plugin, or refuse it with a reason."""
         resource = request.resource_name
         self._journal.call(Call("Register", resource))
         await self._journal.until(lambda: not self._faults.hang)
@@ -112,7 +103,7 @@ class Registration(RegistrationServicer):
         return ""
 
     async def _connect(self, resource: str, path: Path) -> str:
-        """Dials a plugin and starts to follow it; gives what is wrong."""
+        """Dial a plugin and start to follow it; returns the error."""
         try:
             client = PluginClient(resource, path)
         except KubeletError as error:
@@ -134,7 +125,7 @@ class Registration(RegistrationServicer):
         return ""
 
     async def _follow(self, client: PluginClient) -> None:
-        """Follows one client's stream; at its end the resource's *present* client goes."""
+        """Follow one client's stream; at its end the resource's *current* client is dropped."""
         self._journal.call(Call("ListAndWatch", client.resource))
         reason = await client.watch(partial(self._listed, client.resource))
         present = self._clients.pop(client.resource, None)
@@ -155,11 +146,7 @@ class Registration(RegistrationServicer):
         self._changed()
 
     def client(self, resource: str) -> PluginClient:
-        """Whom to ask about a resource.
-
-        Raises:
-            PluginFailed: nobody has registered it.
-        """
+        """The client of a resource."""
         try:
             return self._endpoints[resource]
         except KeyError as error:
@@ -181,7 +168,7 @@ class Registration(RegistrationServicer):
 
 @contextmanager
 def fault(faults: Faults, journal: Journal, **changes: object) -> Iterator[None]:
-    """Has something go wrong inside a `with` block."""
+    """Switch faults on inside a `with` block."""
     before = {name: getattr(faults, name) for name in changes}
     try:
         for name, value in changes.items():

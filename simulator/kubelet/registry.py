@@ -10,7 +10,7 @@ A resource goes through these states (`kubernetes/kubernetes`, pkg/kubelet/cm/de
 - advertised: capacity is all its devices, allocatable the healthy ones;
 - stopped: all its devices count as unhealthy, so allocatable is 0 and capacity stays;
 - restored: known from the checkpoint by name only, so both are 0;
-- removed: forgotten, but the node goes on saying 0.
+- removed: forgotten, but the node still reports 0.
 
 Time comes from a clock that is handed in. There is no I/O here.
 """
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(slots=True)
 class Endpoint:
-    """A plugin's end.
+    """A registered plugin.
 
     Attributes:
         options: what it announced; None after a restart, when the kubelet knows but the name.
@@ -81,11 +81,6 @@ class Registry:
     """The resources of one node."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Starts with none.
-
-        Args:
-            clock: seconds, never going back.
-        """
         self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: dict[str, dict[str, Device]] = {}
@@ -101,7 +96,7 @@ class Registry:
         self._endpoints[resource] = Endpoint(options)
 
     def listed(self, resource: str, devices: Iterable[Device]) -> None:
-        """A plugin's stream said what there is; that replaces all it said before."""
+        """A plugin's stream listed its devices; they replace the earlier list."""
         by_id = {device.id: device for device in devices}
         self._devices[resource] = by_id
         self._healthy[resource] = {each.id for each in by_id.values() if each.healthy}
@@ -118,7 +113,7 @@ class Registry:
         self._healthy[resource] = set()
 
     def restore(self, resources: Iterable[str]) -> None:
-        """Starts anew, as a restarted kubelet does, knowing but these names."""
+        """Start again, as a restarted kubelet does, with these names only."""
         for table in (self._endpoints, self._devices, self._healthy, self._unhealthy):
             table.clear()
         self._removed.clear()
@@ -132,7 +127,7 @@ class Registry:
         return resource in self._healthy
 
     def endpoint(self, resource: str) -> Endpoint | None:
-        """The plugin's end, if it ever registered."""
+        """The plugin of a resource, if it ever registered."""
         return self._endpoints.get(resource)
 
     def healthy(self, resource: str) -> set[str]:

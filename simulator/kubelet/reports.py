@@ -1,8 +1,8 @@
-"""What the kubelet tells the API server, as JSON values: its node, its pods, its events.
+"""What the kubelet reports to the API server, as JSON values: its node, its pods, its events.
 
-What a container was given (variables, device nodes, annotations, CDI devices) is nowhere in the API
-of a real cluster, where one looks into the container instead. Here it stands in the pod's
-annotation `simulator.accelbind.dev/containers`: a JSON object by container name of
+The API of a real cluster does not show what a container was given (variables, device nodes,
+annotations, CDI devices). Here it is in the pod's annotation
+`simulator.accelbind.dev/containers`, a JSON object with, by container name:
 
     {"env": [{"name": …, "value": …} | {"name": …, "valueFrom": "fieldRef"}, …],
      "devices": [{"containerPath": …, "hostPath": …, "permissions": "rw"}, …],
@@ -61,13 +61,7 @@ def _counts(resources: Mapping[str, int]) -> dict[str, str]:
 
 
 def pod_status(pod: PodState, health: Mapping[str, Mapping[str, Mapping[str, bool]]]) -> Json:
-    """The status of a pod.
-
-    Args:
-        pod: its record.
-        health: by container, resource and device id, whether the device is healthy; that of
-            app containers is told (`allocatedResourcesStatus`).
-    """
+    """The status of a pod."""
     status: Json = {
         "phase": pod.phase.value,
         "reason": pod.reason or None,
@@ -220,7 +214,7 @@ def event_object(event: Event, node_name: str) -> Json:
 
 
 def event_again(event: Event) -> Json:
-    """What changes in an Event object when it is said again."""
+    """What changes in an Event object when it is repeated."""
     return {"count": event.count, "lastTimestamp": timestamp(event.last)}
 
 

@@ -8,11 +8,12 @@
         assert pod["main"].environment["FPGA_REGION_0"] == …
         await kubelet.restart()
 
-What it does was measured on kubelet 1.36.2, or, where nothing was measured, is what its source
-says. Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and
-volumes, probes, eviction, the ten seconds between two reports of the node's status (each change is
-told at once), plugins found through `plugins_registry`, the new admission of pods whose containers
-don't run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
+Its behaviour was measured on kubelet 1.36.2, or follows the source where nothing was measured.
+
+Not modelled: topology manager policies other than `none`, CPUs and memory, DRA, images and volumes,
+probes, eviction, the ten seconds between two reports of the node's status (each change is reported
+at once), plugins found through `plugins_registry`, the new admission of pods whose containers don't
+run when the kubelet restarts, and back-off that grows (every retry waits the same interval).
 """
 
 import asyncio
@@ -31,7 +32,7 @@ import structlog
 from services.kubelet.sockets import plugins_folder, registration_socket
 from services.process.errors import KubeletError
 from simulator.kubelet.allocator import AllocationFailed
-from simulator.kubelet.devicemanager import DeviceManager
+from simulator.kubelet.device_manager import DeviceManager
 from simulator.kubelet.files import delete_sockets
 from simulator.kubelet.journal import Call, Journal
 from simulator.kubelet.pods import PodSpec, read_pod
@@ -114,12 +115,7 @@ class KubeletStandIn:
         await self.close()
 
     async def start(self) -> None:
-        """Starts: reads the checkpoint, deletes every other file in the folder, serves its own.
-
-        Raises:
-            KubeletError: a socket can't be made there.
-            OSError: a folder can't.
-        """
+        """Starts: reads the checkpoint, deletes every other file in the folder, serves its own."""
         await self._devices.start()
         self._lives += 1
         self._up.set()
@@ -146,7 +142,7 @@ class KubeletStandIn:
     # Pods
 
     async def admit(self, pod: Mapping[str, Any]) -> PodState:
-        """Takes a pod that is bound to this node: allocates for it, then starts to run it.
+        """Admit a pod that is bound to this node: allocate its devices, then run it.
 
         Args:
             pod: a v1 Pod.
@@ -154,9 +150,6 @@ class KubeletStandIn:
         Returns:
             Its live record: running its course, or Failed for good where it could not have its
             devices. A pod that is here already is left alone.
-
-        Raises:
-            InvalidPod: it could not run anywhere.
         """
         spec = read_pod(pod)
         if spec.uid in self._pods:
@@ -174,7 +167,7 @@ class KubeletStandIn:
         return state
 
     async def _allocate(self, spec: PodSpec) -> str:
-        """Allocates, over a restart of the kubelet if need be; gives what is in the way."""
+        """Allocate, across a restart of the kubelet if need be; returns the error."""
         while True:
             await self._up.wait()
             life = self._lives
@@ -200,11 +193,7 @@ class KubeletStandIn:
         return self.pod_logs_dir / spec.log_folder
 
     def adopt(self, pod: Mapping[str, Any]) -> PodState:
-        """Takes a pod whose containers run since before this process was: none is started.
-
-        Args:
-            pod: a v1 Pod, with the status that the kubelet before this one has written.
-        """
+        """Adopt a pod whose containers were started by an earlier process."""
         state = PodState(read_pod(pod), phase=Phase.RUNNING)
         status = pod.get("status") or {}
         statuses = [
@@ -225,7 +214,7 @@ class KubeletStandIn:
         return state
 
     async def delete_pod(self, pod: PodState) -> None:
-        """Ends a pod: its containers stop, its devices are free, its log folder goes."""
+        """End a pod: stop its containers, free its devices, remove its log folder."""
         self._pods.pop(pod.spec.uid, None)
         worker = self._workers.pop(pod.spec.uid, None)
         if worker is not None:
@@ -234,11 +223,7 @@ class KubeletStandIn:
         self._journal.ring()
 
     async def restart_container(self, pod: PodState, container: str) -> None:
-        """Ends a running container, and waits until its next start was tried.
-
-        Raises:
-            KubeletError: it does not run, or the pod is not here.
-        """
+        """End a running container, and wait until its next start was tried."""
         state = pod[container]
         before = state.attempts
         worker = self._workers.get(pod.spec.uid)
@@ -249,20 +234,12 @@ class KubeletStandIn:
         await self._journal.until(lambda: state.attempts > before or not pod.active)
 
     async def settled(self, pod: PodState, timeout: float = 60) -> PodState:  # noqa: ASYNC109 - a deadline
-        """Waits until a pod runs, has ended, or waits for something to be put right.
-
-        Raises:
-            TimeoutError: it did not within so many seconds.
-        """
+        """Wait until a pod runs, has ended, or waits for something to be fixed."""
         await self.until(lambda: pod.settled, timeout)
         return pod
 
     async def until(self, holds: Callable[[], bool], timeout: float = 60) -> None:  # noqa: ASYNC109 - a deadline
-        """Waits until something about this kubelet holds, looking after each change.
-
-        Raises:
-            TimeoutError: it did not within so many seconds.
-        """
+        """Wait until a condition holds, checked after each change of this kubelet."""
         async with asyncio.timeout(timeout):
             await self._journal.until(holds)
 
@@ -280,7 +257,7 @@ class KubeletStandIn:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """What of the capacity is healthy, taken or not."""
+        """The healthy part of the capacity, in use or not."""
         return self.resources.allocatable
 
     def in_use(self, resource: str) -> set[str]:
@@ -301,7 +278,7 @@ class KubeletStandIn:
 
     @property
     def version(self) -> int:
-        """Grows with each change of anything that is to be seen here."""
+        """A number that grows with each change."""
         return self._journal.version
 
     @property
@@ -322,38 +299,30 @@ class KubeletStandIn:
     # What may go wrong
 
     def refusing(self, text: str) -> AbstractContextManager[None]:
-        """Within it every registration is refused with this text."""
+        """Refuse every registration with this text, inside the block."""
         return fault(self._devices.faults, self._journal, refuse=text)
 
     def hanging(self) -> AbstractContextManager[None]:
-        """Within it registrations are not answered."""
+        """Leave registrations unanswered, inside the block."""
         return fault(self._devices.faults, self._journal, hang=True)
 
     def speaking(self, version: str) -> AbstractContextManager[None]:
-        """Within it only this version of the protocol is accepted."""
+        """Accept only this version of the protocol, inside the block."""
         return fault(self._devices.faults, self._journal, version=version)
 
     def dialling(self, seconds: float) -> AbstractContextManager[None]:
-        """Within it a plugin's socket is tried for so long, not for ten seconds."""
+        """Try a plugin's socket for so long instead of ten seconds, inside the block."""
         return fault(self._devices.faults, self._journal, dial_seconds=seconds)
 
     async def cut_stream(self, resource: str) -> None:
-        """Breaks the connection to a resource's plugin; no file changes.
-
-        Raises:
-            PluginFailed: nobody has registered it.
-        """
+        """Breaks the connection to a resource's plugin; no file changes."""
         await self._devices.cut(resource)
 
     def delete_sockets(self, *, own: bool = False) -> list[str]:
-        """Deletes the plugins' sockets behind everybody's back; gives their names.
-
-        Args:
-            own: whether the kubelet's goes too.
-        """
+        """Delete the plugins' sockets, and with `own` the kubelet's too; returns their names."""
         keep = None if own else registration_socket(self.folder)
         return delete_sockets(plugins_folder(self.folder), keep=keep)
 
     def remove_folder(self) -> None:
-        """Removes `device-plugins` and all in it; the kubelet is deaf until it restarts."""
+        """Remove `device-plugins`; plugins can't register until the kubelet restarts."""
         shutil.rmtree(plugins_folder(self.folder))

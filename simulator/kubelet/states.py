@@ -1,4 +1,4 @@
-"""What became of pods and containers: what tests look at and what the API server is told.
+"""The state of pods and containers, for tests and the API server.
 
 The records here are the kubelet's only memory of pods; `podworker` alone writes them.
 """
@@ -128,11 +128,11 @@ class ContainerState:
         return self.granted.devices
 
     def wait(self, reason: str, message: str = "") -> None:
-        """It can't run for now."""
+        """Set it to waiting."""
         self.stage, self.reason, self.message = Stage.WAITING, reason, message
 
     def run(self, granted: Granted) -> None:
-        """It starts with what it was given."""
+        """Set it to running, with what it was given."""
         given = tuple(EnvVar(name, value) for name, value in granted.env)
         self.granted, self.env = granted, given + self.spec.env
         self.stage, self.reason, self.message, self.since = Stage.RUNNING, "", "", now()
@@ -140,7 +140,7 @@ class ContainerState:
         self.started += 1
 
     def end(self, exit_code: int) -> None:
-        """It ended by itself."""
+        """Set it to terminated."""
         self.stage, self.message, self.exit_code = Stage.TERMINATED, "", exit_code
         self.since = now()
         self.reason = "Error" if exit_code else "Completed"
@@ -172,12 +172,12 @@ class PodState:
 
     @property
     def active(self) -> bool:
-        """Whether it holds what it was given: it has not come to its end."""
+        """Whether it holds its devices: it has not ended."""
         return self.phase in {Phase.PENDING, Phase.RUNNING}
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more happens by itself, but for retries.
+        """Whether nothing more happens, except retries.
 
         Every app container runs or has ended, or something waits for its cause to go away, or
         the pod has come to its end.
@@ -223,7 +223,7 @@ class Event:
     key: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
 
     def says_the_same_as(self, other: "Event") -> bool:
-        """Whether the other is the same event, said again."""
+        """Whether the other is the same event, repeated."""
         return (self.type, self.reason, self.message, self.field_path, self.pod.uid) == (
             other.type,
             other.reason,
@@ -233,6 +233,6 @@ class Event:
         )
 
     def again(self) -> None:
-        """It is said once more."""
+        """Count a repetition."""
         self.count += 1
         self.last = now()

@@ -3,8 +3,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.support import Process, Processes, eventually
 
 
@@ -21,54 +19,56 @@ def processes_naming(folder: Path) -> list[str]:
     return lines
 
 
-@pytest.fixture
-def demo(processes: Processes, short_dir: Path) -> Process:
-    """The demo, as a process that keeps its temporary files in `short_dir`."""
-    return processes.accelbind("demo", env={"TMPDIR": str(short_dir), "TERM": "dumb"})
+def start(processes: Processes, folder: Path, *options: str | Path) -> Process:
+    """The demo, as a process that keeps its temporary files in a folder."""
+    environment = {"TMPDIR": str(folder), "TERM": "dumb", "COLUMNS": "80"}
+    return processes.accelbind("demo", *options, env=environment)
 
 
 def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
-    demo: Process, short_dir: Path
+    processes: Processes, short_dir: Path, tmp_path: Path
 ) -> None:
+    picture = tmp_path / "demo.svg"
+    demo = start(processes, short_dir, "--svg", picture)
     assert demo.wait(400) == 0, demo.transcript()
-    shown = demo.stdout
-    assert re.search(r"all \d\d expectations held, nothing is left running", shown), shown
     assert demo.stderr == ""
     assert list(short_dir.iterdir()) == []
     assert processes_naming(short_dir) == []
-
-
-def test_the_demo_shows_pods_patches_devices_and_refusals(demo: Process) -> None:
-    assert demo.wait(400) == 0, demo.transcript()
+    lines = demo.stdout.splitlines()
+    assert len(lines) < 100
+    assert max(map(len, lines)) <= 80
     shown = re.sub(r"\s+", " ", demo.stdout)
     for expected in (
-        "fpga.intel.com/arria10-nlb0: 1",
-        "- /spec/containers/0/resources/limits/fpga.intel.com/arria10-nlb0",
-        "/dev/intel-fpga-port.0 rw",
-        "/dev/dfl-port.0 rw",
-        "FPGA_REGION_1=69528db6eb31577a8c3668f9faa081f6",
-        "FPGA_AFU_1=d8424dc4a4a3c413f89e433683f9040b",
-        'Error from server (Forbidden): error when creating "5-misspelt.yaml": admission webhook',
+        "the API server copies limits to requests before it calls the webhook",
+        "- arria10-nlb0 + af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs = 1",
+        "+ FPGA_AFU_1=d8424dc4a4a3c413f89e433683f9040b",
+        "programmed dfl-port.0 with AFU d8424dc4a4a3c413f89e433683f9040b",
+        "/dev/dfl-port.1 rw on node-region, in self-test and loopback",
         "did you mean fpga.intel.com/arria10-nlb0?",
+        "pod asked for node device outcome function arria10-nlb0 node-af intel-fpga-port.0 running",
+        "misspelt arria10-nbl0 - - refused, as expected",
+        "6 of 6 pods behaved as expected; nothing is left running",
     ):
-        assert expected in shown
+        assert expected in shown, demo.stdout
+    svg = picture.read_text()
+    assert "</svg>" in svg
+    assert "nothing&#160;is&#160;left&#160;running" in svg
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130)]
-)
-def test_an_interrupted_demo_leaves_nothing(
-    demo: Process, short_dir: Path, number: signal.Signals, code: int
-) -> None:
-    demo.wait_for_output("What runs", timeout=200)
-    assert len(processes_naming(short_dir)) >= 6
-    demo.popen.send_signal(number)
-    assert demo.wait(200) == code, demo.transcript()
+def test_an_interrupted_demo_leaves_nothing(processes: Processes, short_dir: Path) -> None:
+    demo = start(processes, short_dir)
+    eventually(lambda: len(processes_naming(short_dir)) >= 6, timeout=200, what="six processes")
+    demo.popen.send_signal(signal.SIGTERM)
+    assert demo.wait(200) == 130, demo.transcript()
     assert processes_naming(short_dir) == []
     assert list(short_dir.iterdir()) == []
 
 
-def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_dir: Path) -> None:
+def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(
+    processes: Processes, short_dir: Path
+) -> None:
+    demo = start(processes, short_dir, "-v")
+
     def pid_of_webhook() -> int | None:
         row = re.search(r"webhook +(\d+) ", demo.stdout)
         return int(row[1]) if row else None
@@ -76,18 +76,9 @@ def test_a_demo_that_goes_wrong_says_so_and_shows_the_logs(demo: Process, short_
     pid = eventually(pid_of_webhook, timeout=200, what="the webhook's process id")
     os.kill(pid, signal.SIGKILL)
     assert demo.wait(200) == 1, demo.transcript()
-    assert re.fullmatch(r"error: .*(webhook ended with -9|failed calling webhook).*\n", demo.stderr)
+    # The webhook is missed by whoever waits for something, or by the pod that is created next.
+    assert re.search(r"webhook ended with -9|failed calling webhook", demo.stdout + demo.stderr)
     assert "webhook: the end of its log" in demo.stdout
     assert processes_naming(short_dir) == []
     # The client's library keeps a certificate in a file for a moment, in which the kill may come.
     assert list(short_dir.glob("accelbind-*")) == []
-
-
-def test_a_kept_folder_holds_the_logs(processes: Processes, short_dir: Path) -> None:
-    demo = processes.accelbind("demo", "--keep", env={"TMPDIR": str(short_dir)})
-    assert demo.wait(400) == 0, demo.transcript()
-    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
-    assert kept
-    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
-    assert {"webhook.log", "api-server.log", "plugin-node-af.log"} <= logs
-    assert processes_naming(short_dir) == []

@@ -192,8 +192,8 @@ def test_a_refusal_is_told_and_ends_with_one(explain: Explain) -> None:
     manifest = pod('{"fpga.intel.com/nlb0": 1}')
     code, out, err = explain(manifest)
     message = (
-        'container "app" asks for fpga.intel.com/nlb0, which is not mapped in namespace "default"; '
-        "did you mean fpga.intel.com/nlb0-af? Mapped there: "
+        'container "app": fpga.intel.com/nlb0 does not exist in namespace "default"; '
+        "did you mean nlb0-af? Available: "
         "arria10.dcp1.0-nlb0-orchestrated, devel and nlb0-af"
     )
     assert (code, err) == (1, "")
@@ -311,7 +311,7 @@ def test_mappings_without_a_namespace_are_of_namespace_default_as_in_the_webhook
     manifest = pod(asked)
     code, out, err = explain(manifest, "--namespace", "team")
     assert code == 1
-    assert 'fpga.intel.com/nlb0-af, which is not mapped in namespace "team"' in out
+    assert 'fpga.intel.com/nlb0-af does not exist in namespace "team"' in out
     assert err == (
         "hint: nlb0-af is mapped by a document that names no namespace, which counts for namespace"
         " default; with metadata.namespace team it would count for Pod p\n"

@@ -9,7 +9,7 @@ import pytest
 
 from accelbind import survey as survey_module
 from accelbind.survey import Survey, survey
-from services.admission.findings import Wish
+from services.admission.findings import ResourceUse
 from services.kube import client as client_module
 from services.kube.client import ClusterClient
 from services.kube.config import load_config
@@ -85,13 +85,13 @@ async def test_mappings_nodes_and_pods_are_seen(
     assert set(seen.index.namespaces) == {"default", "team"}
     assert seen.advertised == {PHYSICAL.partition("/")[2]: 3}
     assert seen.wishes == [
-        Wish("default", "Pod one", "fpga.intel.com/a"),
-        Wish("team", "Pod two", "fpga.intel.com/b"),
+        ResourceUse("default", "Pod one", "fpga.intel.com/a"),
+        ResourceUse("team", "Pod two", "fpga.intel.com/b"),
     ]
     assert seen.missing == [], "what a cluster doesn't serve isn't missed"
     only = await look(api, "team")
     assert only.index.namespaces == ("team",)
-    assert [wish.who for wish in only.wishes] == ["Pod two"]
+    assert [wish.user for wish in only.wishes] == ["Pod two"]
     assert only.advertised == seen.advertised
 
 
@@ -194,7 +194,7 @@ async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) 
     with api.faults.replaying(items, matches=of("fpgaregions")):
         seen = await look(api)
     assert seen.index.namespace("d").rejected == {
-        "x": "FpgaRegion d/x: spec is missing, or is no object"
+        "x": "FpgaRegion d/x: spec is missing or not an object"
     }
     with (
         api.faults.replaying(b'{"metadata":{},"items":5}', matches=of("fpgaregions")),

@@ -82,8 +82,13 @@ class MemoryStore:
     async def read_secret(self, name: str) -> Secret:
         item, date = await self._read(name), self.clock.now() + self.offset
         if item is None:
-            raise ClusterError(f"there is no Secret {name}")
+            raise ClusterError(f"Secret {name} does not exist")
         return Secret(NamedObject(name, item, format_datetime(date, usegmt=True)), item["data"])
+
+    async def ensure_secret(self, name: str) -> Secret:
+        if name not in self.objects:
+            self.objects[name] = Stored({})
+        return await self.read_secret(name)
 
     async def write_secret(
         self, read: Secret, data: Mapping[str, bytes], ours: Collection[str]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.certificates import is_signed_by
 from simulator.apiserver.standin import ApiServerStandIn
@@ -20,7 +21,7 @@ from tests.certs.cluster import (
     serving,
     the_bundle,
 )
-from tests.certs.memory import CA, NAMESPACE, TLS
+from tests.certs.memory import CA, NAMESPACE, TLS, private_key_pem
 from tests.support import Process, Processes, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -150,18 +151,17 @@ async def test_an_api_server_that_is_away_is_told_and_come_back_to(
     assert replica.events("certificates are reconciled again")
 
 
-async def test_what_only_a_person_can_put_right_is_said(
+async def test_a_key_that_only_a_person_can_replace_is_reported(
     api: ApiServerStandIn, processes: Processes, tmp_path: Path
 ) -> None:
-    api.drop("Secret", CA, NAMESPACE)
+    encrypted = private_key_pem(ec.generate_private_key(ec.SECP256R1()), password=b"secret")
+    edit_secret(api, CA, ca_key=encrypted)
     replica = start(api, processes, tmp_path)
 
-    async def told() -> bool:
-        return (
-            f"no Secret {NAMESPACE}/{CA}: apply the manifests" in (await replica.get("/readyz"))[1]
-        )
+    async def reported() -> bool:
+        return f"Secret {NAMESPACE}/{CA}: the key is encrypted" in (await replica.get("/readyz"))[1]
 
-    await eventually_async(told, timeout=60, what="the reason")
+    await eventually_async(reported, timeout=60, what="the reason")
     api.put(empty_secret(CA))
     await eventually_async(replica.ready, timeout=60, what="readiness")
 

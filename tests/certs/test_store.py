@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from certs.authority import create_authority, utc_now
-from services.process.errors import ClusterError
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.certs.cluster import (
     MUTATING,
@@ -86,11 +85,5 @@ async def test_a_configuration_of_cert_manager_is_left_alone(api: ApiServerStand
     api.put(configuration(VALIDATING, annotations=note))
     report = await reconcile(api)
     [problem] = report.problems
-    assert "cert-manager puts its bundle in" in problem
+    assert "cert-manager maintains its bundle" in problem
     assert bundles(api)[-1] == b""
-
-
-async def test_a_secret_that_does_not_exist_is_named(api: ApiServerStandIn) -> None:
-    api.drop("Secret", TLS, NAMESPACE)
-    with pytest.raises(ClusterError, match="no Secret accelbind-system/accelbind-webhook-tls"):
-        await reconcile(api)

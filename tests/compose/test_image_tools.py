@@ -170,14 +170,22 @@ def test_a_hook_is_installed_once_and_replaced_when_it_differs(tmp_path: Path) -
     old, new = make_hook(tmp_path / "old", "old\n"), make_hook(tmp_path / "new", "new\n")
     assert install_hook.install(old, target) is True
     assert install_hook.install(old, target) is False
-    (target.parent / ".hook.new").mkdir()  # from a run that was killed
     assert install_hook.install(new, target) is True
     said = subprocess.run([target / "accelbind-hook"], capture_output=True, text=True, check=True)
     assert said.stdout == "new\n"
     assert (target / "_internal" / "library.so").is_symlink()
-    assert [each.name for each in target.parent.iterdir()] == ["hook"]
+    names = sorted(each.name for each in target.parent.iterdir())
+    assert names == [".hook.a", ".hook.b", "hook"]  # the one before stays for hooks that run
     (target / "accelbind-hook").chmod(0o644)
     assert install_hook.install(new, target) is True
+
+
+def test_a_hook_that_an_earlier_version_installed_as_a_folder_is_replaced(tmp_path: Path) -> None:
+    target = make_hook(tmp_path / "hook", "old\n")
+    make_hook(tmp_path / ".hook.new", "from a run that was killed\n")
+    assert install_hook.install(make_hook(tmp_path / "source", "new\n"), target) is True
+    assert (target / "_internal/word").read_text() == "new\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".hook.a", "hook", "source"]
 
 
 def test_a_hook_that_is_started_meanwhile_is_the_old_or_the_new_one(tmp_path: Path) -> None:

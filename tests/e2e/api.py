@@ -76,14 +76,7 @@ async def _client(config: Access) -> ClusterClient:
 
 
 class Api:
-    """A client with an event loop of its own, in a thread; any thread may ask.
-
-    Args:
-        kubeconfig: which cluster, and who.
-
-    Raises:
-        ClusterError: it can't be used.
-    """
+    """A client with an event loop of its own, in a thread; any thread may ask."""
 
     def __init__(self, kubeconfig: Path) -> None:
         config = load_config(kubeconfig)
@@ -117,12 +110,7 @@ class Api:
         body: Json | None = None,
         content_type: str = "application/json",
     ) -> Json:
-        """One request; an API server that is too busy, or has gone silent, is asked again.
-
-        Raises:
-            Refused: its answer is no success.
-            ClusterError: there is none.
-        """
+        """One request; an API server that is too busy, or has gone silent, is asked again."""
         answer = self._do(self._patiently(method, path, params, body, content_type))
         try:
             decoded = json.loads(answer.body) if answer.body else {}
@@ -170,11 +158,7 @@ class Api:
         return plural in {each["name"] for each in found["resources"]}
 
     def create(self, item: Json, *, dry_run: bool = False) -> Json:
-        """Creates an object; with `dry_run` only what would come of it.
-
-        Raises:
-            Refused: the API server, or a webhook, says no.
-        """
+        """Creates an object; with `dry_run` only what would come of it."""
         params = {"dryRun": "All"} if dry_run else {}
         return self.ask("POST", place_of(item).path, params=params, body=item)
 
@@ -188,11 +172,7 @@ class Api:
             raise
 
     def get(self, place: Place, name: str) -> Json:
-        """An object.
-
-        Raises:
-            Refused: it isn't there.
-        """
+        """An object."""
         return self.ask("GET", f"{place.path}/{name}")
 
     def list(self, place: Place, **params: str) -> list[Json]:

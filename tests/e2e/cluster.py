@@ -47,12 +47,7 @@ def documents(*names: str) -> list[Json]:
 
 
 class Cluster:
-    """A cluster and what this run has made in it.
-
-    Args:
-        api: its API.
-        settings: the run's.
-    """
+    """A cluster and what this run has made in it."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self.api = api
@@ -239,11 +234,7 @@ def offered(node: Json) -> dict[str, int]:
 
 
 def find_node(api: Api, settings: Settings) -> str:
-    """The node under test; empty where what is deployed offers nothing anywhere.
-
-    Raises:
-        CantRun: it can't be told.
-    """
+    """The node under test; empty where what is deployed offers nothing anywhere."""
     nodes: dict[str, Json] = {each["metadata"]["name"]: each for each in api.list(NODES)}
     if settings.node_name:
         if settings.node_name not in nodes:

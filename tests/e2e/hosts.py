@@ -76,11 +76,7 @@ OFFERS = {
 
 
 def check_host(cluster: Cluster) -> None:
-    """Sees that processes of this machine can be the suite of its node.
-
-    Raises:
-        CantRun: they can't.
-    """
+    """Sees that processes of this machine can be the suite of its node."""
     settings = cluster.settings
     endpoint = registration_socket(settings.kubelet_dir)
     check_kubelet(endpoint)
@@ -111,11 +107,7 @@ def check_host(cluster: Cluster) -> None:
 
 
 def check_kubelet(endpoint: Path) -> None:
-    """Sees that a kubelet's socket is there, and that this user may register at it.
-
-    Raises:
-        CantRun: it isn't so.
-    """
+    """Sees that a kubelet's socket is there, and that this user may register at it."""
     try:
         is_here = stat.S_ISSOCK(endpoint.stat().st_mode)
     except PermissionError:
@@ -138,11 +130,7 @@ def takes_devices(folder: str | Path) -> bool:
 
 
 def lay_out(folder: Path, *, character_devices: bool) -> Rack:
-    """Makes two cards under each driver.
-
-    Raises:
-        CantRun: character devices can't be made there, or not used.
-    """
+    """Makes two cards under each driver."""
     if character_devices and not takes_devices(folder):
         raise CantRun(
             f"device nodes in {folder} can't be opened: its file system is mounted with nodev."
@@ -285,11 +273,7 @@ class Hosts:
         return until(look, seconds=START_SECONDS, what="the CA bundle in the configurations")
 
     def until_called(self) -> None:
-        """Waits until the API server calls the webhook: it notes what a mapping stands for.
-
-        Raises:
-            CantRun: it doesn't.
-        """
+        """Waits until the API server calls the webhook: it notes what a mapping stands for."""
         metadata = {"name": "called", "namespace": self.namespace}
         spec = {"interfaceId": A10_INTERFACE, "afuId": NLB0, "mode": "af"}
         kind, version = "AcceleratorFunction", f"{DOMAIN}/v2"

@@ -98,12 +98,7 @@ def containers(pod: Json) -> list[Json]:
 
 
 class Pods:
-    """Pods in one namespace of a run, on the node under test.
-
-    Args:
-        cluster: where.
-        namespace: the run's.
-    """
+    """Pods in one namespace of a run, on the node under test."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -139,11 +134,7 @@ class Pods:
     # Creating
 
     def try_out(self, item: Json) -> Json:
-        """What would become of a pod: admitted by everybody, and not stored.
-
-        Raises:
-            Refused: somebody says no.
-        """
+        """What would become of a pod: admitted by everybody, and not stored."""
         return self.cluster.api.create(self.fitted(item), dry_run=True)
 
     def refusal(self, item: Json) -> Refused:
@@ -153,11 +144,7 @@ class Pods:
         return caught.value
 
     def create(self, item: Json) -> Json:
-        """Creates a pod, or a Deployment.
-
-        Raises:
-            Refused: somebody says no.
-        """
+        """Creates a pod, or a Deployment."""
         if item["kind"] == "Deployment":
             self._deployments.append(item["metadata"]["name"])
         return self.cluster.api.create(self.fitted(item))

@@ -60,11 +60,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that an environment names.
-
-    Raises:
-        WrongSetting: one can't be used, or the cluster isn't named.
-    """
+    """The settings that an environment names."""
     kubeconfig = environment.get("KUBECONFIG", "")
     if not kubeconfig:
         raise WrongSetting(NO_CLUSTER)

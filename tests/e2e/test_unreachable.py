@@ -9,6 +9,7 @@ from tests.support import Processes, python_module
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.soak
 def test_a_webhook_that_the_api_server_cant_call_ends_the_run(processes: Processes) -> None:
     with simulated() as stands_in:
         told = stands_in.environment() | {"WEBHOOK_HOST": "nobody.invalid", "PATIENCE": "3"}

@@ -22,11 +22,6 @@ def until(look: Callable[[], T], *, seconds: float, what: str) -> T:
     """What `look` gives, once it no longer raises `NotYet`; fails with the last one's text.
 
     An API server that doesn't answer for a moment is waited for as well.
-
-    Args:
-        look: called at least once.
-        seconds: how long.
-        what: what is waited for, for the message.
     """
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE
@@ -42,10 +37,6 @@ def until(look: Callable[[], T], *, seconds: float, what: str) -> T:
 
 
 def holds(condition: bool, otherwise: str) -> None:
-    """Goes on if a condition holds.
-
-    Raises:
-        NotYet: it doesn't.
-    """
+    """Goes on if a condition holds."""
     if not condition:
         raise NotYet(otherwise)

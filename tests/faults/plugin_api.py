@@ -19,12 +19,7 @@ ANSWER_SECONDS: Final = 60.0
 
 
 class ApiServer:
-    """The test's end of the process. It comes back on its port, with its certificate, but empty.
-
-    Args:
-        processes: Starts it.
-        folder: Where its files go.
-    """
+    """The test's end of the process. It comes back on its port, with its certificate, but empty."""
 
     def __init__(self, processes: Processes, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"

@@ -67,13 +67,7 @@ class KubeletGone(Exception):
 
 
 class Kubelet:
-    """The test's end of the process.
-
-    Args:
-        processes: Starts it.
-        folder: What `/var/lib/kubelet` is; short.
-        control: Where its control socket is.
-    """
+    """The test's end of the process."""
 
     def __init__(self, processes: Processes, folder: Path, control: Path) -> None:
         self.folder = folder
@@ -127,12 +121,7 @@ class Kubelet:
             self.process.popen.send_signal(number)
 
     def ask(self, order: str, **values: object) -> Any:
-        """Gives an order, and returns what it says.
-
-        Raises:
-            KubeletGone: Nobody answers.
-            AssertionError: The order failed.
-        """
+        """Gives an order, and returns what it says."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_SECONDS)
@@ -149,11 +138,7 @@ class Kubelet:
         return answer["value"]
 
     def view(self) -> View:
-        """What it knows now.
-
-        Raises:
-            KubeletGone: Nobody answers.
-        """
+        """What it knows now."""
         told = self.ask("view")
         offered = {
             resource: {key: (healthy, numa) for key, (healthy, numa) in devices.items()}
@@ -168,11 +153,7 @@ class Kubelet:
 
 
 class Control:
-    """Takes orders for a stand-in.
-
-    Args:
-        kubelet: Who carries them out.
-    """
+    """Takes orders for a stand-in."""
 
     def __init__(self, kubelet: KubeletStandIn) -> None:
         self._kubelet = kubelet

@@ -87,12 +87,7 @@ class CardModel:
 
 
 class Model:
-    """The cards of a node.
-
-    Args:
-        rack: Changed in step.
-        chance: Where choices come from.
-    """
+    """The cards of a node."""
 
     def __init__(self, rack: Rack, chance: random.Random) -> None:
         self.rack = rack

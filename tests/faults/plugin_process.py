@@ -40,14 +40,7 @@ class Held:
 
 
 class Plugin:
-    """`accelbind plugin` with a probe in it.
-
-    Args:
-        processes: Starts it.
-        folder: Has the cards in `root`, the kubelet in `k`, CDI files in `cdi`.
-        flags: Further flags.
-        env: Added to its environment.
-    """
+    """`accelbind plugin` with a probe in it."""
 
     def __init__(
         self,

@@ -123,13 +123,7 @@ class RegionCluster:
 
 
 def pod(name: str, wanted: Sequence[str], **spec: Any) -> Json:
-    """A pod as users write it: functions by their logical names.
-
-    Args:
-        name: Its name.
-        wanted: A logical name a unit.
-        spec: Further keys of its container.
-    """
+    """A pod as users write it: functions by their logical names."""
     limits = {f"fpga.intel.com/{each}": str(count) for each, count in Counter(wanted).items()}
     return pod_of(name, {"resources": {"limits": limits}, **spec})
 
@@ -183,13 +177,7 @@ def start_plugin(folder: Path, processes: Processes, api: ApiServerStandIn) -> P
 async def region_cluster(
     folder: Path, processes: Processes, cards: Sequence[CardSpec]
 ) -> AsyncIterator[RegionCluster]:
-    """A cluster that serves.
-
-    Args:
-        folder: An empty one with a short path.
-        processes: Starts the plugin.
-        cards: The node's.
-    """
+    """A cluster that serves."""
     rack = Rack(folder / "root")
     for card in cards:
         rack.add_card(card)

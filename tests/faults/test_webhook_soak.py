@@ -152,11 +152,7 @@ class Run:
         await judging
 
     def report(self, lines: list[dict[str, object]]) -> str:
-        """Checks what must hold of the run as a whole, and tells what it was.
-
-        Args:
-            lines: the webhook's log.
-        """
+        """Checks what must hold of the run as a whole, and tells what it was."""
         seen, history = self.seen, self.history
         quarter = max(1, len(self.resident) // 4)
         after = statistics.median(self.resident[quarter : 2 * quarter]) / 1024

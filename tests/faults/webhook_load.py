@@ -186,7 +186,7 @@ def _read(asked: Asked, answer: bytes, uid: str) -> None:
         raise ValueError(f"an answer to {response['uid']} came for {uid}")
     if not response["allowed"]:
         message = response["status"]["message"]
-        unmapped = {name for name in asked.names if f"/{name}, which is not mapped in" in message}
+        unmapped = {name for name in asked.names if f"/{name} does not exist in" in message}
         if not unmapped:
             raise ValueError(f"refused: {message}")
         asked.refused = tuple(sorted(unmapped))

@@ -98,12 +98,6 @@ async def fuzz(webhook: Webhook, *, seed: int, requests: int, seconds: float = m
 
     Batch by batch: cases are made and answers judged while nothing is under way, so that the
     latencies are the webhook's and not ours.
-
-    Args:
-        webhook: The running webhook, with `MAPPINGS`.
-        seed: What the randomness starts from.
-        requests: How many requests to send.
-        seconds: When to stop at the latest.
     """
     report, seeds, begun = Report(seed), Seeds(), time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -163,11 +157,7 @@ async def _judge(exchange: Exchange, client: "Client", report: Report) -> None:
 
 
 def judge(case: Case, status: int, answer: bytes) -> tuple[str, list[dict[str, Any]]]:
-    """What an answer says, and its patch.
-
-    Raises:
-        Wrong: It isn't one that an API server could use.
-    """
+    """What an answer says, and its patch."""
     if 400 <= status < 500:
         if json.loads(answer).get("kind") != "Status":
             raise Wrong(f"a {status} without a reason: {answer[:200]!r}")
@@ -234,11 +224,7 @@ async def _pass_again(client: "Client", case: Case, patch: list[dict[str, Any]])
 
 
 class Client:
-    """One kept connection over verified TLS.
-
-    Args:
-        webhook: Whom to connect to.
-    """
+    """One kept connection over verified TLS."""
 
     def __init__(self, webhook: Webhook) -> None:
         self._webhook = webhook

@@ -243,11 +243,7 @@ BENDERS: Final[Sequence[Callable[[random.Random, bytes], bytes]]] = (_flip, _cut
 
 
 def judge(data: bytes) -> str:
-    """The outcome of one input.
-
-    Raises:
-        Exception: Whatever must not be.
-    """
+    """The outcome of one input."""
     try:
         found = parse(data)
     except InvalidBitstream as error:

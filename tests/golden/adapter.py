@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from accelbind.cli import COMMANDS, load, main
 from services.admission.mutate import Policy
-from services.admission.review import answer
+from services.admission.pod_review import answer
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory, advertise
 from services.mappings.index import MappingIndex, build_index
-from services.mappings.model import Mapping, Rejected, parse, reject
-from services.process.errors import AccelbindError, InvalidReview
+from services.mappings.model import read_entry
+from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from webhook.app import Readiness, build_app
@@ -102,15 +102,7 @@ class Webhook:
 
 
 def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:
-    usable: list[Mapping] = []
-    rejected: list[Rejected] = []
-    for each in objects:
-        try:
-            usable.append(parse(each))
-        except AccelbindError as error:
-            refused = reject(each, str(error))
-            rejected += [refused] if refused else []
-    return build_index(usable, rejected)
+    return build_index(entry for each in objects if (entry := read_entry(each)))
 
 
 # Devices -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""What kubectl makes of the kustomizations, and how to look at it."""
+"""The objects that kubectl renders from the kustomizations, each folder rendered once."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -15,20 +16,22 @@ Json = dict[str, Any]
 
 MANIFESTS = REPOSITORY / "manifests"
 NAMESPACE = "accelbind-system"
-OVERLAYS = (
-    *("af", "region", "region-hook", "regiondevel", "aws", "bcom"),
-    *("cert-manager", "monitoring"),
-)
-KUSTOMIZATIONS = ("crd", "base", *(f"overlays/{name}" for name in OVERLAYS), "samples")
+DEFAULT = "overlays/af"
+POOLS = ("af", "region", "region-hook", "regiondevel", "aws", "bcom")
+OVERLAYS = (*POOLS, "cert-manager", "monitoring")
+TWO_POOLS = "../examples/pools"
+WHOLE = (*(f"overlays/{name}" for name in OVERLAYS), TWO_POOLS)
+"""The kustomizations that install all of accelbind."""
+KUSTOMIZATIONS = ("crd", "base", *WHOLE, "samples")
 COMPONENTS = (
     *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook"),
     *("cert-manager", "monitoring", "mapping-access", "enforce-mappings", "tolerate-taints"),
 )
 INCLUDED = {"mapping-access": "enforce-mappings"}
-"""Components that are part of another one, which has to be used instead of both."""
+"""Components that another one includes; they exclude each other."""
 WORKLOADS = ("Deployment", "DaemonSet")
 QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Reads what yaml.safe_load reads, ten times as fast where there is libyaml."""
+"""Reads what yaml.safe_load reads, ten times as fast where libyaml is installed."""
 
 
 @cache
@@ -47,7 +50,7 @@ def rendered(folder: Path | str) -> list[Json]:
 
 
 def everything() -> Iterator[tuple[str, Json]]:
-    """Each different object of all kustomizations, with one that has it."""
+    """Each different object of all kustomizations, with one folder that has it."""
     seen = set()
     for folder in KUSTOMIZATIONS:
         for text in _rendered(MANIFESTS / folder):
@@ -56,19 +59,30 @@ def everything() -> Iterator[tuple[str, Json]]:
                 yield folder, json.loads(text)
 
 
-def with_components(folder: Path, *names: str) -> list[Json]:
-    """What the base becomes with components, as an overlay of somebody's own would have it."""
-    above = Path(*[".."] * (len(folder.resolve().parts) - 1)) / MANIFESTS.relative_to("/")
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kustomize.config.k8s.io/v1beta1",
-                "kind": "Kustomization",
-                "resources": [str(above / "base")],
-                "components": [str(above / "components" / name) for name in names],
-            }
-        )
-    )
+def own_overlay(
+    folder: Path, *components: str, resources: tuple[str, ...] = (DEFAULT,), **fields: Any
+) -> list[Json]:
+    """The objects of an overlay that a user might write.
+
+    Args:
+        folder: An empty folder for it.
+        components: By name.
+        resources: Paths below `manifests`.
+        fields: Further fields; paths in `transformers` are below `manifests`.
+    """
+
+    def above(path: str) -> str:
+        return os.path.relpath(MANIFESTS / path, folder.resolve())
+
+    if "transformers" in fields:
+        fields["transformers"] = [above(path) for path in fields["transformers"]]
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [above(path) for path in resources],
+        "components": [above(f"components/{name}") for name in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(content | fields))
     return rendered(folder)
 
 
@@ -96,14 +110,19 @@ def pod_spec(item: Json) -> Json:
 
 
 def containers(spec: Json) -> list[Json]:
-    """The containers of a pod, those of its start too."""
+    """The containers of a pod, init containers too."""
     return [*spec.get("initContainers", ()), *spec["containers"]]
 
 
+def workloads(items: list[Json]) -> dict[str, Json]:
+    """The pods of accelbind itself, by the name of their workload."""
+    return {
+        item["metadata"]["name"]: pod_spec(item)
+        for item in items
+        if item["kind"] in WORKLOADS and item["metadata"]["name"].startswith("accelbind-")
+    }
+
+
 def ours(folder: Path | str) -> dict[str, Json]:
-    """The suite's own pods of a kustomization, by the name of their workload."""
-    found = {}
-    for item in rendered(folder):
-        if item["kind"] in WORKLOADS and item["metadata"].get("namespace") == NAMESPACE:
-            found[item["metadata"]["name"]] = pod_spec(item)
-    return found
+    """The pods of accelbind itself in a kustomization."""
+    return workloads(rendered(folder))

@@ -8,6 +8,7 @@ from simulator.apiserver.paths import parse
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.manifests.rendering import Json, of_kind
 
+CREATED = 201
 VERBS = {"PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -80,6 +81,8 @@ def asked(api: ApiServerStandIn) -> set[Ask]:
         verb = VERBS.get(seen.method) or _reading(seen.method, target.name, split.query)
         resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
         found.add(Ask(verb, target.resource.group, resource, target.namespace, target.name))
+        if verb == "patch" and seen.code == CREATED:  # server-side apply needs both verbs then
+            found.add(Ask("create", target.resource.group, resource, target.namespace, target.name))
     return found
 
 

@@ -123,6 +123,12 @@ ISSUER: Final[Json] = {
     "maxProperties": 1,
 }
 
+FLAG: Final[Json] = {"type": "boolean"}
+ALLOWANCES: Final = (
+    *("allowHostDirVolumePlugin", "allowHostIPC", "allowHostNetwork", "allowHostPID"),
+    *("allowHostPorts", "allowPrivilegeEscalation", "allowPrivilegedContainer"),
+)
+RUN_AS: Final = closed(("type",), type={"enum": ["RunAsAny"]})
 PCI_ID: Final = closed(
     ("op", "value"),
     op={"const": "In"},
@@ -177,6 +183,19 @@ SCHEMAS: Final = {
         "NodeFeatureRule",
         closed(("rules",), rules=NODE_FEATURE_RULES),
         CLUSTER_METADATA,
+    ),
+    "SecurityContextConstraints": closed(
+        ("apiVersion", "kind", "metadata", "users", "runAsUser", "seLinuxContext", "volumes"),
+        apiVersion={"const": "security.openshift.io/v1"},
+        kind={"const": "SecurityContextConstraints"},
+        metadata=CLUSTER_METADATA,
+        users=TEXTS,
+        readOnlyRootFilesystem={"type": "boolean"},
+        requiredDropCapabilities={"type": "array", "items": {"const": "ALL"}},
+        seccompProfiles=TEXTS,
+        volumes=TEXTS,
+        **dict.fromkeys(("runAsUser", "seLinuxContext", "fsGroup", "supplementalGroups"), RUN_AS),
+        **dict.fromkeys(ALLOWANCES, FLAG),
     ),
     "Issuer": kind("cert-manager.io/v1", "Issuer", ISSUER),
 }

@@ -20,7 +20,15 @@ from simulator.apiserver.cel import compile_expression
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from simulator.cards import NLB0, NLB3, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.manifests.rendering import NAMESPACE, Json, of_kind, one, rendered, with_components
+from tests.manifests.rendering import (
+    NAMESPACE,
+    Json,
+    of_kind,
+    one,
+    own_overlay,
+    rendered,
+    workloads,
+)
 from tests.manifests.rights import asked, beyond, idle, rights_of
 from tests.plugin.support import AF, REGION, container, functions, pod
 from tests.plugin.test_process import get
@@ -206,6 +214,8 @@ async def test_the_certificates_ask_for_what_their_account_may_and_for_all_of_it
     tmp_path: Path, processes: Processes
 ) -> None:
     async with cluster(tmp_path) as (api, _):
+        for name in CERTIFICATES:
+            api.drop("Secret", name, NAMESPACE)
         certs(processes, api, tmp_path)
         rights = rights_of(rendered("base"), "accelbind-certs")
         await eventually_async(
@@ -245,10 +255,10 @@ SERVED = {
 
 
 def objects_of(folder: str, own: Path) -> list[Json]:
-    """The objects of an overlay, or of the base with a component."""
+    """The objects of an overlay, or of the default one with a component."""
     if folder.startswith("overlays"):
         return rendered(folder)
-    return with_components(own, PurePath(folder).name)
+    return own_overlay(own, PurePath(folder).name)
 
 
 @pytest.mark.parametrize("folder", SERVED)
@@ -258,7 +268,8 @@ async def test_the_plugin_asks_for_what_its_account_may_and_for_all_of_it(
     """Whoever may ask who starts a container must, where it starts on what the pod names."""
     mode, resource, function = SERVED[folder]
     (tmp_path / "own").mkdir()
-    rights = rights_of(objects_of(folder, tmp_path / "own"), "accelbind-plugin")
+    items = objects_of(folder, tmp_path / "own")
+    rights = rights_of(items, workloads(items)["accelbind-plugin"]["serviceAccountName"])
     Rack(short_dir / "root").add_card(CardSpec())
     async with (
         cluster(tmp_path) as (api, _),
@@ -319,10 +330,10 @@ def mapping(mode: str, function: str) -> Json:
 # What the certificates' account may change, by the expressions of its policy
 
 
-def verdict(old: Json, new: Json, user: str) -> bool:
-    """Whether the policy lets an update pass; that the operation is one is the rule's to say."""
+def verdict(old: Json, new: Json, user: str, *, policy: str = "accelbind-certs") -> bool:
+    """Whether a policy lets a write pass; which operations it is about is the rule's to say."""
     pytest.importorskip("cel_expr_python")
-    spec = one(rendered("base"), "ValidatingAdmissionPolicy", "accelbind-certs")["spec"]
+    spec = one(rendered("base"), "ValidatingAdmissionPolicy", policy)["spec"]
     scope = {"object": new, "oldObject": old, "request": {"userInfo": {"username": user}}}
     concerned = [compile_expression(each["expression"]) for each in spec["matchConditions"]]
     if not all(each.holds(scope) for each in concerned):
@@ -414,3 +425,28 @@ def test_nor_may_it_change_metadata(field: str, value: object) -> None:
     new["metadata"][field] = value
     assert not verdict(old, new, CERTS)
     assert not verdict(new, old, CERTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "user", "passes"),
+    [
+        ("Opaque", CERTS, True),
+        ("kubernetes.io/service-account-token", CERTS, False),
+        ("kubernetes.io/tls", CERTS, False),
+        ("kubernetes.io/service-account-token", "kubernetes-admin", True),
+    ],
+)
+def test_the_certificates_account_creates_secrets_that_are_data_only(
+    kind: str, user: str, passes: bool
+) -> None:
+    """A Secret of another type may become a token of any account in the namespace."""
+    secret = {"kind": "Secret", "metadata": {"name": "accelbind-ca"}, "type": kind}
+    policy = one(rendered("base"), "ValidatingAdmissionPolicy", "accelbind-certs-secrets")
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["secrets"])
+    binding = one(rendered("base"), "ValidatingAdmissionPolicyBinding", "accelbind-certs-secrets")[
+        "spec"
+    ]
+    assert binding["policyName"] == "accelbind-certs-secrets"
+    assert binding["validationActions"] == ["Deny"]
+    assert verdict({}, secret, user, policy="accelbind-certs-secrets") is passes

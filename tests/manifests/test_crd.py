@@ -340,4 +340,4 @@ async def test_an_object_of_the_public_definition_lives_on_under_ours(
 async def test_a_region_gets_its_mode(http: httpx2.AsyncClient) -> None:
     stored = await created(http, f"{BASE}/fpgaregions", region())
     assert stored["spec"] == {"interfaceId": INTERFACE, "mode": "regiondevel"}
-    assert parse(stored).resource == f"region-{INTERFACE}"
+    assert parse(stored).resolution.resource == f"region-{INTERFACE}"

@@ -2,15 +2,15 @@
 
 import json
 import re
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from accelbind.cli import main
 from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
-from tests.support import REPOSITORY, Processes, accelbind_command, clean_environment
+from tests.support import REPOSITORY, Processes
 from tests.webhook.running import start_webhook
 
 FOLDER = MANIFESTS / "components" / "monitoring"
@@ -151,20 +151,15 @@ def test_every_alert_says_what_is_the_case_and_has_a_runbook_of_its_own() -> Non
         assert "\n1. " in sections[rule["alert"]], "it says what to do"
 
 
-def test_commands_of_the_runbooks_exist() -> None:
+def test_commands_of_the_runbooks_exist(capsys: pytest.CaptureFixture[str]) -> None:
     text = (FOLDER / "runbooks.md").read_text()
     found = set(
         re.findall(r"accelbind ((?:certs|fpga|bitstream|check|devices)(?: [a-z-]+)?)", text)
     )
     assert len(found) > 4
     for command in sorted(found):
-        done = subprocess.run(
-            [*accelbind_command(*command.split()), "--help"],
-            env=clean_environment(),
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, command
+        assert main([*command.split(), "--help"]) == 0, command
+        assert "Usage: " in capsys.readouterr().out
 
 
 def test_what_alerts_quote_is_a_label_that_their_expression_leaves() -> None:
@@ -193,3 +188,55 @@ def test_the_dashboards_panels_have_places_of_their_own() -> None:
         }
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+STATES = {
+    "accelbind_admission_requests_total": ("allowed", "patched", "denied!", "errored!"),
+    "accelbind_devices": ("Healthy", "Unhealthy!"),
+    "accelbind_allocations_total": ("given", "refused!"),
+    "accelbind_prestart_total": ("allowed", "refused!", "unverifiable!", "failed!"),
+    "accelbind_programmings_total": ("programmed", "kept", "failed!"),
+}
+"""The states that these metrics count; a mark follows those that are not good."""
+
+
+def shown_panels() -> list[Json]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def colour(panel: Json, series: str) -> str:
+    """The colour that a panel gives to a series."""
+    (found, *_) = [
+        override["properties"][0]["value"]["fixedColor"]
+        for override in panel["fieldConfig"]["overrides"]
+        if re.search(override["matcher"]["options"], series)
+    ]
+    return str(found)
+
+
+def test_each_state_has_a_colour_of_its_own_and_none_that_is_bad_is_green() -> None:
+    seen = set()
+    for panel in shown_panels():
+        legends = {target["legendFormat"] for target in panel["targets"]}
+        if legends & {"{{outcome}}", "{{health}}"}:
+            (metric,) = (name for name, _ in SELECTED.findall(panel["targets"][0]["expr"]))
+            colours = {state: colour(panel, state.rstrip("!")) for state in STATES[metric]}
+            assert len(set(colours.values())) == len(colours), panel["title"]
+            for state, shown in colours.items():
+                assert ("red" in shown or "orange" in shown) == state.endswith("!"), state
+            seen.add(metric)
+    assert seen == set(STATES)
+
+
+def test_figures_have_thresholds_and_no_series_hides_another() -> None:
+    for panel in shown_panels():
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] in ("stat", "bargauge"):
+            assert len(defaults["thresholds"]["steps"]) > 1, panel["title"]
+            assert defaults["color"] == {"mode": "thresholds"}, panel["title"]
+        elif panel["type"] == "timeseries":
+            (target,) = panel["targets"]
+            alone = "{{" not in target["legendFormat"]
+            stacked = defaults["custom"].get("stacking", {}).get("mode") == "normal"
+            assert alone or stacked, panel["title"]
+            assert panel["fieldConfig"]["overrides"] or defaults["color"]["mode"] == "shades"

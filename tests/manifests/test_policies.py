@@ -9,8 +9,10 @@ import pytest
 from accelbind.doctor.node_fit import is_selected, untolerated_taints
 from services.kube.client import MAX_LIST
 from tests.manifests.rendering import (
+    DEFAULT,
     NAMESPACE,
-    OVERLAYS,
+    TWO_POOLS,
+    WHOLE,
     Json,
     containers,
     everything,
@@ -23,9 +25,11 @@ from tests.manifests.rendering import (
 )
 from tests.manifests.rights import rights_of
 
-FOLDERS = ("base", *(f"overlays/{name}" for name in OVERLAYS))
 PROGRAMMING = ("overlays/region", "overlays/region-hook")
-PRIVILEGED = {(folder, "accelbind-plugin", "plugin") for folder in PROGRAMMING}
+PRIVILEGED = {
+    *((folder, "accelbind-plugin", "plugin") for folder in PROGRAMMING),
+    (TWO_POOLS, "accelbind-plugin-b", "plugin"),
+}
 """The only containers that are privileged."""
 LIMITED = ("accelbind-webhook", "accelbind-certs")
 """Whose pods pass the level restricted of the Pod Security Standards."""
@@ -43,13 +47,18 @@ def rules(items: list[Json]) -> Iterator[tuple[str, Json]]:
                 yield named(role), rule
 
 
+def plugins(folder: str) -> dict[str, Json]:
+    """The pods of the pools."""
+    return {name: spec for name, spec in ours(folder).items() if "plugin" in name}
+
+
 def all_pods() -> Iterator[tuple[str, str, Json]]:
-    for folder in FOLDERS:
+    for folder in WHOLE:
         for name, spec in ours(folder).items():
             yield folder, name, spec
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_no_right_is_a_wildcard(folder: str) -> None:
     for role, rule in rules(rendered(folder)):
         for part in ("apiGroups", "resources", "verbs"):
@@ -58,17 +67,19 @@ def test_no_right_is_a_wildcard(folder: str) -> None:
         assert "nonResourceURLs" not in rule, role
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_secrets_are_read_by_name_in_one_namespace_and_never_listed_or_made(folder: str) -> None:
+@pytest.mark.parametrize("folder", WHOLE)
+def test_secrets_are_read_and_written_by_name_in_one_namespace_and_never_listed(
+    folder: str,
+) -> None:
     for role, rule in rules(rendered(folder)):
         if "secrets" in rule["resources"]:
             assert role == f"Role {NAMESPACE}/accelbind-certs"
             assert rule["resources"] == ["secrets"]
-            assert set(rule["verbs"]) == {"get", "update"}
+            assert set(rule["verbs"]) == {"get", "update", "patch", "create"}
             assert set(rule["resourceNames"]) == {"accelbind-ca", "accelbind-webhook-tls"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_nobody_may_delete_escalate_or_speak_for_others(folder: str) -> None:
     banned = {"delete", "deletecollection", "escalate", "bind", "impersonate", "approve"}
     for role, rule in rules(rendered(folder)):
@@ -76,31 +87,40 @@ def test_nobody_may_delete_escalate_or_speak_for_others(folder: str) -> None:
         assert not {"pods/exec", "nodes/proxy", "serviceaccounts/token"} & set(rule["resources"])
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_role_is_given_to_one_account_that_a_pod_uses(folder: str) -> None:
+@pytest.mark.parametrize("folder", WHOLE)
+def test_every_role_is_bound_to_accounts_of_ours_that_get_no_token_by_themselves(
+    folder: str,
+) -> None:
     items = rendered(folder)
-    used = {spec["serviceAccountName"] for spec in ours(folder).values()}
-    given, bound = set(), set()
+    accounts = {each["metadata"]["name"] for each in of_kind(items, "ServiceAccount")}
+    roles = set()
     for kind in ("RoleBinding", "ClusterRoleBinding"):
         for binding in of_kind(items, kind):
-            (subject,) = binding["subjects"]
-            assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
-            assert subject["name"] in used
-            assert binding["metadata"]["name"].startswith(subject["name"])
-            assert binding["roleRef"]["name"] == binding["metadata"]["name"]
-            one(items, binding["roleRef"]["kind"], binding["roleRef"]["name"])
-            given.add((binding["roleRef"]["kind"], binding["metadata"]["name"]))
-            bound.add(subject["name"])
-    roles = {
-        (role["kind"], role["metadata"]["name"])
-        for kind in ("Role", "ClusterRole")
-        for role in of_kind(items, kind)
-    }
-    assert given == roles
-    assert bound == used
+            name = binding["metadata"]["name"]
+            assert binding["roleRef"]["name"] == name
+            roles.add(one(items, binding["roleRef"]["kind"], name)["metadata"]["name"])
+            for subject in binding["subjects"]:
+                assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", NAMESPACE)
+                assert subject["name"].split("-")[:2] == name.split("-")[:2]
+                assert subject["name"] in accounts
+    unbound = {name.partition("/")[2] for name, _ in rules(items)} - roles
+    assert unbound == {"accelbind-view-mappings"}, "which the API server adds to the role view"
+    assert {spec["serviceAccountName"] for spec in ours(folder).values()} <= accounts
     for account in of_kind(items, "ServiceAccount"):
-        assert account["metadata"]["name"] in used
         assert account["automountServiceAccountToken"] is False
+
+
+def test_the_role_view_reads_mappings_and_no_stock_role_writes_them() -> None:
+    for role in of_kind(rendered(DEFAULT), "ClusterRole"):
+        labels = role["metadata"]["labels"]
+        aggregated = {key for key in labels if key.startswith("rbac.authorization.k8s.io/")}
+        if role["metadata"]["name"] == "accelbind-view-mappings":
+            assert aggregated == {"rbac.authorization.k8s.io/aggregate-to-view"}
+            (rule,) = role["rules"]
+            assert set(rule["resources"]) == {"acceleratorfunctions", "fpgaregions"}
+            assert set(rule["verbs"]) == {"get", "list", "watch"}
+        else:
+            assert not aggregated
 
 
 def test_no_image_is_whatever_is_newest() -> None:
@@ -112,7 +132,7 @@ def test_no_image_is_whatever_is_newest() -> None:
                 assert re.fullmatch(r"\d+(\.\d+)*", tag), named(item)
 
 
-def test_only_the_overlays_that_programme_are_privileged() -> None:
+def test_only_the_pools_that_program_are_privileged() -> None:
     found = {
         (folder, name, container["name"])
         for folder, name, spec in all_pods()
@@ -122,7 +142,7 @@ def test_only_the_overlays_that_programme_are_privileged() -> None:
     assert found == PRIVILEGED
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_the_webhook_and_the_certificates_pass_the_level_restricted(folder: str) -> None:
     """Its list: kubernetes.io/docs/concepts/security/pod-security-standards."""
     for name, spec in ours(folder).items():
@@ -143,7 +163,7 @@ def test_the_webhook_and_the_certificates_pass_the_level_restricted(folder: str)
             assert not any("hostPort" in port for port in container["ports"])
 
 
-def test_a_plugin_that_programmes_nothing_has_no_powers_beside_its_user() -> None:
+def test_a_plugin_that_programs_nothing_has_no_powers_beside_its_user() -> None:
     for folder, name, spec in all_pods():
         for container in containers(spec):
             own = container["securityContext"]
@@ -157,43 +177,36 @@ def test_a_plugin_that_programmes_nothing_has_no_powers_beside_its_user() -> Non
 
 def test_what_of_the_node_is_written_to_is_known() -> None:
     for folder, name, spec in all_pods():
-        if name != "accelbind-plugin":
+        if "plugin" not in name:
             continue
         mounts = [mount for each in containers(spec) for mount in each["volumeMounts"]]
         hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"]}
         assert {mount["name"] for mount in mounts} == set(hosts)
         written = {hosts[mount["name"]] for mount in mounts if not mount.get("readOnly", False)}
-        more = {"/sys"} if folder in PROGRAMMING else set()
+        more = {"/sys"} if (folder, name, "plugin") in PRIVILEGED else set()
         more |= {"/opt/accelbind", "/var/run/cdi"} if folder.endswith("hook") else set()
         assert written == {"/var/lib/kubelet/device-plugins", "/run/accelbind"} | more
         assert "/" not in hosts.values()
 
 
-ASKING_PODS = {"overlays/region", "overlays/region-hook", "overlays/regiondevel"}
-"""The overlays whose mode asks who starts a container."""
+ENFORCING = {"region", "regiondevel"}
+"""Modes whose plugins ask who starts a container, and what its namespace maps."""
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_pods_are_read_only_where_the_mode_asks_who_starts_a_container(folder: str) -> None:
+@pytest.mark.parametrize("folder", WHOLE)
+def test_a_plugin_may_read_and_write_what_its_mode_needs(folder: str) -> None:
     items = rendered(folder)
-    readers = {role for role, rule in rules(items) if "pods" in rule["resources"]}
-    assert readers == (
-        {"ClusterRole /accelbind-plugin-mappings"} if folder in ASKING_PODS else set()
-    )
-    resources = {right.resource for right in rights_of(items, "accelbind-plugin")}
-    mapped = {"pods", "acceleratorfunctions", "fpgaregions"}
-    assert resources - mapped == {"nodes", "events"}
-    assert resources & mapped == (mapped if folder in ASKING_PODS else set())
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_events_on_pods_are_written_only_where_containers_are_programmed(folder: str) -> None:
-    writing = {
-        right.namespace
-        for right in rights_of(rendered(folder), "accelbind-plugin")
-        if right.resource == "events"
-    }
-    assert writing == {"default", ""} if folder in PROGRAMMING else {"default"}
+    for name, spec in plugins(folder).items():
+        (mode,) = (
+            each["value"]
+            for each in spec["containers"][0]["env"]
+            if each["name"] == "ACCELBIND_MODE"
+        )
+        rights = rights_of(items, spec["serviceAccountName"])
+        mapped = {"pods", "acceleratorfunctions", "fpgaregions"} if mode in ENFORCING else set()
+        assert {right.resource for right in rights} == {"nodes", "events"} | mapped, name
+        writing = {right.namespace for right in rights if right.resource == "events"}
+        assert writing == {"default"} | ({""} if mode == "region" else set()), name
 
 
 CONTROL_PLANE: Json = {
@@ -209,12 +222,13 @@ WORKER: Json = {"metadata": {"name": "worker", "labels": {"kubernetes.io/os": "l
 CARDS = {"accelbind.dev/plugin": "true", "node.kubernetes.io/instance-type": "f2.6xlarge"}
 
 
-def labelled(node: Json, **taint: str) -> Json:
-    metadata = node["metadata"] | {"labels": node["metadata"]["labels"] | CARDS}
+def labelled(node: Json, pool: str = "a", **taint: str) -> Json:
+    labels = node["metadata"]["labels"] | CARDS | {"example.com/pool": pool}
+    metadata = node["metadata"] | {"labels": labels}
     return {"metadata": metadata, "spec": {"taints": [taint]} if taint else node["spec"]}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     assert not is_selected(spec, WORKER)
@@ -223,7 +237,7 @@ def test_plugins_run_on_labelled_nodes_and_on_no_other(folder: str) -> None:
     assert untolerated_taints(spec, labelled(WORKER)) == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
     spec = ours(folder)["accelbind-plugin"]
     assert untolerated_taints(spec, CONTROL_PLANE)
@@ -234,8 +248,8 @@ def test_only_the_taint_for_cards_is_tolerated(folder: str) -> None:
     assert untolerated_taints(spec, other) == ["example.com/team:NoSchedule"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_the_daemonset_keeps_its_name_and_its_immutable_selector(folder: str) -> None:
+@pytest.mark.parametrize("folder", WHOLE)
+def test_the_first_pool_keeps_its_name_and_its_immutable_selector(folder: str) -> None:
     daemonset = one(rendered(folder), "DaemonSet", "accelbind-plugin")
     assert daemonset["spec"]["selector"] == {
         "matchLabels": {"app.kubernetes.io/name": "accelbind-plugin"}
@@ -262,7 +276,7 @@ def test_pods_say_what_they_take_and_how_to_see_whether_they_live() -> None:
 
 
 def test_the_largest_list_and_what_comes_of_it_are_within_the_webhook_s_memory() -> None:
-    (container,) = ours("base")["accelbind-webhook"]["containers"]
+    (container,) = ours(DEFAULT)["accelbind-webhook"]["containers"]
     least, most = (
         int(container["resources"][which]["memory"].removesuffix("Mi")) * 1024 * 1024
         for which in ("requests", "limits")
@@ -290,7 +304,7 @@ def test_the_webhook_is_there_twice_apart_and_never_away_as_a_whole() -> None:
     assert ended < deployment["template"]["spec"]["terminationGracePeriodSeconds"] - 10
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", WHOLE)
 def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) -> None:
     items = rendered(folder)
     labels = [

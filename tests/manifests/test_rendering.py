@@ -1,21 +1,24 @@
 """Every kustomization renders, and every object of it is what its schema says."""
 
+import json
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import kubernetes_validate
 import pytest
-import yaml
 
 from accelbind.doctor.node_fit import untolerated_taints
 from simulator.apiserver import schemas as crd_schemas
 from tests.manifests.rendering import (
     COMPONENTS,
+    DEFAULT,
     INCLUDED,
     KUSTOMIZATIONS,
     MANIFESTS,
+    NAMESPACE,
     OVERLAYS,
+    POOLS,
+    TWO_POOLS,
     Json,
     containers,
     everything,
@@ -23,13 +26,16 @@ from tests.manifests.rendering import (
     of_kind,
     one,
     ours,
+    own_overlay,
+    pod_spec,
     rendered,
-    with_components,
+    workloads,
 )
 from tests.manifests.rights import rights_of
 from tests.manifests.schemas import SCHEMAS
 
 OLDEST, NEWEST = "1.30", "1.37"
+GROUP = "fpga.intel.com"
 MAPPINGS = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
 
 
@@ -46,13 +52,11 @@ def check(item: Json, version: str) -> None:
         kubernetes_validate.validate(item, version, strict=True)
 
 
-GROUP = "fpga.intel.com"
-
-
 def test_every_folder_with_a_kustomization_is_known_here() -> None:
     found = {path.parent.relative_to(MANIFESTS) for path in MANIFESTS.rglob("kustomization.yaml")}
-    known = {*KUSTOMIZATIONS, *(f"components/{name}" for name in COMPONENTS)}
-    assert {str(path) for path in found} == known
+    known = {*KUSTOMIZATIONS, "namespace", *(f"components/{name}" for name in COMPONENTS)}
+    known |= {f"pools/{name}" for name in POOLS}
+    assert {str(path) for path in found} == known - {TWO_POOLS}
 
 
 @pytest.mark.parametrize("folder", KUSTOMIZATIONS)
@@ -87,23 +91,22 @@ def test_the_schemas_notice_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_each_component_fits_the_base(name: str, tmp_path: Path) -> None:
-    plain, changed = rendered("base"), with_components(tmp_path, name)
+    plain, changed = rendered(DEFAULT), own_overlay(tmp_path, name)
     assert changed != plain
     for item in changed:
         check(item, NEWEST)
 
 
 def test_all_components_fit_together(tmp_path: Path) -> None:
-    for item in with_components(tmp_path, *(name for name in COMPONENTS if name not in INCLUDED)):
+    for item in own_overlay(tmp_path, *(name for name in COMPONENTS if name not in INCLUDED)):
         check(item, NEWEST)
 
 
 def test_another_kubelet_root_changes_where_the_host_has_it_and_nothing_else(
     tmp_path: Path,
 ) -> None:
-    plain = ours("base")["accelbind-plugin"]
-    with_components(tmp_path, "kubelet-root")
-    moved = ours(tmp_path)["accelbind-plugin"]
+    plain = ours(DEFAULT)["accelbind-plugin"]
+    moved = workloads(own_overlay(tmp_path, "kubelet-root"))["accelbind-plugin"]
     assert moved["containers"] == plain["containers"]
     paths = {each["name"]: each["hostPath"]["path"] for each in moved["volumes"]}
     before = {each["name"]: each["hostPath"]["path"] for each in plain["volumes"]}
@@ -113,21 +116,19 @@ def test_another_kubelet_root_changes_where_the_host_has_it_and_nothing_else(
 
 
 def test_enforcing_mappings_in_mode_af_grants_what_that_takes(tmp_path: Path) -> None:
-    plain = rights_of(rendered("base"), "accelbind-plugin")
-    items = with_components(tmp_path, "enforce-mappings")
-    more = {(right.verb, right.resource) for right in rights_of(items, "accelbind-plugin")}
-    more -= {(right.verb, right.resource) for right in plain}
+    items = own_overlay(tmp_path, "enforce-mappings")
+    spec = workloads(items)["accelbind-plugin"]
+    more = {(right.verb, right.resource) for right in rights_of(items, spec["serviceAccountName"])}
+    more -= {(right.verb, right.resource) for right in rights_of(items, "accelbind-plugin")}
     assert more == {("get", "pods"), ("list", "acceleratorfunctions"), ("list", "fpgaregions")}
-    (container,) = ours(tmp_path)["accelbind-plugin"]["containers"]
+    (container,) = spec["containers"]
     assert {"name": "ACCELBIND_ENFORCE_MAPPINGS", "value": "always"} in container["env"]
 
 
 def test_any_taint_is_tolerated_by_who_asks_for_that(tmp_path: Path) -> None:
-    with_components(tmp_path, "tolerate-taints")
+    spec = workloads(own_overlay(tmp_path, "tolerate-taints"))["accelbind-plugin"]
     taint = {"key": "example.com/team", "effect": "NoSchedule"}
-    assert (
-        untolerated_taints(ours(tmp_path)["accelbind-plugin"], {"spec": {"taints": [taint]}}) == []
-    )
+    assert untolerated_taints(spec, {"spec": {"taints": [taint]}}) == []
 
 
 GPU = {"vendor": "8086", "device": "56c0", "class": "0380", "subsystem_device": "4905"}
@@ -140,8 +141,9 @@ CARDS = (
 
 
 def test_the_nfd_rule_labels_nodes_with_our_cards_and_no_other(tmp_path: Path) -> None:
-    rule = one(with_components(tmp_path, "nfd"), "NodeFeatureRule", "accelbind")
-    selector = ours(tmp_path)["accelbind-plugin"]["nodeSelector"]
+    items = own_overlay(tmp_path, "nfd")
+    rule = one(items, "NodeFeatureRule", "accelbind")
+    selector = workloads(items)["accelbind-plugin"]["nodeSelector"]
 
     def labels(device: dict[str, str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -163,6 +165,65 @@ def test_an_overlay_has_all_of_the_suite(overlay: str) -> None:
     wanted = {"accelbind-webhook", "accelbind-plugin", "accelbind-certs"}
     found = set(ours(f"overlays/{overlay}"))
     assert found == wanted - ({"accelbind-certs"} if overlay == "cert-manager" else set())
+
+
+def test_two_pools_have_modes_nodes_tolerations_and_accounts_of_their_own() -> None:
+    items, found = rendered(TWO_POOLS), {}
+    for daemonset in of_kind(items, "DaemonSet"):
+        name = daemonset["metadata"]["name"]
+        spec = pod_spec(daemonset)
+        labels = daemonset["spec"]["template"]["metadata"]["labels"]
+        selector = daemonset["spec"]["selector"]["matchLabels"]
+        assert selector == {"app.kubernetes.io/name": name}, "no selector matches another pool's"
+        assert selector.items() <= labels.items()
+        one(items, "ServiceAccount", spec["serviceAccountName"])
+        environment = {each["name"]: each.get("value") for each in spec["containers"][0]["env"]}
+        found[name] = (
+            environment["ACCELBIND_MODE"],
+            spec["nodeSelector"]["example.com/pool"],
+            {each["key"] for each in spec["tolerations"]},
+            spec["serviceAccountName"],
+        )
+    taint = "accelbind.dev/fpga"
+    assert found == {
+        "accelbind-plugin": ("af", "a", {taint}, "accelbind-plugin"),
+        "accelbind-plugin-b": (
+            *("region", "b", {taint, "example.com/fpga-region"}),
+            "accelbind-plugin-region",
+        ),
+    }
+
+
+def test_pools_of_one_mode_and_of_one_component_compose(tmp_path: Path) -> None:
+    for name in ("regiondevel", "region"):
+        (tmp_path / name).mkdir()
+        label = {"app.kubernetes.io/name": f"accelbind-plugin-{name}"}
+        own_overlay(
+            tmp_path / name,
+            resources=(f"pools/{name}",),
+            nameSuffix=f"-{name}",
+            labels=[{"pairs": label, "includeSelectors": True}],
+        )
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    folders = [str(tmp_path / name) for name in ("regiondevel", "region")]
+    items = own_overlay(whole, resources=("base", "pools/regiondevel", *folders))
+    assert {each["metadata"]["name"] for each in of_kind(items, "DaemonSet")} == {
+        *("accelbind-plugin", "accelbind-plugin-regiondevel", "accelbind-plugin-region")
+    }
+
+
+@pytest.mark.parametrize("folder", ["overlays/cert-manager", TWO_POOLS])
+def test_one_setting_moves_everything_to_another_namespace(folder: str, tmp_path: Path) -> None:
+    moved = own_overlay(
+        tmp_path, "nfd", resources=(folder,), namespace="elsewhere", transformers=["namespace"]
+    )
+    rule = one(moved, "NodeFeatureRule", "accelbind")
+    assert "namespace" not in rule["metadata"]
+    moved.remove(rule)
+    expected = json.loads(json.dumps(rendered(folder)).replace(NAMESPACE, "elsewhere"))
+    assert sorted(moved, key=named) == sorted(expected, key=named)
+    assert one(moved, "Role", "accelbind-plugin")["metadata"]["namespace"] == "default"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -212,25 +273,15 @@ def test_applying_again_takes_neither_certificates_nor_bundles_away() -> None:
             assert set(hook["clientConfig"]) == {"service"}
 
 
-def images(folder: str) -> dict[str, str]:
-    return {
+def test_images_have_a_tag_that_kustomize_sets(tmp_path: Path) -> None:
+    parts = ("webhook", "plugin", "certs")
+    images = [
+        {"name": f"accelbind-{part}", "newName": f"reg.example/{part}", "newTag": "9"}
+        for part in parts
+    ]
+    found = {
         name: container["image"]
-        for name, spec in ours(folder).items()
+        for name, spec in workloads(own_overlay(tmp_path, images=images)).items()
         for container in containers(spec)
     }
-
-
-def test_images_have_a_tag_that_kustomize_sets(tmp_path: Path) -> None:
-    with_components(tmp_path)
-    file = tmp_path / "kustomization.yaml"
-    own: dict[str, Any] = yaml.safe_load(file.read_text())
-    own["images"] = [
-        {"name": f"accelbind-{part}", "newName": f"reg.example/{part}", "newTag": "9"}
-        for part in ("webhook", "plugin", "certs")
-    ]
-    (tmp_path / "own").mkdir()
-    own["resources"] = [f"../{path}" for path in own["resources"]]
-    (tmp_path / "own" / "kustomization.yaml").write_text(yaml.safe_dump(own))
-    assert images(str(tmp_path / "own")) == {
-        f"accelbind-{part}": f"reg.example/{part}:9" for part in ("webhook", "plugin", "certs")
-    }
+    assert found == {f"accelbind-{part}": f"reg.example/{part}:9" for part in parts}

@@ -18,7 +18,8 @@ from services.node.node_mark import wanted_mark
 from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
 from services.programming.distrust import Mark, read_mark
-from services.programming.programmer import Image, Programmer
+from services.programming.image import Image
+from services.programming.programmer import Programmer
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -193,7 +194,7 @@ async def test_a_half_programmed_port_stays_one_whatever_modes_are_served(
     add_card(rack, NLB0)
     programmer = Programmer(rack.root, short_dir / "state", calls=SimulatedCalls())
     driver.refuse = True
-    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure("dfl-port.0", image(NLB3))
     driver.refuse = False
     for mode in (REGIONDEVEL, AF):

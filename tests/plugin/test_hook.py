@@ -312,7 +312,7 @@ async def test_a_container_whose_region_is_not_seen_is_not_let_on(
         rack.remove_card(address)
         await eventually_async(lambda: not plugin.state.advertised.resources)
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(uid), *said)
-        assert (code, "dfl-fme.0 is not there any more" in reason) == (1, True)
+        assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
 
 
 async def test_before_the_cards_were_read_nobody_is_let_on(

@@ -9,7 +9,7 @@ import jsonpatch
 from services.admission.mutate import Patched, Policy, Refused, Unchanged, mutate
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import Rejected, parse
-from services.pods import pod as pods
+from services.pods.pod import Pod, decode_pod
 
 Object: TypeAlias = dict[str, Any]
 
@@ -55,7 +55,7 @@ def region(name: str, *, interface: str = ARRIA, namespace: str | None = None) -
 
 
 def index(*objects: Object, rejected: Sequence[Rejected] = ()) -> MappingIndex:
-    return build_index([parse(obj) for obj in objects], rejected)
+    return build_index([*map(parse, objects), *rejected])
 
 
 USUAL = (
@@ -106,8 +106,8 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def decode(obj: Object) -> pods.Pod:
-    return pods.decode(json.dumps(obj).encode())
+def decode(obj: Object) -> Pod:
+    return decode_pod(json.dumps(obj).encode())
 
 
 def judge(

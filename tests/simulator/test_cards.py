@@ -1,5 +1,4 @@
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -8,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from services.devices.hardware.scan import scan
-from services.devices.model import PluginMode
-from services.devices.resources import advertise
 from simulator.card_faults import DAMAGE, Fault
 from simulator.cards import (
     A10_INTERFACE,
@@ -17,11 +14,8 @@ from simulator.cards import (
     NLB0,
     NLB3,
     CardSpec,
-    Rack,
     lay_out,
-    main,
 )
-from tests.simulator.folders import fast_folder
 
 DRIVERS = ["opae", "dfl"]
 
@@ -70,24 +64,6 @@ def test_the_layout_is_that_of_the_driver(tmp_path: Path, driver: str) -> None:
     assert (card / "device").resolve() == card.parent.parent
     assert (card / inner).read_text() == f"{A10_INTERFACE}\n"
     assert (tmp_path / "sys/bus/pci/devices/0000:5e:00.0").resolve() == card.parent.parent
-
-
-def test_the_last_function_fills_the_ports_that_are_left(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl", afu_ids=(NLB0, NLB3), ports=4), CardSpec(ports=0)])
-    first, second = scan(tmp_path).cards
-    assert [port.afu_id for port in first.ports] == [NLB0, NLB3, NLB3, NLB3]
-    assert [port.afu_id for port in second.ports] == [NLB0]
-
-
-def test_addresses_are_given_out_across_buses_and_domains() -> None:
-    with fast_folder() as root:
-        rack = Rack(root)
-        rack.add_card(CardSpec(address="0000:06:00.0"))
-        given = [rack.add_card(CardSpec()) for _ in range(241)]
-        assert given[:2] == ["0000:05:00.0", "0000:07:00.0"]
-        assert given[-2:] == ["0001:05:00.0", "0001:06:00.0"]
-        with pytest.raises(ValueError, match=r"^0000:06:00\.0 is taken$"):
-            rack.add_card(CardSpec(address="0000:06:00.0"))
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -190,55 +166,6 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
         seen.add(scan(tmp_path).cards[0].ports[0].afu_id)
     changer.join()
     assert seen <= {NLB0, NLB3}
-
-
-def test_cards_may_come_and_go_while_they_are_read() -> None:
-    with fast_folder() as root:
-        rack = lay_out(root, [CardSpec("dfl", address="0000:5e:00.0")])
-        done = threading.Event()
-
-        def change() -> None:
-            try:
-                for _ in range(100):
-                    rack.remove_card(rack.add_card(CardSpec("dfl")))
-            finally:
-                done.set()
-
-        changer = threading.Thread(target=change)
-        changer.start()
-        looks = 0
-        while not done.is_set():
-            made = advertise(scan(root), PluginMode.AF)
-            healthy = [device.id for device in made.devices() if device.healthy]
-            assert "dfl-port.0" in healthy
-            looks += 1
-        changer.join()
-        assert looks
-        assert list(found(root)) == ["0000:5e:00.0"]
-
-
-def test_a_process_that_may_can_ask_for_character_devices(tmp_path: Path) -> None:
-    try:
-        lay_out(tmp_path, [CardSpec("dfl")], devices=True)
-    except PermissionError:
-        assert os.geteuid() != 0 or not os.access("/dev/mem", os.W_OK)
-        return
-    assert stat.S_ISCHR((tmp_path / "dev/dfl-port.0").stat().st_mode)
-    assert scan(tmp_path).cards[0].ports[0].problems == ()
-
-
-def test_cards_are_laid_out_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = ["--opae", "1", "--dfl", "1", "--ports", "2", "--afu", NLB3, "--fault", "ap1-event"]
-    main(["--root", str(tmp_path), *flags, "--interface", D5005_INTERFACE])
-    assert capsys.readouterr().out == (
-        "0000:05:00.0 intel-fpga-port.0 intel-fpga-port.1\n0000:06:00.0 dfl-port.0 dfl-port.1\n"
-    )
-    made = advertise(scan(tmp_path), PluginMode.AF)
-    (devices,) = made.resources.values()
-    assert [device.healthy for device in devices.values()] == [False, True, False, True]
-    assert {device.interface_id for device in devices.values()} == {D5005_INTERFACE}
 
 
 def test_the_module_is_a_program(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from services.admission.mutate import Policy
-from services.admission.review import ReviewOutcome, answer
+from services.admission.pod_review import answer
+from services.admission.review import ReviewOutcome
 from tools.bench import __main__ as bench
 from tools.bench import admission, measure, plugin, scan, serving, sync
 from tools.bench.reviews import SIZES, different, index, review, strangers

@@ -14,7 +14,6 @@ import shutil
 import socket
 import struct
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -116,50 +115,6 @@ class Node(UMockdev.IoctlBase):  # type: ignore[misc] # has no types
         self.bed.reconfigure(self, client, argument, fields[2], content)
 
 
-class Pll(threading.Thread):
-    """The fPLL behind a port's `userclk_*` files: it takes commands, and its counter measures.
-
-    Args:
-        folder: The port's folder.
-        kind: What it says it is; 5 and 6 have a reference of 100 MHz.
-        locks: Whether it locks once it is powered up again.
-    """
-
-    def __init__(self, folder: Path, kind: int, *, locks: bool) -> None:
-        super().__init__(daemon=True)
-        self.folder, self.locks = folder, locks
-        self.registers = {0x200: kind, 0x2E0: 0x02, 0x10F: 5, 0x110: 10, 0x12B: 31, 0x130: 0x33}
-        self.written: list[int] = []
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        last = ""
-        while not self.over.wait(0.0005):
-            text = (self.folder / "userclk_freqcmd").read_text()
-            if text != last and text.endswith("\n") and len(text) == 19:
-                last = text
-                self._take(int(text, 16))
-
-    def _take(self, command: int) -> None:
-        address, data = command >> 32 & 0x3FF, command & 0xFFFFFFFF
-        if command >> 44 & 1:
-            self.registers[address] = data
-            self.written.append(address)
-        data = self.registers.get(address, 0)
-        down = self.registers[0x2E0] & 1 or (not self.locks and 0x100 in self.written)
-        status = (0 if down else 1) << 60 | (command >> 48 & 3) << 48 | address << 32 | data
-        low = (
-            100 * (self.registers[0x12B] + self.registers[0x130] / 256) / 2 / self.registers[0x110]
-        )
-        self._put("userclk_freqcntrsts", 3 << 60 | round(low * 100))
-        self._put("userclk_freqsts", status)
-
-    def _put(self, name: str, value: int) -> None:
-        beside = self.folder / f".{name}"
-        beside.write_text(f"{value:#018x}\n")
-        beside.replace(self.folder / name)
-
-
 class Bed:
     """The bed, its cards, and what people asked of it."""
 
@@ -170,7 +125,6 @@ class Bed:
         self.calls: list[dict[str, Any]] = []
         self.answers: dict[str, int] = {}
         self.behaviour: dict[str, dict[str, Any]] = {}
-        self.plls: list[Pll] = []
         self._hanging: list[tuple[Any, Any]] = []
         self._nodes: dict[str, Node] = {}
         (self.root / "dev/.node").mkdir(parents=True)
@@ -235,11 +189,6 @@ class Bed:
             for each in listening:
                 out.sendto(message, str(each))
         return len(listening)
-
-    def pll(self, folder: str, kind: int = 5, locks: bool = True) -> None:
-        """Puts an fPLL behind the files of a port."""
-        self.plls.append(Pll(Path(folder), kind, locks=locks))
-        self.plls[-1].start()
 
     def describe(self, text: str) -> None:
         """Adds devices in umockdev's own words."""
@@ -308,9 +257,6 @@ class Bed:
         if what == "answer":
             self.answers = request["answers"]
             return None
-        if what == "write":
-            (self.root / request["path"]).write_text(request["text"])
-            return None
         return getattr(self, what)(**request)
 
 
@@ -346,9 +292,6 @@ def main() -> None:
         loop.run()
     finally:
         bed.let_go(done=False)
-        for pll in bed.plls:
-            pll.over.set()
-            pll.join()
         shutil.rmtree(bed.root, ignore_errors=True)
 
 

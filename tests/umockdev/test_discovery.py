@@ -78,7 +78,7 @@ async def test_cards_of_a_driver_are_found_without_naming_a_root(host: Host, dri
     assert logged(plugin, "error") == []
 
 
-@pytest.mark.parametrize("driver", ["opae", "dfl"])
+@pytest.mark.parametrize("driver", ["opae"])
 async def test_a_region_is_found_without_naming_a_root(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver)
     host.start("--mode", "regiondevel")
@@ -87,7 +87,7 @@ async def test_a_region_is_found_without_naming_a_root(host: Host, driver: str) 
     assert sorted(given) == sorted(f"/dev/{name}" for name in (card["fme"], *card["ports"]))
 
 
-@pytest.mark.parametrize("driver", ["opae", "dfl"])
+@pytest.mark.parametrize("driver", ["opae"])
 async def test_cards_that_come_and_go_are_on_the_stream_because_of_udevs_events(
     host: Host, driver: str, figure: Callable[[str], None]
 ) -> None:
@@ -106,7 +106,7 @@ async def test_cards_that_come_and_go_are_on_the_stream_because_of_udevs_events(
     figure(f"on the stream {1000 * median(seen):.0f} ms after the uevent (median of {len(seen)})")
 
 
-@pytest.mark.parametrize("driver", ["opae", "dfl"])
+@pytest.mark.parametrize("driver", ["dfl"])
 async def test_cards_that_come_and_go_are_on_the_stream_because_of_the_kernels_own_events(
     host: Host, driver: str
 ) -> None:

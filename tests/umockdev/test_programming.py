@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import pty
-import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from services.programming.clock import IOPLL_KINDS, iopll_setting
-from simulator.bitstreams import gbs_metadata, gbs_of, make_aocx
-from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3
+from simulator.bitstreams import gbs_metadata, gbs_of
+from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from tests.support import (
     Process,
     Processes,
@@ -98,50 +96,81 @@ def afu_of(host: Host, card: dict[str, Any], port: int = 0) -> str:
 
 def test_a_function_is_programmed_by_the_drivers_own_ioctl(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver, ports=2)
-    told = host.done("program", card["ports"][1], host.gbs(NLB3))
-    assert (told["outcome"], told["afuId"], told["before"]) == ("programmed", NLB3, NLB0)
-    assert told["interfaceId"] == A10_INTERFACE
-    assert told["remarks"] == []
+    port, bitstream = card["ports"][1], host.gbs(NLB3)
+    shown = host.done("program", port, bitstream)
+    assert (shown["outcome"], shown["afuId"], shown["before"]) == ("programmed", NLB3, NLB0)
+    assert (shown["interfaceId"], shown["remarks"]) == (A10_INTERFACE, [])
     assert [afu_of(host, card, port) for port in (0, 1)] == [NLB0, NLB3]
     calls = host.bed.calls()
     assert numbers(calls, driver) == [("port", 0), ("fme", PROGRAM), ("port", RESET)]
-    assert {call["node"] for call in calls} == {card["fme"], card["ports"][1]}
+    assert {call["node"] for call in calls} == {card["fme"], port}
     size, content = (32 if driver == "opae" else 24), raw(NLB3)
     fields = [size, 0, 1, len(content), 0]  # argsz, flags, port, bytes; the address is ours
     assert calls[1]["fields"] == fields + ([0] if driver == "opae" else [])
     assert calls[1]["sha256"] == hashlib.sha256(content).hexdigest()
-
-
-def test_what_is_there_already_is_not_programmed_again_but_reset(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    port, bitstream = card["ports"][0], host.gbs(NLB0)
     assert host.done("program", port, bitstream)["outcome"] == "present"
     assert numbers(host.bed.calls(), driver) == [("port", RESET)]
-    assert host.done("program", port, bitstream, "--force")["outcome"] == "programmed"
-    assert ("fme", PROGRAM) in numbers(host.bed.calls(), driver)
+    assert host.done("reset", port) == {"device": port, "outcome": "reset"}
+    assert numbers(host.bed.calls(), driver) == [("port", RESET)]
 
 
-def test_a_dry_run_checks_and_asks_the_driver_nothing(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    port = card["ports"][0]
-    told = host.done("program", port, host.gbs(NLB3), "--dry-run")
-    assert told["outcome"] == "would-be-programmed"
-    assert host.done("program", port, host.gbs(NLB0), "--dry-run")["outcome"] == "present"
-    code, _, err = host.fpga("program", port, host.gbs(NLB3, D5005_INTERFACE), "--dry-run")
-    assert (code, D5005_INTERFACE in err) == (2, True)
-    assert host.bed.calls() == []
-    assert not (host.folder / "state").exists()
-
-
-def test_a_bitstream_for_another_interface_is_refused_before_anything_is_done(
+def test_ports_are_moved_and_described_with_the_drivers_own_structures(
     host: Host, driver: str
 ) -> None:
+    card = host.bed.add(driver=driver, ports=2, numa_node=1)
+    requests = {"opae": (0xB581, 0xB582), "dfl": (0x4004B681, 0x4004B682)}[driver]
+    words = (("release", "released"), ("assign", "assigned"))
+    for (word, outcome), request in zip(words, requests, strict=True):
+        shown = host.done(word, card["fme"], "--port", "1")
+        assert shown == {"device": card["fme"], "port": 1, "outcome": outcome}
+        (call,) = host.bed.calls()
+        assert call["request"] == request
+        assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
+    host.bed.ask("answer", answers={f"{card['fme']}:{requests[0]:#x}": errno.EINVAL})
+    code, _, err = host.fpga("release", card["fme"], "--port", "1")
+    assert (code, "doesn't take that" in err) == (1, True)
+    host.bed.calls()
+    shown = host.done("info", f"/dev/{card['ports'][0]}")
+    assert [call["request"] - BASE[driver] for call in host.bed.calls()] == [0, 0x41, 0x42, 0x42]
+    assert shown["regions"] == [
+        {"index": 0, "size": 262144, "offset": 0, "access": "rwm"},
+        {"index": 1, "size": 4096, "offset": 262144, "access": "rwm"},
+    ]
+    assert (shown["fme"], shown["number"], shown["afuId"]) == (card["fme"], 0, NLB0)
+    assert (shown["apiVersion"], shown["umsgs"]) == (0, 8)
+    assert shown.get("capability") == ("0x3" if driver == "opae" else None)
+    assert (shown["pci"]["address"], shown["pci"]["numaNode"]) == (card["address"], 1)
+
+
+def test_info_of_an_engine_has_ids_heat_and_power(host: Host) -> None:
+    card = host.bed.add()
+    shown = host.done("info", card["address"])
+    assert (shown["device"], shown["kind"]) == (card["fme"], "fme")
+    assert (shown["interfaceId"], shown["portsNum"], shown["socketId"]) == (A10_INTERFACE, "1", "0")
+    assert shown["bitstreamId"] == "0x202000200000237"
+    assert list(shown["temperatures"].values()) == [38]
+    assert list(shown["powers"].values()) == [23]
+    assert set(shown["errors"].values()) == {"0x0"}
+
+
+def test_a_port_on_a_virtual_function_is_programmed_out_of_tree(host: Host) -> None:
+    card = host.bed.add(driver="opae", ports=2)
+    host.bed.ask("split", address=card["address"], port=1)
+    assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
+    (call,) = host.bed.calls(BASE["opae"] + PROGRAM)
+    assert (call["node"], call["fields"][2]) == (card["fme"], 1)
+
+
+@pytest.mark.parametrize(("driver", "code"), [("dfl", errno.EIO), ("opae", errno.ENODEV)])
+def test_a_card_that_vanishes_while_it_is_programmed_is_reported_as_gone(
+    host: Host, driver: str, code: int
+) -> None:
     card = host.bed.add(driver=driver)
-    code, out, err = host.fpga("program", card["ports"][0], host.gbs(NLB3, D5005_INTERFACE))
-    assert (code, out) == (2, "")
-    assert f"for regions with interface id {D5005_INTERFACE}" in err
-    assert f"{card['ports'][0]} has {A10_INTERFACE}" in err
-    assert host.bed.calls() == []
+    host.bed.ask("behave", address=card["address"], what="vanish", errno=code)
+    found, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
+    assert found == GONE
+    assert f"{card['ports'][0]} has vanished while it was worked on" in err
+    assert card["address"] in err
 
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -172,28 +201,6 @@ def test_a_refusal_by_the_hardware_shows_what_it_says(host: Host, driver: str) -
     assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 1
 
 
-def test_another_function_afterwards_than_was_asked_for_is_an_error(
-    host: Host, driver: str
-) -> None:
-    card = host.bed.add(driver=driver)
-    host.bed.ask("behave", address=card["address"], what="ok", afu_id=OPENCL_AFU)
-    code, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
-    assert code == 1
-    assert f'shows AFU "{OPENCL_AFU}" and not {NLB3}' in err
-
-
-@pytest.mark.parametrize("says", [errno.ENODEV, errno.EIO, errno.EBUSY])
-def test_a_card_that_vanishes_in_the_middle_is_said_to_have(
-    host: Host, driver: str, says: int
-) -> None:
-    card = host.bed.add(driver=driver)
-    host.bed.ask("behave", address=card["address"], what="vanish", errno=says)
-    code, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
-    assert code == GONE
-    assert f"{card['ports'][0]} has vanished while it was worked on" in err
-    assert card["address"] in err
-
-
 HOLDING = """
 import os, signal, sys
 os.open(sys.argv[1], os.O_RDWR)
@@ -202,35 +209,20 @@ signal.pause()
 """
 
 
-def test_a_port_that_another_process_has_open_is_refused_and_that_process_named(
-    host: Host, driver: str
-) -> None:
-    card = host.bed.add(driver=driver)
-    port = card["ports"][0]
-    holder = host.processes.start(
-        [sys.executable, "-c", HOLDING, f"/dev/{port}"], env=host.bed.environment
-    )
-    holder.wait_for_output("open")
-    code, _, err = host.fpga("program", port, host.gbs(NLB3))
-    assert code == BUSY
-    assert f"{port} is in use by process {holder.pid} (python" in err
-    assert host.bed.calls() == []
-    assert f"process {holder.pid}" in host.done("info", port)["usedBy"][0]
-    holder.kill()
-    assert host.done("program", port, host.gbs(NLB3))["outcome"] == "programmed"
+def test_a_clock_that_can_not_be_had_is_a_warning_or_refused_if_it_is_required(host: Host) -> None:
+    card = host.bed.add()
+    port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
+    code, _, err = host.fpga("program", port, bitstream, "--user-clock", "require")
+    assert code == 1
+    assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
+    assert host.bed.calls(BASE["dfl"] + PROGRAM) == []
+    code, out, err = host.fpga("program", port, bitstream)
+    assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
+    assert f"{port} has AFU {NLB3} now" in out
+    assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
 
 
-@pytest.mark.parametrize("request_", [PROGRAM, RESET])
-def test_a_driver_that_says_busy_is_believed(host: Host, driver: str, request_: int) -> None:
-    card = host.bed.add(driver=driver)
-    node = card["fme"] if request_ == PROGRAM else card["ports"][0]
-    answers = {f"{node}:{BASE[driver] + request_:#x}": errno.EBUSY}
-    host.bed.ask("answer", answers=answers)
-    code, _, err = host.fpga("program", card["ports"][0], host.gbs(NLB3))
-    assert code == BUSY
-    assert "somebody else uses it" in err
-
-
+@pytest.mark.parametrize("driver", ["dfl"])
 def test_a_hang_is_given_up_and_other_cards_work_on(host: Host, driver: str) -> None:
     hanging, other = host.bed.add(driver=driver), host.bed.add(driver=driver)
     host.bed.ask("behave", address=hanging["address"], what="hang")
@@ -256,7 +248,8 @@ from array import array
 from pathlib import Path
 from services.process.errors import DeviceHung
 from services.process.blocking import BlockingCalls
-from services.programming.programmer import Image, Programmer
+from services.programming.image import Image
+from services.programming.programmer import Programmer
 
 goes_on, state, interface, afu, *ports = sys.argv[1:]
 hanging, other = zip(ports[::2], ports[1::2])
@@ -282,6 +275,7 @@ print("again:", ensure(hanging, 20).programmed, *cards.abandoned, flush=True)
 """
 
 
+@pytest.mark.parametrize("driver", ["dfl"])
 def test_in_one_process_a_card_that_hangs_is_marked_and_others_work_on(
     host: Host, driver: str
 ) -> None:
@@ -307,6 +301,7 @@ def test_in_one_process_a_card_that_hangs_is_marked_and_others_work_on(
     assert afu_of(host, hanging) == NLB3
 
 
+@pytest.mark.parametrize("driver", ["opae"])
 def test_two_processes_take_turns_on_a_card(host: Host, driver: str) -> None:
     card = host.bed.add(driver=driver, ports=2)
     files = [host.gbs(NLB3), host.gbs(OPENCL_AFU)]
@@ -318,201 +313,6 @@ def test_two_processes_take_turns_on_a_card(host: Host, driver: str) -> None:
     assert [afu_of(host, card, port) for port in (0, 1)] == [NLB3, OPENCL_AFU]
     ports = [call["node"] for call in host.bed.calls() if call["node"] != card["fme"]]
     assert ports in ([card["ports"][n]] * 2 + [card["ports"][1 - n]] * 2 for n in (0, 1))
-
-
-def test_an_opencl_program_is_known_by_its_record(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    port, first, second = card["ports"][0], host.folder / "1.aocx", host.folder / "2.aocx"
-    first.write_bytes(make_aocx(A10_INTERFACE, "1" * 40, raw(OPENCL_AFU)))
-    second.write_bytes(make_aocx(A10_INTERFACE, "2" * 40, raw(OPENCL_AFU)))
-    outcomes = [host.done("program", port, each)["outcome"] for each in (first, first, second)]
-    assert outcomes == ["programmed", "present", "programmed"]
-    assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 2
-    host.bed.ask("behave", address=card["address"], what="refuse")
-    assert host.fpga("program", port, first)[0] == 1
-    host.bed.ask("behave", address=card["address"], what="ok")
-    assert host.done("program", port, second)["outcome"] == "programmed"  # who knows what is there
-
-
-def test_a_port_on_a_virtual_function_is_programmed_out_of_tree_only(
-    host: Host, driver: str
-) -> None:
-    """The in-tree driver would go through the device that it deleted when the port was released."""
-    card = host.bed.add(driver=driver, ports=2)
-    host.bed.ask("split", address=card["address"], port=1)
-    if driver == "dfl":
-        code, _, err = host.fpga("program", card["ports"][1], host.gbs(NLB3))
-        assert (code, "is released to virtual function" in err) == (1, True)
-        assert host.bed.calls(BASE[driver] + PROGRAM) == []
-        return
-    assert host.done("program", card["ports"][1], host.gbs(NLB3))["outcome"] == "programmed"
-    (call,) = host.bed.calls(BASE[driver] + PROGRAM)
-    assert (call["node"], call["fields"][2]) == (card["fme"], 1)
-
-
-def test_a_clock_that_a_port_has_already_is_fine(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    port = card["ports"][0]
-    bitstream = host.gbs(NLB3, clock_frequency_high=312, clock_frequency_low=156)
-    assert host.done("program", port, bitstream)["remarks"] == []
-    asked = host.bed.file(card, f"{port}/userclk_freqcntrcmd").read_text()
-    assert asked == "0x0000000000000000\n"
-
-
-@pytest.mark.parametrize("high", [400, 100, 800])
-def test_another_clock_is_set_before_the_port_is_programmed(
-    host: Host, driver: str, high: int
-) -> None:
-    card = host.bed.add(driver=driver)
-    port = host.bed.file(card, card["ports"][0])
-    host.bed.ask("pll", folder=str(port))
-    bitstream = host.gbs(NLB3, clock_frequency_high=high, clock_frequency_low=high // 2)
-    assert host.done("program", card["ports"][0], bitstream)["remarks"] == []
-    assert len(host.bed.calls(BASE[driver] + PROGRAM)) == 1
-    told = host.done("info", card["ports"][0])
-    assert told["userClock"] == f"{high}/{high // 2} MHz"
-
-
-@pytest.mark.parametrize(
-    ("kind", "locks", "why"),
-    [(7, True, "is of kind 7, without a reference of 100 MHz"), (5, False, "its PLL doesn't lock")],
-)
-def test_a_clock_that_can_not_be_made_is_refused(
-    host: Host, driver: str, kind: int, *, locks: bool, why: str
-) -> None:
-    card = host.bed.add(driver=driver)
-    port = host.bed.file(card, card["ports"][0])
-    host.bed.ask("pll", folder=str(port), kind=kind, locks=locks)
-    bitstream = host.gbs(NLB3, clock_frequency_high=400)
-    code, _, err = host.fpga("program", card["ports"][0], bitstream, "--user-clock", "require")
-    assert (code, why in err) == (1, True)
-    assert host.bed.calls(BASE[driver] + PROGRAM) == []
-
-
-def test_a_clock_that_can_not_be_had_is_told_or_refused_if_it_is_required(
-    host: Host, driver: str
-) -> None:
-    card = host.bed.add(driver=driver)
-    port, bitstream = card["ports"][0], host.gbs(NLB3, clock_frequency_high="400")
-    code, _, err = host.fpga("program", port, bitstream, "--user-clock", "require")
-    assert code == 1
-    assert f"the user clock of {port} can't be set: its PLL doesn't answer" in err
-    assert host.bed.calls(BASE[driver] + PROGRAM) == []
-    code, out, err = host.fpga("program", port, bitstream)
-    assert (code, f"warning: the user clock of {port} can't be set" in err) == (0, True)
-    assert f"{port} has AFU {NLB3} now" in out
-    assert host.fpga("program", port, bitstream, "--user-clock", "guess")[0] == 2
-
-
-def test_a_port_without_a_clock_to_set_is_no_obstacle_unless_one_is_required(
-    host: Host, driver: str
-) -> None:
-    card = host.bed.add(driver=driver)
-    for file in host.bed.file(card, card["ports"][0]).glob("userclk_*"):
-        file.unlink()
-    bitstream = host.gbs(NLB3, clock_frequency_high=312)
-    port, required = card["ports"][0], ("--user-clock", "require")
-    code, _, err = host.fpga("program", port, bitstream, *required)
-    assert (code, "312/156 MHz, and" in err, "has none to set" in err) == (1, True, True)
-    assert host.done("program", port, host.gbs(NLB3), *required)["outcome"] == "programmed"
-    code, _, err = host.fpga("program", port, bitstream, "--force")
-    assert (code, "has none to set" in err) == (0, True)
-
-
-@pytest.mark.parametrize("revision", [0, 1])
-def test_the_clock_of_a_newer_card_is_set_before_it_is_programmed(
-    host: Host, driver: str, revision: int
-) -> None:
-    card = host.bed.add(driver=driver)
-    feature = host.bed.file(card, f"{card['ports'][0]}/dfl_dev.8")
-    (feature / "userclk").mkdir(parents=True)
-    (feature / "userclk/frequency").write_text("156250 312500\n")
-    (feature / "feature_rev").write_text(f"{revision}\n")
-    bitstream = host.gbs(NLB3, clock_frequency_high=400, clock_frequency_low=200)
-    told = host.done("program", card["ports"][0], bitstream)
-    assert told["outcome"] == "programmed"
-    written = (feature / "userclk/frequency").read_bytes()
-    assert written[:32] == iopll_setting(IOPLL_KINDS[revision], 200)
-    assert struct.unpack_from("<I", written)[0] == 200_000
-
-
-@pytest.mark.parametrize("word", ["release", "assign"])
-def test_ports_are_moved_with_the_drivers_own_structure(host: Host, driver: str, word: str) -> None:
-    card = host.bed.add(driver=driver, ports=2)
-    told = host.done(word, card["fme"], "--port", "1")
-    outcome = {"release": "released", "assign": "assigned"}[word]
-    assert told == {"device": card["fme"], "port": 1, "outcome": outcome}
-    (call,) = host.bed.calls()
-    number = {("opae", "release"): 0xB581, ("opae", "assign"): 0xB582}
-    number |= {("dfl", "release"): 0x4004B681, ("dfl", "assign"): 0x4004B682}
-    assert call["request"] == number[driver, word]
-    assert call["fields"] == ([12, 0, 1] if driver == "opae" else [1])
-    answers = {f"{card['fme']}:{call['request']:#x}": errno.EINVAL}
-    host.bed.ask("answer", answers=answers)
-    code, _, err = host.fpga(word, card["fme"], "--port", "1")
-    assert (code, "doesn't take that" in err) == (1, True)
-
-
-def test_info_asks_a_port_for_its_regions(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver, numa_node=1)
-    told = host.done("info", f"/dev/{card['ports'][0]}")
-    assert told["regions"] == [
-        {"index": 0, "size": 262144, "offset": 0, "access": "rwm"},
-        {"index": 1, "size": 4096, "offset": 262144, "access": "rwm"},
-    ]
-    assert (told["fme"], told["number"], told["afuId"]) == (card["fme"], 0, NLB0)
-    assert (told["apiVersion"], told["umsgs"]) == (0, 8)
-    assert told.get("capability") == ("0x3" if driver == "opae" else None)
-    assert (told["pci"]["address"], told["pci"]["numaNode"]) == (card["address"], 1)
-    assert told["socketId"] == "0"
-    assert [*told["temperatures"].values(), *told["powers"].values()] == [38, 23]
-    assert [call["request"] - BASE[driver] for call in host.bed.calls()] == [0, 0x41, 0x42, 0x42]
-
-
-def test_info_of_an_engine_has_ids_heat_and_power(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    told = host.done("info", card["address"])
-    assert (told["device"], told["kind"]) == (card["fme"], "fme")
-    assert (told["interfaceId"], told["portsNum"], told["socketId"]) == (A10_INTERFACE, "1", "0")
-    assert told["bitstreamId"] == "0x202000200000237"
-    assert list(told["temperatures"].values()) == [38]
-    assert list(told["powers"].values()) == [23]
-    assert set(told["errors"].values()) == {"0x0"}
-    code, out, _ = host.fpga("info", card["fme"])
-    assert (code, "38 °C" in out, out.splitlines()[-1].split()) == (0, True, ["state", "ok"])
-
-
-def test_a_reset_is_the_drivers_ioctl(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    assert host.done("reset", card["address"]) == {"device": card["ports"][0], "outcome": "reset"}
-    assert numbers(host.bed.calls(), driver) == [("port", RESET)]
-
-
-def test_errors_are_cleared_as_the_driver_wants_it(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver, faults=["port-errors"])
-    port = card["ports"][0]
-    (cleared,) = host.done("clear-errors", port)["cleared"]
-    taking = f"{port}/errors/{'clear' if driver == 'opae' else 'errors'}"
-    assert host.bed.file(card, taking).read_text() == f"{cleared['value']}\n"
-    assert int(cleared["value"], 16) > 0
-    assert host.done("clear-errors", card["fme"])["cleared"] == []
-
-
-def test_a_device_that_is_not_there_is_named_with_those_that_are(host: Host, driver: str) -> None:
-    card = host.bed.add(driver=driver)
-    code, _, err = host.fpga("reset", "dfl-port.7")
-    assert code == GONE
-    assert f"there is no port dfl-port.7 on this node; its ports are {card['ports'][0]}" in err
-
-
-def test_the_list_has_every_device_and_what_is_wrong_with_it(host: Host) -> None:
-    cards = [host.bed.add(driver=driver) for driver in DRIVERS]
-    host.bed.add(driver="dfl", faults=["afu-all-f"])
-    rows = host.done("list")
-    assert {each["device"] for each in rows} >= {card["fme"] for card in cards}
-    assert [each["device"] for each in rows if not each["healthy"]] == ["dfl-port.1"]
-    code, out, _ = host.fpga("list")
-    assert (code, out.count("\n"), "firmware has crashed" in out) == (0, 7, True)
 
 
 def test_nodes_in_umockdevs_own_words_are_programmed(host: Host) -> None:

@@ -1,88 +1,114 @@
-"""Clients of the webhook that never come to an end, in a process of their own."""
+"""Clients that attack the webhook, in a process of their own.
+
+    python -m tests.webhook.attackers PORT CONNECTIONS KIND=NUMBER...
+
+Each client connects, sends what its kind sends, and connects again when its connection is closed.
+The process ends when all clients together have made so many connections, or after `SECONDS`.
+"""
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 import sys
 
 from tests.webhook.reviews import body
 
-SECONDS = 60
-"""How long they go on if nobody ends them."""
+SECONDS = 6
 WHOLE = 3 * 1024 * 1024
-PLAIN = {"silent", "half_open", "long_hellos"}
-"""Those that finish no TLS handshake."""
-HELLO = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xf0\x03\x03" + b"\x00" * 12_000
+HELLO = b"\x16\x03\x01\x20\x00\x01\x00\x1f\xf0\x03\x03" + b"\x00" * 7_000
 """Most of a long ClientHello."""
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes a socket close with a TCP reset."""
 
 
 def head(length: int) -> bytes:
-    """Of a review."""
+    """The head of a review whose body has so many bytes."""
     lines = f"Content-Length: {length}\r\nContent-Type: application/json\r\n\r\n"
     return b"POST /mutate HTTP/1.1\r\nHost: x\r\n" + lines.encode()
 
 
+REVIEW = head(len(body())) + body()
+SENT = {
+    "bodies": head(WHOLE) + b" " * (WHOLE - 1),
+    "drips": head(WHOLE),
+    "half_open": HELLO,
+    "heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 3000,
+    "idle": b"",
+    "kept": REVIEW,
+    "pipelined": b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000,
+    "resets": REVIEW,
+    "short_heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 90,
+}
+"""What a client of each kind sends first."""
+
+
 class Attackers:
-    """Clients that do one thing each, again and again, for `SECONDS`.
+    """Clients that make `connections` connections together."""
 
-    Args:
-        port: The webhook's.
-        kinds: How many do what.
-    """
-
-    def __init__(self, port: int, **kinds: int) -> None:
+    def __init__(self, port: int, connections: int) -> None:
         self._port = port
-        self._kinds = kinds
+        self._left = connections
+        self._finished = asyncio.Event()
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.check_hostname = False
         self._context.verify_mode = ssl.CERT_NONE
 
-    async def attack(self) -> None:
-        """All of them, each on a new connection as soon as its old one is closed."""
+    async def attack(self, kinds: dict[str, int]) -> None:
+        """Run so many clients of each kind until the last connection is made, or the time is up."""
         tasks = [
             asyncio.create_task(self._repeat(kind))
-            for kind, number in self._kinds.items()
+            for kind, number in kinds.items()
             for _ in range(number)
         ]
-        await asyncio.wait(tasks, timeout=SECONDS)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._finished.wait(), SECONDS)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _repeat(self, kind: str) -> None:
-        content = body()
-        said = {
-            "bodies": head(WHOLE) + b" " * (WHOLE - 1),
-            "drips": head(WHOLE),
-            "kept": head(len(content)) + content,
-            "heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 3000,
-            "short_heads": b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * 90,
-            "half_open": HELLO,
-            "long_hellos": b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + b"\x00" * 16_379,
-            "pipelined": b"GET /healthz HTTP/1.1\r\n\r\n" * 10_000,
-        }.get(kind, b"")
         while True:
             with contextlib.suppress(OSError):
-                await self._connect(said, kind)
-            await asyncio.sleep(0.02)  # or else they leave no time to anybody on one machine
+                await self._connect(kind)
+            await asyncio.sleep(0.02)  # leaves time for the webhook on a machine with one CPU
 
-    async def _connect(self, said: bytes, kind: str) -> None:
-        tls = None if kind in PLAIN else self._context
+    async def _connect(self, kind: str) -> None:
+        tls = None if kind == "half_open" else self._context
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=tls)
         try:
-            writer.write(said)
+            self._left -= 1
+            if self._left == 0:
+                self._finished.set()
+            writer.write(SENT[kind])
             await writer.drain()
             while kind == "drips" and not reader.at_eof():
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(1)  # a slow client
+            if kind == "resets":
+                await reader.readuntil(b"\r\n\r\n")
+                accepted: socket.socket = writer.get_extra_info("socket")
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                return
             while await reader.read(65536):
                 pass
         finally:
             writer.transport.abort()
 
 
+def main() -> None:
+    """Read the command line and attack."""
+    port, connections, *named = sys.argv[1:]
+    pairs = [each.split("=") for each in named]
+    kinds = {kind: int(number) for kind, number in pairs}
+
+    async def attack() -> None:
+        await Attackers(int(port), int(connections)).attack(kinds)
+
+    asyncio.run(attack())
+
+
 if __name__ == "__main__":
-    asked = [kind.split("=") for kind in sys.argv[2:]]
-    attackers = Attackers(int(sys.argv[1]), **{kind: int(number) for kind, number in asked})
-    asyncio.run(attackers.attack())
+    main()

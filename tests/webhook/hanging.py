@@ -12,7 +12,7 @@ import time
 from typing import NoReturn
 
 from accelbind.entry import main
-from services.admission import mutate, review
+from services.admission import mutate, pod_review
 from webhook import process
 from webhook.process import Webhook
 
@@ -31,7 +31,7 @@ def broken(*_given: object) -> NoReturn:
 
 def break_mutation() -> None:
     """Whoever has imported it gets the broken one."""
-    for module in (review, mutate):
+    for module in (pod_review, mutate):
         for name in ("mutate", "decide"):
             if hasattr(module, name):
                 setattr(module, name, broken)

@@ -132,7 +132,7 @@ def test_an_outage_leaves_the_last_mappings_serving_and_its_end_brings_the_new_o
     assert admits(webhook, "kept")
     assert ready(webhook)
     assert eventually(lambda: webhook.metric("accelbind_mappings_age_seconds") > age)
-    event = "mappings are not kept up to date, those known serve on"
+    event = "mappings are not being updated, the known ones stay in use"
     told = eventually(lambda: webhook.events(event))
     assert float(str(told[0]["age"])) >= 0
     cluster.restart()

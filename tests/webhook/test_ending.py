@@ -46,7 +46,7 @@ def test_files_that_are_no_certificate_are_told(processes: Processes, tmp_path: 
     (tmp_path / "tls" / "tls.crt").write_text("nonsense")
     code, line = failure(processes, *arguments)
     assert code == 1
-    assert "are no pair of a certificate and its unencrypted key" in line
+    assert "are not a certificate and its unencrypted key" in line
 
 
 def test_a_missing_folder_of_mappings_is_told(processes: Processes, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import ssl
+import struct
 import subprocess
 import sys
-import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +23,8 @@ from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
-from tests.webhook.test_server import connect, ended, head, serving
-from webhook import acceptor
+from tests.webhook.test_server import client_context, connect, ended, head, serving
+from webhook import acceptor, limits
 from webhook.ledger import EvictionReason, Limits
 from webhook.limits import HEADER_BYTES, MAX_HEADERS
 
@@ -48,9 +50,9 @@ def logged_once(webhook: Webhook, reason: EvictionReason) -> bool:
 
 def test_unfinished_bodies_push_out_each_other_and_no_reviews(start: Starter) -> None:
     webhook = start()
-    kept = webhook.connect()
-    assert review(kept, "before")
     with contextlib.ExitStack() as attack:
+        kept = attack.enter_context(contextlib.closing(webhook.connect()))
+        assert review(kept, "before")
         for number in range(30):
             secured = attack.enter_context(webhook.raw())
             with contextlib.suppress(OSError):  # it may be closed before all is sent
@@ -59,16 +61,15 @@ def test_unfinished_bodies_push_out_each_other_and_no_reviews(start: Starter) ->
             assert number % 5 or fresh_review(webhook, f"fresh-{number}")
             assert webhook.metric("accelbind_connections_held_bytes") <= LIMITS.held_bytes
         assert evicted(webhook, EvictionReason.MEMORY) >= 30 - LIMITS.held_bytes // WHOLE
-    kept.close()
     assert logged_once(webhook, EvictionReason.MEMORY)
 
 
 def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(start: Starter) -> None:
     webhook = start()
-    kept = webhook.connect()
-    assert review(kept, "before")
     number = 2 * LIMITS.handshakes
     with contextlib.ExitStack() as attack:
+        kept = attack.enter_context(contextlib.closing(webhook.connect()))
+        assert review(kept, "before")
         for _ in range(number):
             attack.enter_context(socket.create_connection(("localhost", webhook.port), timeout=60))
         assert eventually(
@@ -77,7 +78,6 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(start: 
         assert webhook.metric("accelbind_connections_handshaking") == LIMITS.handshakes
         assert review(kept, "kept")
         assert fresh_review(webhook, "fresh")
-    kept.close()
     assert eventually(lambda: webhook.metric("accelbind_connections") == 0)
     assert logged_once(webhook, EvictionReason.HANDSHAKES)
 
@@ -95,11 +95,11 @@ def test_an_unfinished_head_counts_with_what_its_headers_take(start: Starter) ->
     "sent",
     [
         b"\x16\x03\x01\x40\x00\x01\x01\xff\xff" + b"\x00" * 16_000,
-        b"\x16\x03\x01\x40\x00\x01\x00\x40\x01",
+        b"\x16\x03\x01\x20\x00\x01\x00\x20\x01",
         HELLO[:8],
         b"GET / HTTP/1.1\r\n\r\n",
     ],
-    ids=["128 KiB", "over 16 KiB", "cut off", "plain HTTP"],
+    ids=["128 KiB", "over 8 KiB", "cut off", "plain HTTP"],
 )
 def test_a_hello_that_is_too_long_is_not_read(start: Starter, sent: bytes) -> None:
     webhook = start()
@@ -124,8 +124,7 @@ def test_a_client_that_does_not_wait_for_answers_is_cut_off(start: Starter) -> N
 @pytest.mark.parametrize("talks", [False, True], ids=["says nothing", "speaks no TLS to its end"])
 def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, talks: bool) -> None:
     async def scenario() -> tuple[bool, int]:
-        limits = Limits(handshake_seconds=0.1)
-        async with serving(tmp_path, Bench().app, limits=limits) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(handshake_seconds=0.1)) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
             writer.write(HELLO[:20] if talks else b"")
             gone = await ended(reader)
@@ -154,10 +153,9 @@ def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None
 
 
 def ask_without_reading(port: int) -> ssl.SSLSocket:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    secured = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=60))
+    secured = client_context().wrap_socket(
+        socket.create_connection(("127.0.0.1", port), timeout=60)
+    )
     secured.sendall(head(0))
     return secured
 
@@ -170,8 +168,7 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
             await send(part)
 
     async def scenario() -> None:
-        limits = Limits(request_seconds=0.5)
-        async with serving(tmp_path, much, limits=limits) as server:
+        async with serving(tmp_path, much, limits=Limits(request_seconds=0.5)) as server:
             with await asyncio.to_thread(ask_without_reading, server.acceptors[0].port):
                 counts = server.limiter.evictions.counts
                 await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
@@ -180,7 +177,10 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_connection_that_has_never_asked_goes_before_one_that_has(tmp_path: Path) -> None:
+def test_a_connection_that_has_never_asked_goes_before_one_that_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEAST_SECONDS", 0.01)
     content = body()
 
     async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -190,9 +190,7 @@ def test_a_connection_that_has_never_asked_goes_before_one_that_has(tmp_path: Pa
         return found[:12] + await reader.readexactly(length)
 
     async def scenario() -> None:
-        limits = Limits(connections=4)
-        bench = Bench()
-        async with serving(tmp_path, bench.app, limits=limits) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(connections=4)) as server:
             known = await connect(server)
             assert (await ask(*known)).startswith(b"HTTP/1.1 200")
             idle = [await connect(server) for _ in range(6)]
@@ -202,6 +200,55 @@ def test_a_connection_that_has_never_asked_goes_before_one_that_has(tmp_path: Pa
             assert server.limiter.evictions.counts[EvictionReason.CONNECTIONS] == 3
             for _, writer in [known, *idle]:
                 writer.transport.abort()
+
+    asyncio.run(scenario())
+
+
+def test_new_connections_wait_while_those_before_them_are_still_young(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LEAST_SECONDS", 3600.0)
+
+    async def scenario() -> bytes:
+        async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
+            port = server.acceptors[0].port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
+            flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+            await eventually_async(lambda: server.limiter.ledger.handshakes == 4)
+            await writer.start_tls(client_context())
+            writer.write(head(len(body())) + body())
+            answer = await asyncio.wait_for(reader.readline(), 60)
+            assert sum(server.limiter.evictions.counts.values()) == 0
+            for _, each in [(reader, writer), *flood]:
+                each.transport.abort()
+            return answer
+
+    assert asyncio.run(scenario()) == b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [(head(len(body())) + body(), 200), (b"POST / HTTP/1.1\r\n" + b"a:b\r\n" * 3000, 431)],
+    ids=["after a review", "after a refusal"],
+)
+def test_nothing_is_left_of_a_connection_that_its_client_resets(
+    tmp_path: Path, sent: bytes, status: int
+) -> None:
+    """A timer that kept it for 120 s would let anybody fill the memory."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app) as server:
+            reader, writer = await connect(server)
+            await eventually_async(lambda: len(server._connections) == 1)
+            left = weakref.ref(server._connections[0].transport)
+            writer.write(sent)
+            assert (await reader.readline()).split()[1] == b"%d" % status
+            linger = struct.pack("ii", 1, 0)  # makes the socket end with a reset
+            connected = writer.get_extra_info("socket")
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            await eventually_async(lambda: gc.collect() >= 0 and left() is None)
 
     asyncio.run(scenario())
 
@@ -241,14 +288,16 @@ def test_without_file_descriptors_accepting_waits_and_goes_on(
 
 
 @contextlib.contextmanager
-def attacked(webhook: Webhook, kinds: dict[str, int]) -> Iterator[None]:
-    """A webhook under attack, by a process of its own."""
-    named = [f"{kind}={number}" for kind, number in kinds.items()]
+def attacked(
+    webhook: Webhook, connections: int, kinds: dict[str, int]
+) -> Iterator[Callable[[], bool]]:
+    """A webhook under attack; yields whether the attack goes on."""
+    named = [str(connections), *(f"{kind}={number}" for kind, number in kinds.items())]
     command = [sys.executable, "-m", "tests.webhook.attackers", str(webhook.port), *named]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=REPOSITORY)
     try:
-        yield
-        assert process.poll() is None
+        yield lambda: process.poll() is None
+        assert process.returncode == 0
     finally:
         process.kill()
         process.wait()
@@ -256,37 +305,29 @@ def attacked(webhook: Webhook, kinds: dict[str, int]) -> Iterator[None]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "kinds",
+    ("connections", "kinds"),
     [
-        {"bodies": 60},
-        {"bodies": 400},
-        {"idle": 500},
-        {"idle": 1000, "kept": 1000},
-        {"silent": 2000},
-        {"half_open": 1000},
-        {"long_hellos": 200},
-        {"heads": 150},
-        {"short_heads": 800},
-        {"drips": 300},
-        {"pipelined": 10},
-        {"bodies": 60, "half_open": 1000, "idle": 300, "kept": 300, "drips": 60, "pipelined": 2},
+        (40, {"bodies": 20}),
+        (600, {"idle": 350, "kept": 100}),
+        (600, {"half_open": 400}),
+        (300, {"heads": 150}),
+        (400, {"bodies": 20, "half_open": 100, "kept": 100, "short_heads": 100, "drips": 60}),
     ],
-    ids=" ".join,
+    ids=str,
 )
 def test_a_flood_costs_less_than_110_mib_and_no_review(
-    start: Starter, monkeypatch: pytest.MonkeyPatch, kinds: dict[str, int]
+    start: Starter, monkeypatch: pytest.MonkeyPatch, connections: int, kinds: dict[str, int]
 ) -> None:
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # as in manifests/base/webhook.yaml
     webhook = start()
-    kept = webhook.connect()
-    assert review(kept, "before")
-    before, until, number = peak(webhook), time.monotonic() + 8, 0
-    with attacked(webhook, kinds):
-        while time.monotonic() < until:
-            number += 1
-            assert review(kept, f"kept-{number}")
-            assert fresh_review(webhook, f"fresh-{number}")
-    assert peak(webhook) - before < 110 * MEBIBYTE
-    assert eventually(lambda: webhook.metric("accelbind_connections") == 1)
-    assert webhook.metric("accelbind_connections_held_bytes") == 0
-    kept.close()
+    with contextlib.closing(webhook.connect()) as kept:
+        assert review(kept, "before")
+        before, number = peak(webhook), 0
+        with attacked(webhook, connections, kinds) as goes_on:
+            while goes_on():
+                number += 1
+                assert review(kept, f"kept-{number}")
+                assert fresh_review(webhook, f"fresh-{number}")
+        assert peak(webhook) - before < 110 * MEBIBYTE
+        assert eventually(lambda: webhook.metric("accelbind_connections") == 1)
+        assert webhook.metric("accelbind_connections_held_bytes") == 0

@@ -181,8 +181,8 @@ def test_newcomers_do_not_push_out_connections_that_were_answered() -> None:
 @pytest.mark.parametrize(
     ("max_body", "descriptors", "connections", "held_bytes"),
     [
-        (3 * MEBIBYTE, 2048, 800, 24 * MEBIBYTE),
-        (64 * MEBIBYTE, 2048, 800, 256 * MEBIBYTE),
+        (3 * MEBIBYTE, 2048, 400, 24 * MEBIBYTE),
+        (64 * MEBIBYTE, 2048, 400, 256 * MEBIBYTE),
         (3 * MEBIBYTE, 512, 312, 24 * MEBIBYTE),
         (3 * MEBIBYTE, 100, 16, 24 * MEBIBYTE),
     ],

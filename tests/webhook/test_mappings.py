@@ -33,13 +33,13 @@ def test_mappings_are_judged_by_the_index_that_serves() -> None:
     status, _, answer = bench.ask("/validate-mapping", body(mapping()))
     assert (status, response_of(answer)["warnings"]) == (
         200,
-        [f"duplicate: {NAME} is the same; pods that use either are warned"],
+        [f"duplicate of {NAME}: pods that use either get a warning"],
     )
     region = mapping(NAME, mode="regiondevel") | {"kind": "FpgaRegion"}
     status, _, answer = bench.ask("/validate-mapping", body(region))
     response = response_of(answer)
     assert (status, response["allowed"]) == (200, False)
-    assert f"AcceleratorFunction default/{NAME} has that name" in response["status"]["message"]
+    assert f"AcceleratorFunction default/{NAME} has the same name" in response["status"]["message"]
     assert bench.figures.requests == {
         ("validate-mapping", "allowed", "usable"): 1,
         ("validate-mapping", "denied", "name-clash"): 1,

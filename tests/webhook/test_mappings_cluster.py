@@ -141,13 +141,13 @@ async def test_a_mapping_is_noted_and_its_name_is_its_own(
 
     async def refused() -> bool:
         answer = await guarded.post(REGIONS, json=region("nlb0"), params={"dryRun": "All"})
-        return answer.status_code == 403 and "has that name" in answer.json()["message"]
+        return answer.status_code == 403 and "has the same name" in answer.json()["message"]
 
     await eventually_async(refused, what="the webhook knows of the function")
     answer = await guarded.post(REGIONS, json=region("nlb0"))
     assert answer.json()["message"].startswith(
         'admission webhook "mappings.accelbind.dev" denied the request: FpgaRegion default/nlb0: '
-        "AcceleratorFunction default/nlb0 has that name"
+        "AcceleratorFunction default/nlb0 has the same name"
     )
     changed = await guarded.patch(
         f"{FUNCTIONS}/nlb0", json={"spec": {"mode": "region"}}, headers=MERGE
@@ -168,7 +168,7 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
 
     async def duplicate() -> bool:
         answer = await guarded.post(FUNCTIONS, json=made_function("new"), params={"dryRun": "All"})
-        return any("duplicate: old is the same" in text for text in warned(answer))
+        return any("duplicate of old: " in text for text in warned(answer))
 
     await eventually_async(duplicate, what="the webhook knows of the other name")
     assert (await guarded.post(FUNCTIONS, json=made_function("new"))).status_code == 201
@@ -178,13 +178,13 @@ async def test_duplicates_and_deprecated_names_are_warned_of_where_made_and_wher
         return warned(await guarded.post(PODS, json=asking, params={"dryRun": "All"}))
 
     async def warned_of_both() -> bool:
-        same = "fpga.intel.com/new is a duplicate: fpga.intel.com/old is the same"
+        same = "fpga.intel.com/new is a duplicate of fpga.intel.com/old"
         return any(same in told for told in await pod_warnings("new"))
 
     await eventually_async(warned_of_both)
     deprecation = {"metadata": {"annotations": {DEPRECATED: "use new"}}}
     answer = await guarded.patch(f"{FUNCTIONS}/old", json=deprecation, headers=MERGE)
-    assert "deprecated, so pods that use it are warned: use new" in warned(answer)[0]
+    assert "deprecated: pods that use it get a warning: use new" in warned(answer)[0]
 
     async def warned_of_the_old_one() -> bool:
         note = "fpga.intel.com/old is deprecated: use new"
@@ -210,7 +210,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
         "id": 'spec.interfaceId "12345" is not 8 to 32 hex digits',
         "mode": 'spec.mode must be af or region, not "xregion"',
         "odd": "no whole bytes",
-        "both": "have one name, so neither can be used",
+        "both": "have the same name, so neither can be used",
     }
 
     async def counted(number: int) -> bool:
@@ -224,7 +224,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
     for name, reason in reasons.items():
         answer = await http.post(PODS, json=made_pod("p", f"fpga.intel.com/{name}"))
         assert answer.status_code == 403
-        assert f"asks for fpga.intel.com/{name}, whose mapping can't be used" in answer.text
+        assert f"fpga.intel.com/{name} can't be used: " in answer.text
         assert reason in answer.json()["message"]
     await created(http, PODS, made_pod("good", "fpga.intel.com/good"))
 
@@ -243,7 +243,7 @@ async def test_what_got_past_is_left_out_logged_once_counted_and_refused_with_th
         # watches that end early are begun again after pauses that grow
         await eventually_async(admitted, timeout=60, what="the list anew has come")
         assert lists(api) > before
-    told = [str(line["problem"]) for line in webhook.events("mapping left out")]
+    told = [str(line["problem"]) for line in webhook.events("mapping can't be used")]
     assert len(told) == len(set(told))
     assert {name for name in reasons if any(reasons[name] in text for text in told)} == set(reasons)
     assert await counted(4)

@@ -44,12 +44,17 @@ async def serving(
         await asyncio.wait_for(task, 60)
 
 
-async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+def client_context() -> ssl.SSLContext:
+    """TLS of a client that trusts anybody."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def connect(server: AdmissionServer) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     port = server.acceptors[0].port
-    return await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    return await asyncio.open_connection("127.0.0.1", port, ssl=client_context())
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:

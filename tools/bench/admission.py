@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from services.admission.mutate import Policy
-from services.admission.review import ReviewOutcome, answer
+from services.admission.pod_review import answer
+from services.admission.review import ReviewOutcome
 from services.mappings.index import MappingIndex
 from tools.bench.measure import time_calls
 from tools.bench.reviews import SIZES, index, review

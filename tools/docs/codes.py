@@ -8,7 +8,7 @@ from typing import Final
 
 from accelbind.exits import Exit
 from plugin import messages, node_mode
-from services.admission import mapping_review, review
+from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
 from services.devices import allocation
@@ -21,7 +21,7 @@ from services.pods import functions as env_rules
 from services.pods import pod
 from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
-from services.programming.errors_clear import Outcome as Clearing
+from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
 from webhook.endpoints import ENDPOINTS
 from webhook.handler import REJECTED, RejectionReason
@@ -54,7 +54,7 @@ def admission() -> Iterator[str]:
 def _of_pods() -> Iterator[tuple[str, str, str]]:
     yield from ((code(each), code("allowed"), text) for each, text in members(UnchangedReason))
     yield from ((code(each), code("denied"), text) for each, text in members(RefusalReason))
-    for name, text in stated(review):
+    for name, text in (*stated(pod_review), *stated(review)):
         found = re.search(r"(admitted|denied)", text)
         outcome = {"admitted": "allowed", "denied": "denied"}[found[1]] if found else "errored"
         yield name, code(outcome), text
@@ -93,7 +93,7 @@ def health() -> Iterator[str]:
     yield "Outcomes of clearing errors (`accelbind_errors_cleared_total`):\n\n" + table(
         ("outcome", "what it is"),
         (
-            *((code(each), text) for each, text in members(Clearing)),
+            *((code(each), text) for each, text in members(ClearResult)),
             (code(clearing.HUNG), attribute_docstrings(clearing)["HUNG"]),
         ),
     )

@@ -2,49 +2,46 @@
 
     python3 -I install_hook.py SOURCE TARGET
 
-The host may start the hook at any moment, also while this runs. So the folder is made whole beside
-the old one, synced, and takes its place in one step (renameat2, RENAME_EXCHANGE). Where the file
-system can't exchange, the old folder makes room first, and a hook that starts in between fails; the
-kubelet tries that container again. A folder that is the same already stays.
+The host may start the hook at any moment, also during an installation. So the target is a link to a
+folder beside it. The new folder is copied and synced first, then a new link takes the place of the
+old one in one step (rename). The folder before it stays until the next installation, for hooks that
+are running. Where the target is a folder, as earlier versions made it, a hook that starts between
+two renames fails; the kubelet tries that container again.
 """
 
-import contextlib
-import ctypes
-import errno
 import filecmp
 import os
 import shutil
 import sys
 from pathlib import Path
 
-AT_FDCWD = -100
-RENAME_EXCHANGE = 2
-STAGED = ".new"
-"""Ending of a folder beside the target that isn't ready yet, or is left from a run that broke."""
+VERSIONS = ("a", "b")
+"""Endings of the two folders that the target is a link to in turn: `.hook.a`, `.hook.b`."""
 
 
 def install(source: Path, target: Path) -> bool:
-    """Makes the target the same as the source.
+    """Make the target the same as the source.
 
     Args:
-        source: the folder of the hook.
-        target: where it goes; its parent is made if it isn't there.
+        source: The folder of the hook.
+        target: Where it goes; its parent is created if missing.
 
     Returns:
         Whether there was anything to do.
 
     Raises:
-        OSError: the host's folder can't be written.
+        OSError: The host's folder can't be written.
     """
     if _same(source, target):
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged = target.with_name(f".{target.name}{STAGED}")
-    shutil.rmtree(staged, ignore_errors=True)
-    shutil.copytree(source, staged, symlinks=True)
-    _sync(staged)
-    _swap(staged, target)
-    shutil.rmtree(staged, ignore_errors=True)
+    current = target.readlink().name if target.is_symlink() else ""
+    folders = [target.with_name(f".{target.name}.{each}") for each in VERSIONS]
+    folder = next(each for each in folders if each.name != current)
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder, symlinks=True)
+    _sync(folder)
+    _link(target, folder)
     return True
 
 
@@ -74,28 +71,22 @@ def _sync(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def _swap(staged: Path, target: Path) -> None:
-    if not target.exists():
-        staged.rename(target)
-        return
-    library = ctypes.CDLL(None, use_errno=True)
-    paths = (os.fsencode(staged), os.fsencode(target))
-    exchange = getattr(library, "renameat2", None)
-    if exchange and not exchange(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE):
-        return
-    code = ctypes.get_errno() if exchange else errno.ENOSYS
-    if code not in {errno.ENOSYS, errno.EINVAL}:
-        raise OSError(code, os.strerror(code), str(target))
-    aside = target.with_name(f".{target.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    target.rename(aside)
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, aside, ignore_errors=True)
-        staged.rename(target)
+def _link(target: Path, folder: Path) -> None:
+    """Make the target a link to a folder beside it."""
+    link = target.with_name(f".{target.name}.link")
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder.name)
+    leftovers = [target.with_name(f".{target.name}{each}") for each in (".old", ".new")]
+    for each in leftovers:  # of earlier versions
+        shutil.rmtree(each, ignore_errors=True)
+    if target.is_dir() and not target.is_symlink():
+        target.rename(leftovers[0])
+    link.replace(target)
+    shutil.rmtree(leftovers[0], ignore_errors=True)
 
 
 def main() -> int:
-    """Installs, and says what was done."""
+    """Install, and print what was done."""
     if len(sys.argv) != 3:
         sys.stderr.write("usage: install_hook.py SOURCE TARGET\n")
         return 2

@@ -66,7 +66,7 @@ def list_entries(files: Sysfs, driver: Driver) -> list[Entry] | Problem | None:
 
 
 def read_card(files: Sysfs, entry: Entry) -> Card | None:
-    """What a class entry says.
+    """Read a card.
 
     Returns:
         None if it is no card: it has neither engine nor port, or is gone by now.

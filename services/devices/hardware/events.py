@@ -23,6 +23,8 @@ from typing import Final
 
 import structlog
 
+from services.devices.hardware.scan import DRIVERS
+
 KOBJECT_UEVENT: Final = 15
 """NETLINK_KOBJECT_UEVENT of `linux/netlink.h`."""
 
@@ -41,11 +43,17 @@ AT_ONCE: Final = 1024
 PAUSE_SECONDS: Final = 0.02
 """Between two reads: a burst of events, such as a card's, is two scans at most."""
 
-_SUBSYSTEM = re.compile(
-    rb"SUBSYSTEM=(?:(platform)|fpga|fpga_region|fpga_manager|fpga_bridge|dfl|pci)(?:\0|$)"
-)
-_PLATFORM_DEVICE = re.compile(rb"DEVPATH=[^\0]*/(?:dfl|intel-fpga|region)[^/\0]*(?:\0|$)")
-"""How the parts of a card are named that are platform devices: `dfl-port.0`, `intel-fpga-fme.1`."""
+_SUBSYSTEMS: Final = {"fpga_manager", "fpga_bridge", "dfl", "pci"} | {
+    driver.folder.rpartition("/")[2] for driver in DRIVERS
+}
+_PARTS: Final = {
+    kind.prefix.rpartition("-")[0] or kind.prefix
+    for driver in DRIVERS
+    for kind in (driver.entry, driver.fme, driver.port)
+}
+_SUBSYSTEM = re.compile(rf"SUBSYSTEM=(?:(platform)|{'|'.join(_SUBSYSTEMS)})(?:\0|$)".encode())
+_PLATFORM_DEVICE = re.compile(rf"DEVPATH=[^\0]*/(?:{'|'.join(_PARTS)})[^/\0]*(?:\0|$)".encode())
+"""Parts of a card that are platform devices: `dfl-port.0`, `intel-fpga-fme.1`."""
 
 _UID_MAP: Final = Path("/proc/self/uid_map")
 _ALL_USERS: Final = ["0", "0", "4294967295"]

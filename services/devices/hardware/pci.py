@@ -35,7 +35,7 @@ def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciF
         folder = files.resolve(f"{DEVICES}/{address}")
     if not folder:
         return PciFunction(address)
-    # -1 is the kernel's word for an unknown node.
+    # The kernel writes -1 for an unknown node.
     numa_node = files.text(f"{folder}/numa_node")
     return PciFunction(
         address,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from services.devices.hardware.card import Entry, failed_card, list_entries, read_card
+from services.devices.hardware.drivers.base import Driver
 from services.devices.hardware.drivers.dfl import DFL
 from services.devices.hardware.drivers.opae import OPAE
 from services.devices.hardware.pci import DEVICES, accelerators, address_in, read_function
@@ -24,7 +25,9 @@ from services.devices.model import Card, Inventory, PciFunction, Problem
 from services.process.blocking import BlockingCalls
 
 DRIVERS: Final = (OPAE, DFL)
-"""A node may have cards under each."""
+"""All drivers; a node may have cards of each."""
+
+DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
 """The class folders, by the names of their drivers."""
@@ -45,6 +48,7 @@ class Scanner:
         root: Folder below which `sys/` and `dev/` are.
         patience: Seconds within which a card must answer.
         files: Gives the files of a root.
+        drivers: The drivers whose cards are read.
     """
 
     def __init__(
@@ -53,8 +57,10 @@ class Scanner:
         *,
         patience: float = PATIENCE,
         files: Callable[[Path], Sysfs] = Sysfs,
+        drivers: Sequence[Driver] = DRIVERS,
     ) -> None:
         self._root = root
+        self._drivers = drivers
         self._patience = patience
         self._files = files
         self._calls = BlockingCalls()
@@ -83,7 +89,9 @@ class Scanner:
         with self._turn:
             files = self._files(self._root)
             problems = self._list(files)
-            entries = [entry for driver in DRIVERS for entry in self._listed.get(driver.name, ())]
+            entries = [
+                entry for driver in self._drivers for entry in self._listed.get(driver.name, ())
+            ]
             cards = self._read(files, entries)
             if not cards and not problems:
                 problems.append(self._why_nothing(files))
@@ -98,10 +106,10 @@ class Scanner:
     def _list(self, files: Sysfs) -> list[Problem]:
         """List the class folders; one that can't be listed keeps the entries it had."""
         listings = self._call(
-            {driver.folder: partial(list_entries, files, driver) for driver in DRIVERS}
+            {driver.folder: partial(list_entries, files, driver) for driver in self._drivers}
         )
         problems = []
-        for driver in DRIVERS:
+        for driver in self._drivers:
             found = listings.get(driver.folder, self._folder_hangs(driver.folder))
             if isinstance(found, Problem):
                 problems.append(found)
@@ -166,10 +174,12 @@ class Scanner:
         idle = accelerators(files)
         seen = f"; accelerators on the PCI bus: {', '.join(idle)}" if idle else ""
         if self._listed:
-            loaded = " and ".join(CLASSES[name] for name in self._listed)
+            listed = [each.folder for each in self._drivers if each.name in self._listed]
+            loaded = " and ".join(listed)
             return Problem("no-cards", f"{loaded} list no card with a port{seen}")
-        folders = " nor ".join(CLASSES.values())
-        text = f"neither {folders} exists: load the driver, intel-fpga-pci or dfl-pci{seen}"
+        folders = " nor ".join(each.folder for each in self._drivers)
+        modules = " or ".join(each.module for each in self._drivers)
+        text = f"neither {folders} exists: load the driver, {modules}{seen}"
         return Problem("no-driver", text)
 
 

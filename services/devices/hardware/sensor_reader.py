@@ -199,9 +199,9 @@ def _monitor(files: Sysfs, folder: str) -> Iterator[_Channel]:
         if found is None or channel in seen:
             continue
         seen.add(channel)
-        told = label(files.text(f"{folder}/{channel}_label"))
+        own_label = label(files.text(f"{folder}/{channel}_label"))
         parse = _MILLI_CELSIUS if found[1] == "temp" else power
-        yield _Channel(found[1], told or label(owner, channel), f"{folder}/{name}", parse)
+        yield _Channel(found[1], own_label or label(owner, channel), f"{folder}/{name}", parse)
 
 
 def _sensor(files: Sysfs, folder: str) -> Iterator[_Channel]:

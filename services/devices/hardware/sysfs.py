@@ -193,7 +193,7 @@ class Sysfs:
 
 
 def _real_path(root: str) -> str:
-    """A root without links, or as it is if it may not be looked at: then nothing in it may."""
+    """A root without links, or as it is if it may not be read: then nothing in it may."""
     try:
         return os.path.realpath(root)
     except OSError:

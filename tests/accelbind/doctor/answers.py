@@ -109,7 +109,7 @@ def daemonset(name: str = "accelbind-plugin", mode: str = "af", **spec: Any) -> 
         mode: in which mode its plugins run.
         spec: what is different in its pods' spec.
     """
-    (found,) = documents("base/plugin.yaml")
+    (found,) = documents("pools/af/plugin.yaml")
     pods = found["spec"]["template"]["spec"]
     found["metadata"]["name"] = name
     for each in pods["containers"][0]["env"]:
@@ -156,7 +156,11 @@ def judging(allowed: Callable[[Json], bool]) -> Answers:
 
 def policies() -> dict[str, Json]:
     """The policy of the certificates' account and its binding, by kind."""
-    return {each["kind"]: each for each in documents("base/certs-policy.yaml")}
+    return {
+        each["kind"]: each
+        for each in documents("base/certs-policy.yaml")
+        if each["metadata"]["name"] == "accelbind-certs"
+    }
 
 
 def with_policy(found: dict[str, Json]) -> Answers:

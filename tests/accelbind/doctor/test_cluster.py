@@ -381,11 +381,11 @@ async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_
 # Rights ------------------------------------------------------------------------------------------
 
 
-def rules_of(*files: str) -> set[tuple[str, ...]]:
+def rules_of(file: str, name: str) -> set[tuple[str, ...]]:
     return {
         (verb, resource, group, each["metadata"].get("namespace", ""), object_name)
-        for each in cluster.documents(*files)
-        if each["kind"] in {"Role", "ClusterRole"}
+        for each in cluster.documents(file)
+        if each["kind"] in {"Role", "ClusterRole"} and each["metadata"]["name"] == name
         for rule in each["rules"]
         for verb in rule["verbs"]
         for resource in rule["resources"]
@@ -397,13 +397,13 @@ def rules_of(*files: str) -> set[tuple[str, ...]]:
 def test_the_rights_that_are_asked_about_are_those_of_the_manifests() -> None:
     for account, rights in NEEDED.items():
         name = account.removeprefix("accelbind-")
-        assert rules_of(f"base/{name}-rbac.yaml") == {
+        assert rules_of(f"base/{name}-rbac.yaml", account) == {
             tuple(right._replace(namespace=right.namespace.replace(".", SYSTEM)))
             for right in rights
         }
-    access = rules_of("components/mapping-access/rbac.yaml")
-    assert access == {*map(tuple, NEEDED_TO_ENFORCE)}
-    assert rules_of("overlays/region/rbac.yaml") == {*map(tuple, NEEDED_TO_PROGRAM)}
+    for more, rights in (("mappings", NEEDED_TO_ENFORCE), ("region", NEEDED_TO_PROGRAM)):
+        rules = rules_of("base/plugin-rbac.yaml", f"accelbind-plugin-{more}")
+        assert rules == {*map(tuple, rights)}
 
 
 async def test_rights_that_are_missing_or_too_many(api: ApiServerStandIn) -> None:
@@ -462,13 +462,28 @@ async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
         result = await looked_at(api, "cluster.access.plugin")
     assert f"{count} of {count} rights" in told(result)
     yellow = [line for line in result.lines if line.state is State.WARNING]
-    assert {line.todo.rpartition(" ")[2] for line in yellow} == spare
+    assert {re.findall(r"only (\S+) needs", line.todo)[0] for line in yellow} == spare
     with answering(api, cluster.first_of(there, cluster.judging(cluster.as_the_manifests_say))):
         result = await looked_at(api, "cluster.access.plugin")
     assert f"4 of {count} rights" in told(result)
     assert ("component mapping-access" in told(result)) == (count > 4)
     assert ("overlays/region" in told(result)) == (count > 7)
     assert (result.state is State.FAILED) == (count > 4)
+
+
+async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:
+    api.put(cluster.labelled("n1", {PHYSICAL: "1"}))
+    region = cluster.daemonset(
+        "accelbind-plugin-b", mode="region", serviceAccountName="accelbind-plugin-region"
+    )
+    there = cluster.pools([cluster.daemonset(), region], [])
+    with answering(api, cluster.first_of(there, cluster.judging(lambda _: True))):
+        result = await looked_at(api, "cluster.access.plugin")
+    assert "4 of 4 rights" in told(result)
+    assert "9 of 9 rights" in told(result)
+    yellow = [line.what for line in result.lines if line.state is State.WARNING]
+    assert yellow
+    assert all(text.startswith("accelbind-plugin may ") for text in yellow)
 
 
 async def test_who_may_not_ask_about_others_asks_about_itself(api: ApiServerStandIn) -> None:

@@ -52,11 +52,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
 
 
 def check_deployment(cluster: Cluster) -> None:
-    """Sees that accelbind is deployed if it is to be, and isn't otherwise.
-
-    Raises:
-        CantRun: it isn't so.
-    """
+    """Sees that accelbind is deployed if it is to be, and isn't otherwise."""
     places = [Place(REGISTRATION, kind) for kind in CONFIGURATIONS]
     missing = [each.kind for each in places if not cluster.api.find(each, CONFIGURATION)]
     if cluster.settings.host_processes:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from services.admission.findings import Code, Finding, Wish, add_advertised, check, wishes_of
+from services.admission.findings import (
+    Code,
+    Finding,
+    ResourceUse,
+    add_advertised,
+    check,
+    resource_uses,
+)
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Rejected, parse
 from services.pods.manifests import find_pods
@@ -35,8 +42,8 @@ def message(known: MappingIndex, **more: Any) -> str:
     return one.message
 
 
-def wish(name: str, namespace: str = "default", who: str = "Deployment train") -> Wish:
-    return Wish(namespace, who, f"fpga.intel.com/{name}")
+def use(name: str, namespace: str = "default", who: str = "Deployment train") -> ResourceUse:
+    return ResourceUse(namespace, who, f"fpga.intel.com/{name}")
 
 
 def test_nothing_is_wrong_with_names_for_different_things() -> None:
@@ -49,8 +56,8 @@ def test_nothing_is_wrong_with_names_for_different_things() -> None:
     )
     assert check(known) == []
     advertised = {RESOURCE: 1, REGION.partition("/")[2]: 2}
-    wishes = [wish("a"), wish(RESOURCE), wish("d", "team")]
-    assert check(known, advertised=advertised, wishes=wishes) == []
+    uses = [use("a"), use(RESOURCE), use("d", "team")]
+    assert check(known, advertised=advertised, uses=uses) == []
 
 
 def test_names_for_the_same_are_one_finding() -> None:
@@ -72,8 +79,10 @@ def test_a_resource_that_nodes_have_none_of_is_dangling_and_one_unknown_never_ad
         (Code.DANGLING, "default", "FpgaRegion gone"),
     ]
     never, gone = check(known, advertised=advertised)
-    assert never.message.startswith(f"no node knows region-{STRATIX}: is there one of mode regiond")
-    assert "none has a healthy one now" in gone.message
+    assert never.message.startswith(
+        f"no node has advertised region-{STRATIX}: is there a node of mode reg"
+    )
+    assert "none has a healthy unit now" in gone.message
 
 
 @pytest.mark.parametrize("problems", [(), ("f.yaml, line 3 (document 1): {}",), ("{}",)])
@@ -112,31 +121,28 @@ def test_clashes_and_repetitions_are_told_apart() -> None:
 
 def test_what_is_asked_for_and_not_mapped_is_found() -> None:
     bad = Rejected("FpgaRegion", "default", "bad", "FpgaRegion default/bad: no good")
-    known = build_index([parse(function("nlb0", "region"))], [bad])
-    wishes = [wish("nlb1"), wish("bad"), wish(RESOURCE), wish("nlb0", "team"), wish("nlb1")]
-    told = [one.message for one in check(known, wishes=wishes) if one.code is Code.UNMAPPED]
+    known = build_index([parse(function("nlb0", "region")), bad])
+    uses = [use("nlb1"), use("bad"), use(RESOURCE), use("nlb0", "team"), use("nlb1")]
+    told = [one.message for one in check(known, uses=uses) if one.code is Code.UNMAPPED]
     assert sorted(told) == [
-        f"asks for {AF_NLB0}, a physical name that no mapping of the namespace leads to",
-        "asks for fpga.intel.com/bad, whose mapping can't be used: FpgaRegion default/bad: no good",
-        "asks for fpga.intel.com/nlb0, which the namespace doesn't map",
-        (
-            "asks for fpga.intel.com/nlb1, which the namespace doesn't map; did you mean "
-            "fpga.intel.com/nlb0?"
-        ),
+        f"requests {AF_NLB0}, a physical resource that no mapping of the namespace resolves to",
+        "requests fpga.intel.com/bad, which can't be used: FpgaRegion default/bad: no good",
+        "requests fpga.intel.com/nlb0, which does not exist in the namespace",
+        ("requests fpga.intel.com/nlb1, which does not exist in the namespace; did you mean nlb0?"),
     ]
 
 
 def test_who_asks_for_a_deprecated_name_is_found() -> None:
     known = index(deprecated(function("a", "af"), "use b"), deprecated(region("b"), "true"))
-    assert [one.message for one in check(known, wishes=[wish("a"), wish("b")])] == [
-        "asks for fpga.intel.com/a, which is deprecated: use b",
-        "asks for fpga.intel.com/b, which is deprecated",
+    assert [one.message for one in check(known, uses=[use("a"), use("b")])] == [
+        "requests fpga.intel.com/a, which is deprecated: use b",
+        "requests fpga.intel.com/b, which is deprecated",
     ]
 
 
 def test_findings_have_an_order() -> None:
     known = index(region("b"), region("a"), region("a", namespace="a"))
-    codes = [one.code for one in check(known, advertised={}, wishes=[wish("x")])]
+    codes = [one.code for one in check(known, advertised={}, uses=[use("x")])]
     assert codes == sorted(codes, key=list(Code).index)
     assert len(set(codes)) == 3
 
@@ -145,15 +151,15 @@ def test_what_a_pod_asks_for_is_read_from_limits_and_requests() -> None:
     asks = {"fpga.intel.com/b": "1", "cpu": "1"}
     init = container("init", {"fpga.intel.com/a": "1"}, requests={"fpga.intel.com/c": "1"})
     (one,) = find_pods(pod(container("app", asks), init=[init]))
-    told = wishes_of(one, PREFIXES, namespace="other")
-    assert told == [Wish("default", "Pod p", f"fpga.intel.com/{name}") for name in "abc"]
+    told = resource_uses(one, PREFIXES, namespace="other")
+    assert told == [ResourceUse("default", "Pod p", f"fpga.intel.com/{name}") for name in "abc"]
     template = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": pod(container())}}
     (two,) = find_pods(template)
-    assert wishes_of(two, PREFIXES, namespace="other") == []
+    assert resource_uses(two, PREFIXES, namespace="other") == []
     template["spec"] = {"template": pod(container("app", asks))}
     (three,) = find_pods(template)
-    assert wishes_of(three, PREFIXES, namespace="other") == [
-        Wish("other", "Job j", "fpga.intel.com/b")
+    assert resource_uses(three, PREFIXES, namespace="other") == [
+        ResourceUse("other", "Job j", "fpga.intel.com/b")
     ]
 
 

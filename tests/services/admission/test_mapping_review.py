@@ -90,9 +90,9 @@ BROKEN = [
     (function("x", "regiondevel"), 'spec.mode must be af or region, not "regiondevel"'),
     (function("x", "af", afu="0" * 9), "no whole bytes"),
     (function("x", "af", afu="0" * 38 + "7f"), "ends in '-' or '_'"),
-    (function(PHYSICAL, "af"), "has the form of a physical one"),
-    (region(AF_NLB0.partition("/")[2].lower()), "has the form of a physical one"),
-    (region("x" * 64), "no pod could ask for a resource of this name"),
+    (function(PHYSICAL, "af"), "has the form of a physical name"),
+    (region(AF_NLB0.partition("/")[2].lower()), "has the form of a physical name"),
+    (region("x" * 64), "pods can't request a resource of this name"),
     (region("x", interface="no"), 'spec.interfaceId "no" is not'),
     (function("x", "af") | {"spec": None}, "spec is missing"),
     (function("x", "af") | {"metadata": {}}, "metadata.name is missing"),
@@ -129,7 +129,7 @@ def test_a_mapping_that_serves_passes_without_a_word() -> None:
 def test_a_name_that_the_other_kind_has_is_refused(new: Object, other: Object) -> None:
     for known in (index(other), index(other, new)):
         message = refusal(new, known)
-        assert f"{other['kind']} default/x has that name" in message
+        assert f"{other['kind']} default/x has the same name" in message
         assert ask(new, known).reason == "name-clash"
     assert warnings(new, index(new)) == []
 
@@ -137,29 +137,29 @@ def test_a_name_that_the_other_kind_has_is_refused(new: Object, other: Object) -
 def test_objects_that_clash_already_may_be_labelled_and_no_more() -> None:
     one, other = function("x", "af"), region("x")
     (warning,) = warnings(relabelled(one), index(one, other), old=one)
-    assert "FpgaRegion default/x has that name" in warning
-    assert "has that name" in refusal(function("x", "region"), index(one, other), old=one)
+    assert "FpgaRegion default/x has the same name" in warning
+    assert "has the same name" in refusal(function("x", "region"), index(one, other), old=one)
 
 
 def test_the_name_of_an_unusable_object_of_the_other_kind_is_warned_of() -> None:
-    reason = "FpgaRegion default/x: spec.interfaceId is missing, or is no text"
+    reason = "FpgaRegion default/x: spec.interfaceId is missing or not a string"
     known = index(rejected=[Rejected("FpgaRegion", "default", "x", reason)])
     (warning,) = warnings(function("x", "af"), known)
-    assert warning.startswith("neither can be used once this one is mended: FpgaRegion default/x:")
+    assert warning.startswith("neither can be used once this one is fixed: FpgaRegion default/x:")
     assert warnings(region("x"), known) == []
 
 
 def test_a_duplicate_is_warned_of_unless_the_other_is_deprecated() -> None:
     known = index(function("y", "af"), function("z", "region"))
     (warning,) = warnings(function("x", "af"), known)
-    assert warning == "duplicate: y is the same; pods that use either are warned"
+    assert warning == "duplicate of y: pods that use either get a warning"
     assert warnings(function("x", "af"), index(deprecated(function("y", "af")))) == []
     assert warnings(function("y", "af"), known, old=function("y", "af")) == []
 
 
 def test_a_deprecated_mapping_is_warned_of() -> None:
     known = index(function("y", "af"))
-    told = "deprecated, so pods that use it are warned"
+    told = "deprecated: pods that use it get a warning"
     assert warnings(deprecated(function("x", "af"), "use y"), known) == [f"{told}: use y"]
     assert warnings(deprecated(function("x", "af"), "true"), known) == [told]
 
@@ -168,7 +168,7 @@ def test_the_namespace_is_that_of_the_request() -> None:
     known = index(region("x", namespace="team"))
     obj = function("x", "af", namespace="default")
     assert warnings(obj, known) == []
-    assert "FpgaRegion team/x has that name" in refusal(obj, known, namespace="team")
+    assert "FpgaRegion team/x has the same name" in refusal(obj, known, namespace="team")
 
 
 def test_a_generated_name_is_judged_by_its_beginning() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.admission import sharing
 from services.admission.mutate import Unchanged
-from services.pods.pod import Container, Place
+from services.pods.pod import Container, ContainerRef
 from services.pods.refusals import RefusalReason
 from tests.services.building import (
     NLB3,
@@ -42,14 +42,14 @@ def test_an_init_and_an_app_container_that_want_different_functions_are_refused(
     (refusal,) = result.refusals
     assert (refusal.reason, refusal.container) == (RefusalReason.SHARED_DEVICE, "app")
     assert result.message == (
-        f'container "app" wants nlb3 in a device of {REGION}, but the kubelet gives it one that '
-        'init container "setup" has had, which wants nlb0: ask for the same function in both'
+        f'container "app": needs nlb3 in a device of {REGION}, but the kubelet may give it the '
+        'device of init container "setup", which needs nlb0: request the same function in both'
     )
 
 
 def test_two_init_containers_share_a_device_too() -> None:
     result = refused(pod(container("app"), init=[asks("one", "nlb0"), asks("two", "nlb3")]))
-    assert result.message.startswith('init container "two" wants nlb3 ')
+    assert result.message.startswith('init container "two": needs nlb3 ')
 
 
 def test_the_second_pass_sees_the_same_conflict() -> None:
@@ -154,10 +154,12 @@ def test_functions_that_variables_spell_twice_are_wanted_twice() -> None:
     assert isinstance(judge(pod(app, init=[same])), Unchanged)
 
 
-def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Use:
+def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.ResourceUse:
     """What a container uses of a resource r."""
-    place = Place(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
-    return sharing.Use(place, {"r": units}, {"r": Counter(("region", want) for want in wants)})
+    ref = ContainerRef(Container(name), f"/{name}", init=kind != "app", sidecar=kind == "sidecar")
+    return sharing.ResourceUse(
+        ref, {"r": units}, {"r": Counter(("region", want) for want in wants)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def use(name: str, units: int, *wants: str, kind: str = "app") -> sharing.Use:
         [use("i", 2, "f", "g", kind="init"), use("a", 4, "h", "h")],
     ],
 )
-def test_units_for_anything_take_what_nobody_wants(uses: list[sharing.Use]) -> None:
+def test_units_for_anything_take_what_nobody_wants(uses: list[sharing.ResourceUse]) -> None:
     assert list(sharing.conflicts(uses)) == []
 
 
@@ -196,14 +198,14 @@ def test_units_for_anything_take_what_nobody_wants(uses: list[sharing.Use]) -> N
     ],
 )
 def test_a_conflict_names_what_is_there_and_what_is_wanted(
-    uses: list[sharing.Use], pair_of_functions: tuple[str, str]
+    uses: list[sharing.ResourceUse], pair_of_functions: tuple[str, str]
 ) -> None:
     (conflict,) = sharing.conflicts(uses)
     assert (conflict.earlier_wants[1], conflict.later_wants[1]) == pair_of_functions
     assert (conflict.resource, conflict.earlier, conflict.later) == (
         "r",
-        uses[0].place,
-        uses[-1].place,
+        uses[0].ref,
+        uses[-1].ref,
     )
 
 
@@ -257,8 +259,8 @@ def confusion_possible(asks: Sequence[Ask], pool: tuple[str | None, ...] = ()) -
 
 def conflict_found(asks: Sequence[Ask]) -> bool:
     uses = [
-        sharing.Use(
-            Place(
+        sharing.ResourceUse(
+            ContainerRef(
                 Container(f"c{n}"), f"/{n}", init=ask.kind != "app", sidecar=ask.kind == "sidecar"
             ),
             {"r": len(ask.wants)},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.bitstreams.model import MAX_FILE
-from services.bitstreams.storage import BitstreamStorage, Outcome, read_bitstream
+from services.bitstreams.storage import BitstreamStorage, InstallResult, read_bitstream
 from services.process.errors import (
     BitstreamMissing,
     InvalidBitstream,
@@ -45,7 +45,7 @@ class TestInstall:
     def test_a_file_goes_where_its_ids_say(self, storage: BitstreamStorage, gbs: Path) -> None:
         place, outcome = storage.install(gbs)
         assert place == storage.folder / INTERFACE / f"{AFU}.gbs"
-        assert outcome is Outcome.INSTALLED
+        assert outcome is InstallResult.INSTALLED
         assert place.read_bytes() == gbs.read_bytes()
         assert place.stat().st_mode & 0o777 == 0o644
         assert bytes(storage.load(INTERFACE, AFU).raw()) == b"raw bitstream"
@@ -53,7 +53,7 @@ class TestInstall:
     def test_the_same_again_changes_nothing(self, storage: BitstreamStorage, gbs: Path) -> None:
         place, _ = storage.install(gbs)
         before = place.stat().st_ino
-        assert storage.install(gbs) == (place, Outcome.UNCHANGED)
+        assert storage.install(gbs) == (place, InstallResult.UNCHANGED)
         assert place.stat().st_ino == before
 
     def test_another_file_is_replaced_only_by_force(
@@ -65,7 +65,7 @@ class TestInstall:
         with pytest.raises(InvalidSettings, match=r"is there already and differs.*--force"):
             storage.install(gbs)
         assert place.read_bytes() == old
-        assert storage.install(gbs, force=True) == (place, Outcome.REPLACED)
+        assert storage.install(gbs, force=True) == (place, InstallResult.REPLACED)
         assert place.read_bytes() == gbs.read_bytes()
         assert halves(storage) == []
 
@@ -222,14 +222,14 @@ class TestEntries:
         aocx.write_bytes(make_aocx(INTERFACE, program, bytes(5000)))
         for each in (gbs, aocx):
             storage.install(each)
-        assert storage.weigh(INTERFACE, AFU) == 2 * gbs.stat().st_size
+        assert storage.memory_needed(INTERFACE, AFU) == 2 * gbs.stat().st_size
         assert storage.load(INTERFACE, AFU).memory == gbs.stat().st_size + 5000
-        assert storage.weigh(INTERFACE, program) == aocx.stat().st_size + MAX_FILE
+        assert storage.memory_needed(INTERFACE, program) == aocx.stat().st_size + MAX_FILE
         found = storage.load(INTERFACE, program)
         assert found.memory == aocx.stat().st_size + 5000
-        assert storage.weigh(INTERFACE, "8" * 32) == 0
+        assert storage.memory_needed(INTERFACE, "8" * 32) == 0
         (storage.folder / INTERFACE / f"{'8' * 32}.gbs").symlink_to("nowhere")
-        assert storage.weigh(INTERFACE, "8" * 32) == 0
+        assert storage.memory_needed(INTERFACE, "8" * 32) == 0
 
     def test_a_folder_that_cannot_be_looked_at_is_named(
         self, storage: BitstreamStorage, monkeypatch: pytest.MonkeyPatch
@@ -241,7 +241,7 @@ class TestEntries:
             raise OSError(errno.ESTALE, "Stale file handle")
 
         monkeypatch.setattr(Path, "is_dir", stale)
-        with pytest.raises(StorageError, match="can't be looked at: Stale file handle"):
+        with pytest.raises(StorageError, match="can't be read: Stale file handle"):
             storage.load("cd" * 16, "ef" * 16)
 
     def test_a_storage_that_cannot_be_listed_is_named(self, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_a_kubelet_that_is_away_tells_nothing(
 ) -> None:
     await kubelet.stop()
     (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="which pods are active"):
+    with pytest.raises(KubeletError, match="list the active pods"):
         await source(short_dir).read()
 
 
@@ -148,5 +148,5 @@ async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
     checkpoint.unlink()
     await kubelet.stop()
     (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="which pods are active"):
+    with pytest.raises(KubeletError, match="list the active pods"):
         await source(short_dir).read()

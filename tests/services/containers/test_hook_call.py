@@ -7,7 +7,7 @@ from services.containers.hook_call import HookCall, InvalidHookCall, held_region
 from services.containers.identity import ContainerIdentity
 from services.devices.model import Fme
 from services.kubelet.values import Entry
-from services.programming.regions import Region
+from services.programming.assignment import Region
 from tests.services.cards import INTERFACE, NLB0, REGION, port
 
 CONTAINERD = {

@@ -85,7 +85,7 @@ def test_variables_of_another_form_say_nothing() -> None:
     assert read(pod(env)).functions == (X,)
 
 
-NO_PLAIN = "FPGA_AFU_1, but not to a plain value"
+NO_PLAIN = "FPGA_AFU_1 has no plain value"
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ NO_PLAIN = "FPGA_AFU_1, but not to a plain value"
         (pod(None), f"{WHO} was given a region .* names no function"),
         (pod([]), "names no function"),
         (pod(variables((OTHER, X))), "names no function"),
-        (pod(variables((INTERFACE, X)) * 2), "sets FPGA_REGION_1, and sets it twice"),
-        (pod(variables((INTERFACE, X))[:1]), "sets FPGA_REGION_1 without FPGA_AFU_1"),
-        (pod(variables((INTERFACE, X))[1:]), "sets FPGA_AFU_1 without FPGA_REGION_1"),
+        (pod(variables((INTERFACE, X)) * 2), "FPGA_REGION_1 is set twice"),
+        (pod(variables((INTERFACE, X))[:1]), "FPGA_REGION_1 is set without FPGA_AFU_1"),
+        (pod(variables((INTERFACE, X))[1:]), "FPGA_AFU_1 is set without FPGA_REGION_1"),
         (pod([{"name": "FPGA_AFU_1", "valueFrom": {}}]), NO_PLAIN),
         (pod([{"name": "FPGA_AFU_1", "value": X, "valueFrom": {"x": 1}}]), NO_PLAIN),
         (pod(variables((INTERFACE, "../../x"))), 'FPGA_AFU_1 to "../../x", which is no id'),

@@ -3,7 +3,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,43 +54,53 @@ def test_what_is_right_already_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / NAME).stat().st_ino == inode
 
 
-@pytest.mark.parametrize("found", [b"", OLD, NEW[:-1], NEW + b"x", NEW.upper()])
-def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes) -> None:
-    (tmp_path / NAME).write_bytes(found)
-    (tmp_path / NAME).chmod(0o644)
+def wrong_mode(path: Path) -> None:
+    path.write_bytes(NEW)
+    path.chmod(0o600)
+
+
+def link_elsewhere(path: Path) -> None:
+    elsewhere = path.with_name("elsewhere")
+    elsewhere.write_bytes(OLD)
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize(
+    "found", [b"", OLD, NEW[:-1], NEW + b"x", NEW.upper(), wrong_mode, link_elsewhere, os.mkfifo]
+)
+def test_what_is_wrong_is_replaced(tmp_path: Path, found: bytes | Callable[[Path], None]) -> None:
+    if isinstance(found, bytes):
+        (tmp_path / NAME).write_bytes(found)
+        (tmp_path / NAME).chmod(0o644)
+    else:
+        found(tmp_path / NAME)
     assert CdiFolder(tmp_path).write(NEW) == CdiWrite(written=True)
     assert (tmp_path / NAME).read_bytes() == NEW
-
-
-def test_a_file_that_others_can_not_read_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(NEW)
-    (tmp_path / NAME).chmod(0o600)
-    assert CdiFolder(tmp_path).write(NEW) == CdiWrite(written=True)
+    assert not (tmp_path / NAME).is_symlink()
     assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o644
 
 
-def test_a_link_in_its_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(NEW)
-    (tmp_path / NAME).symlink_to(elsewhere)
-    assert CdiFolder(tmp_path).write(NEW).written
-    assert not (tmp_path / NAME).is_symlink()
-    assert elsewhere.read_bytes() == NEW
-
-
-def test_a_pipe_in_its_place_is_replaced_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / NAME)
-    assert CdiFolder(tmp_path).write(NEW).written
-    assert (tmp_path / NAME).read_bytes() == NEW
-
-
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
-    (tmp_path / NAME).mkdir()
-    done = CdiFolder(tmp_path).write(NEW)
-    assert not done.written
-    (problem,) = done.problems
-    assert f"{NAME} can't be written: Is a directory" in problem
-    assert names(tmp_path) == [NAME]
+@pytest.mark.parametrize(
+    ("folders", "file", "content", "problems"),
+    [
+        ([f"cdi/{NAME}"], "", NEW, [f"{NAME} can't be written: Is a directory"]),
+        (["cdi/accelbind-x.json"], "", b"", ["accelbind-x.json can't be removed"]),
+        ([], "cdi", NEW, ["can't be written", "can't be listed"]),
+        ([], "", b"", []),
+    ],
+)
+def test_what_stands_in_the_way_is_reported(
+    tmp_path: Path, folders: list[str], file: str, content: bytes, problems: list[str]
+) -> None:
+    for each in folders:
+        (tmp_path / each).mkdir(parents=True)
+    if file:
+        (tmp_path / file).write_bytes(b"")
+    done = CdiFolder(tmp_path / "cdi").write(content)
+    assert (done.written, done.removed, len(done.problems)) == (False, (), len(problems))
+    for found, words in zip(done.problems, problems, strict=True):
+        assert words in found
+    assert (tmp_path / "cdi").exists() == bool(folders or file)
 
 
 def test_stale_files_of_ours_are_removed_and_no_others(tmp_path: Path) -> None:
@@ -110,27 +120,6 @@ def test_a_file_without_devices_is_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_is_not_there_and_not_needed_is_not_made(tmp_path: Path) -> None:
-    assert CdiFolder(tmp_path / "cdi").write(b"") == CdiWrite()
-    assert not (tmp_path / "cdi").exists()
-
-
-def test_a_stale_folder_in_a_files_place_is_told(tmp_path: Path) -> None:
-    (tmp_path / "accelbind-x.json").mkdir()
-    done = CdiFolder(tmp_path).write(b"")
-    assert done.removed == ()
-    (problem,) = done.problems
-    assert "accelbind-x.json can't be removed" in problem
-
-
-def test_a_file_in_the_folders_place_is_told(tmp_path: Path) -> None:
-    (tmp_path / "cdi").write_bytes(b"")
-    done = CdiFolder(tmp_path / "cdi").write(NEW)
-    assert len(done.problems) == 2
-    assert "can't be written" in done.problems[0]
-    assert "can't be listed" in done.problems[1]
-
-
 def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> None:
     folder = CdiFolder(tmp_path)
     folder.write(OLD)
@@ -144,23 +133,6 @@ def test_a_full_disk_leaves_the_old_file_whole_and_is_told(tmp_path: Path) -> No
     assert folder.write(NEW * 100) == CdiWrite(written=True)
 
 
-def test_a_disk_that_turns_out_full_when_it_is_written_to_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = CdiFolder(tmp_path)
-    folder.write(OLD)
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        done = folder.write(NEW)
-    assert "No space left on device" in done.problems[0]
-    assert (tmp_path / NAME).read_bytes() == OLD
-    assert names(tmp_path) == [NAME]
-
-
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
 def test_a_missing_permission_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -172,22 +144,6 @@ def test_a_missing_permission_is_named(
     (problem,) = CdiFolder(tmp_path).write(NEW).problems
     assert os.strerror(code) in problem
     assert f"as user {os.geteuid()}: let it write to {tmp_path}" in problem
-
-
-@pytest.mark.parametrize(("code", "problems"), [(errno.EINVAL, 0), (errno.EIO, 1)])
-def test_a_folder_that_can_not_be_synced_matters_only_if_it_should(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, problems: int
-) -> None:
-    sync = os.fsync
-
-    def fail_for_folders(descriptor: int) -> None:
-        if Path(f"/proc/self/fd/{descriptor}").is_dir():
-            raise OSError(code, os.strerror(code))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fail_for_folders)
-    assert len(CdiFolder(tmp_path).write(NEW).problems) == problems
-    assert (tmp_path / NAME).read_bytes() == NEW
 
 
 def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_answer(
@@ -210,15 +166,6 @@ def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_answer
     assert steps == ["file", "rename", "folder"]
 
 
-def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    folder = CdiFolder(tmp_path)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for number in range(20):
-        folder.write(b"x" * number)
-        folder.write(b"x" * number)
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before  # others' may be closed meanwhile
-
-
 WRITER = """
 import itertools, json, sys
 from pathlib import Path
@@ -229,9 +176,8 @@ for number in itertools.count():
 """
 
 
-@pytest.mark.parametrize("changes", [1, 2, 3, 5])
 def test_a_killed_writer_leaves_a_whole_file_and_its_successor_no_halves(
-    tmp_path: Path, processes: Processes, changes: int
+    tmp_path: Path, processes: Processes
 ) -> None:
     folder = tmp_path / "cdi"
     writer = processes.start([sys.executable, "-c", WRITER, folder])
@@ -239,7 +185,7 @@ def test_a_killed_writer_leaves_a_whole_file_and_its_successor_no_halves(
 
     def has_changed() -> bool:
         seen.add((folder / NAME).stat().st_mtime_ns if (folder / NAME).exists() else 0)
-        return len(seen) > changes
+        return len(seen) > 3
 
     eventually(has_changed, interval=0.001)
     writer.kill()

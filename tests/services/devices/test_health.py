@@ -14,7 +14,7 @@ from services.devices.model import Problem
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
 
 
-def judge_afu(reading: Reading) -> tuple[str, Problem | None]:
+def evaluate_afu(reading: Reading) -> tuple[str, Problem | None]:
     return evaluate_id("afu-id", "afu_id", "dfl-port.0", reading)
 
 
@@ -22,7 +22,7 @@ def judge_afu(reading: Reading) -> tuple[str, Problem | None]:
     "text", [AFU, AFU.upper(), "d8424dc4-a4a3-c413-f89e-433683f9040b", f"  {AFU}\n"]
 )
 def test_an_id_is_read_in_any_case_with_or_without_dashes(text: str) -> None:
-    assert judge_afu(Reading(text)) == (AFU, None)
+    assert evaluate_afu(Reading(text)) == (AFU, None)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_an_id_is_read_in_any_case_with_or_without_dashes(text: str) -> None:
     ],
 )
 def test_an_unusable_id_has_a_reason(reading: Reading, reason: str, message: str) -> None:
-    assert judge_afu(reading) == ("", Problem(reason, message))
+    assert evaluate_afu(reading) == ("", Problem(reason, message))
 
 
 def test_a_message_shows_only_the_start_of_a_long_text() -> None:
-    _, problem = judge_afu(Reading("z" * 4096))
+    _, problem = evaluate_afu(Reading("z" * 4096))
     assert problem is not None
     assert len(problem.message) < 120
 
@@ -77,8 +77,8 @@ def test_a_message_shows_only_the_start_of_a_long_text() -> None:
     ("text", "value"), [("0", 0), ("0x0", 0), ("0x" + "0" * 32, 0), ("00", 0), ("0X0", 0)]
 )
 def test_a_register_of_zero_is_good(text: str, value: int) -> None:
-    verdict = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
-    assert (verdict.value, verdict.problem, verdict.remark) == (value, None, None)
+    status = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    assert (status.value, status.problem, status.remark) == (value, None, None)
 
 
 @pytest.mark.parametrize(
@@ -86,42 +86,42 @@ def test_a_register_of_zero_is_good(text: str, value: int) -> None:
     [("1", 1), ("0x40", 0x40), ("0X1f", 0x1F), ("10", 16), ("F" * 64, 16**64 - 1)],
 )
 def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None:
-    verdict = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
+    status = evaluate_register("port-errors", "errors/errors", "dfl-port.0", Reading(text))
     message = f"errors/errors of dfl-port.0 reads {value:#x}"
-    assert verdict.value == value
-    assert verdict.problem == Problem("port-errors", message)
-    assert verdict.remark is None
+    assert status.value == value
+    assert status.problem == Problem("port-errors", message)
+    assert status.remark is None
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663"])
 def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
-    verdict = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
+    status = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
     message = f"ap1_event of dfl-port.0 is no hex number: {text[:48]!r}"
-    assert verdict.problem is None
-    assert verdict.value is None
-    assert verdict.remark == Problem("ap1-event-unreadable", message)
+    assert status.problem is None
+    assert status.value is None
+    assert status.remark == Problem("ap1-event-unreadable", message)
 
 
 def test_a_register_that_is_not_there_is_fine() -> None:
     reading = Reading(failure=Failure.MISSING)
-    verdict = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", reading)
-    assert (verdict.value, verdict.problem, verdict.remark) == (None, None, None)
+    status = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", reading)
+    assert (status.value, status.problem, status.remark) == (None, None, None)
 
 
 def test_a_register_that_may_not_be_read_is_only_remarked_on() -> None:
     reading = Reading(failure=Failure.UNREADABLE, detail="Permission denied")
-    verdict = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    status = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
     message = "errors/fme_errors of dfl-fme.0 can't be read: Permission denied"
-    assert verdict.problem is None
-    assert verdict.remark == Problem("fme-errors-unreadable", message)
+    assert status.problem is None
+    assert status.remark == Problem("fme-errors-unreadable", message)
 
 
 def test_a_card_that_does_not_answer_is_unhealthy() -> None:
     reading = Reading(failure=Failure.DEAD, detail="Input/output error")
-    verdict = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
+    status = evaluate_register("fme-errors", "errors/fme_errors", "dfl-fme.0", reading)
     message = "errors/fme_errors of dfl-fme.0 can't be read: Input/output error"
-    assert verdict.problem == Problem("fme-errors-unreadable", message)
-    assert verdict.remark is None
+    assert status.problem == Problem("fme-errors-unreadable", message)
+    assert status.remark is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_card_that_does_not_answer_is_unhealthy() -> None:
         (NodeState.MISSING, Problem("node-missing", "there is no /dev/dfl-port.0")),
         (
             NodeState.UNREADABLE,
-            Problem("node-unreadable", "/dev/dfl-port.0 can't be looked at"),
+            Problem("node-unreadable", "/dev/dfl-port.0 can't be read"),
         ),
         (
             NodeState.NOT_A_DEVICE,

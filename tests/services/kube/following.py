@@ -136,6 +136,11 @@ def names(source: ApiServerSource, namespace: str = "default") -> set[str]:
     return set(source.index.namespace(namespace).by_name)
 
 
+def mode_of(source: ApiServerSource, name: str) -> str:
+    """The mode of a mapping in namespace default."""
+    return source.index.namespace("default").by_name[name].resolution.mode
+
+
 async def until(
     predicate: Callable[[], object],
     what: str = "",

@@ -121,13 +121,13 @@ def test_a_file_that_can_not_be_used_says_why(
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
-        ({"server": ""}, None, 'the server "" is no URL of https'),
-        ({"server": "htps://a"}, None, 'the server "htps://a" is no URL of https'),
-        ({"server": "a:6443"}, None, "is no URL of https"),
-        ({"server": "https://"}, None, "is no URL of https"),
-        ({"server": "https://a:many"}, None, "is no URL of https"),
+        ({"server": ""}, None, 'the server "" is not an https URL'),
+        ({"server": "htps://a"}, None, 'the server "htps://a" is not an https URL'),
+        ({"server": "a:6443"}, None, "is not an https URL"),
+        ({"server": "https://"}, None, "is not an https URL"),
+        ({"server": "https://a:many"}, None, "is not an https URL"),
         ({"server": 5}, None, "is no kubeconfig: Expected `str"),
-        ({"certificate-authority-data": "x"}, None, "some of its data is no base64"),
+        ({"certificate-authority-data": "x"}, None, "some of its data is not base64"),
         ({"certificate-authority": "/nowhere/ca"}, None, r"No such file.* \(/nowhere/ca\)"),
         (
             {"insecure-skip-tls-verify": True, "certificate-authority-data": "YQ=="},
@@ -170,11 +170,11 @@ def test_a_context_without_a_user_says_so(tmp_path: Path) -> None:
         (
             {},
             {"client-certificate-data": "YQ==", "client-key-data": "YQ=="},
-            "the client certificate and key are no pair",
+            "the client certificate and key are not a certificate and its unencrypted key",
         ),
         ({"proxy-url": "socks5://p:1080"}, None, "proxy-url is no http:// or https:// URL"),
         ({"proxy-url": "http://p:many"}, None, "proxy-url is no http:// or https:// URL"),
-        ({}, {"token": "one two"}, "the kubeconfig's token holds something else than one token"),
+        ({}, {"token": "one two"}, "the kubeconfig's token holds more than one token"),
         ({}, {"token": " \n"}, "the kubeconfig's token holds no token"),
     ],
 )

@@ -143,12 +143,12 @@ async def test_a_node_that_is_not_there_yet_is_waited_for_and_said_once(
 ) -> None:
     async with following(api, poll_seconds=0.02) as made:
         await eventually_async(lambda: made.told.count(None) > 3)
-        assert 'knows no node "n1": set --node-name' in made.watcher.error
+        assert 'has no node "n1": set --node-name' in made.watcher.error
         put(api, mode="af")
         await made.until_told({"mode": "af"})
         assert made.watcher.error == ""
     [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
-    assert "knows no node" in said
+    assert "has no node" in said
 
 
 async def test_a_refusal_is_an_answer_too(api: ApiServerStandIn) -> None:

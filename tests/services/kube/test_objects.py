@@ -8,7 +8,7 @@ import pytest
 
 from services.kube.client import BadStatus, ClusterClient
 from services.kube.connection import connector
-from services.kube.objects import Conflict, read_secret, write_secret
+from services.kube.objects import Conflict, ensure_secret, read_secret, write_secret
 from services.process.errors import ClusterError
 from simulator.apiserver.http_server import Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
@@ -97,8 +97,29 @@ async def test_values_that_are_no_base64_count_as_empty(
 
 
 async def test_one_that_is_not_there_is_told(client: ClusterClient) -> None:
-    with pytest.raises(ClusterError, match="no Secret default/none: apply the manifests"):
+    with pytest.raises(ClusterError, match="Secret default/none does not exist"):
         await read_secret(client, "default", "none")
+
+
+async def test_one_that_is_not_there_is_created_empty_and_then_left_alone(
+    api: ApiServerStandIn, client: ClusterClient
+) -> None:
+    first = await ensure_secret(client, "default", "none")
+    assert (first.data, first.object.item["type"]) == ({}, "Opaque")
+    written = await write_secret(client, first, {"a": b"1"}, ours=OURS)
+    again = await ensure_secret(client, "default", "none")
+    assert again.object.item == written.object.item
+    assert [each.method for each in api.seen] == ["GET", "PATCH", "PUT", "GET"]
+
+
+async def test_creating_one_that_appeared_meanwhile_changes_nothing(
+    api: ApiServerStandIn, client: ClusterClient
+) -> None:
+    with api.faults.answering(
+        lambda: Response(404, b"{}"), matches=lambda request: request.method == "GET"
+    ):
+        found = await ensure_secret(client, "default", "s")
+    assert found.data == {"a": b"A", "other": b"Z"}
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"metadata":{}}', b"\xff", b"null"])
@@ -116,6 +137,6 @@ async def test_answers_that_are_no_object_are_told(
 
 
 async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: ClusterClient) -> None:
-    with pytest.raises(ClusterError, match="no Secret"):
+    with pytest.raises(ClusterError, match="does not exist"):
         await read_secret(client, "default", "../pods")
     assert api.seen[-1].target == "/api/v1/namespaces/default/secrets/..%2Fpods"

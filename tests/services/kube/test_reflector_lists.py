@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube import client as client_module
+from services.kube import client
 from services.kube.client import PAGE
-from services.mappings import source as mapping_source
 from services.mappings.model import parse
 from tests.faults.apiserver import (
     FUNCTIONS,
@@ -17,6 +16,7 @@ from tests.faults.apiserver import (
     FaultyApiServer,
     encode,
     encode_list,
+    event,
     later_pages,
     lists,
 )
@@ -113,7 +113,7 @@ async def test_a_list_that_expires_between_its_pages_is_begun_anew(tmp_path: Pat
 async def test_what_serves_stays_whole_while_a_list_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapping_source, "BATCH", 100)
+    monkeypatch.setattr("services.mappings.source.BATCH", 100)
     async with FaultyApiServer().running() as server:
         fill(server, 1200)
         async with following(server, tmp_path) as source:
@@ -171,7 +171,7 @@ async def test_credentials_may_change_between_the_pages_of_a_list(tmp_path: Path
 async def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_BODY", 50_000)
+    monkeypatch.setattr(client, "MAX_BODY", 50_000)
     async with FaultyApiServer().running() as server:
         fill(server, 600)
         large = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "region", "more": "x" * 40_000}
@@ -188,7 +188,7 @@ async def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones(
 async def test_a_server_that_gives_no_pages_is_asked_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_BODY", 50_000)
+    monkeypatch.setattr(client, "MAX_BODY", 50_000)
     async with FaultyApiServer().running() as server:
         server.limiting = False
         fill(server, 600)
@@ -200,8 +200,8 @@ async def test_a_server_that_gives_no_pages_is_asked_for_all(
 async def test_a_single_object_that_is_too_long_is_a_problem_and_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_BODY", 20_000)
-    monkeypatch.setattr(client_module, "MAX_LIST", 50_000)
+    monkeypatch.setattr(client, "MAX_BODY", 20_000)
+    monkeypatch.setattr(client, "MAX_LIST", 50_000)
     async with FaultyApiServer().running() as server:
         server.put(FUNCTIONS, "default", "x", more="x" * 60_000)
         async with following(server, tmp_path) as source:
@@ -232,7 +232,7 @@ async def test_without_the_definitions_it_says_so_and_waits_for_them(tmp_path: P
     [
         (b"<html>", "is no list"),
         (b"[" * 5000, "is no list"),
-        (b'{"metadata":{}}', "tells no resource version"),
+        (b'{"metadata":{}}', "has no resource version"),
     ],
 )
 async def test_what_is_no_list_is_not_taken_for_an_empty_one(
@@ -252,12 +252,33 @@ async def test_what_is_no_list_is_not_taken_for_an_empty_one(
             await until(lambda: source.problem == "")
 
 
+async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) -> None:
+    """An API server stores fields that are nested deeper than a decoder follows."""
+    deep = b'"managedFields": [{"fieldsV1": %s1%s}], "uid"' % (b'{"f:]\\"":' * 9000, b"}" * 9000)
+
+    def deep_function(name: str) -> bytes:
+        spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "region"}
+        plain = encode(FUNCTIONS, "default", name, 1, spec)
+        assert b'"uid"' in plain
+        return plain.replace(b'"uid"', deep)
+
+    async with FaultyApiServer().running() as server:
+        put_function(server, "plain")
+        server.fill(FUNCTIONS, [(("default", "odd"), deep_function("odd"))])
+        async with following(server, tmp_path) as source:
+            await until_watching(server, source)
+            assert names(source) == {"odd", "plain"}
+            server.send_line(FUNCTIONS, event("ADDED", deep_function("later")))
+            await until(lambda: names(source) == {"later", "odd", "plain"})
+            assert listed(server) == 1
+
+
 async def test_a_list_that_goes_round_in_circles_is_none(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server:
         circle = encode_list(FUNCTIONS, 5, [], "again")
         async with following(server, tmp_path) as source:
             with server.replacing(circle):
-                await until(lambda: "round in circles" in source.problem)
+                await until(lambda: "repeats a page" in source.problem)
                 assert not source.loaded
             await until(lambda: source.loaded)
 
@@ -291,7 +312,7 @@ async def test_a_mistake_of_ours_is_logged_and_followed_by_a_new_list(
             async with following(server, tmp_path, timing=time.timing()) as source:
                 await until_watching(server, source)
                 assert names(source) == {"x"}
-    assert [entry["exc_info"] for entry in logs if "mistake" in entry["event"]] == [True] * 3
+    assert [entry["exc_info"] for entry in logs if "internal error" in entry["event"]] == [True] * 3
     assert listed(server) == 4
     assert len(time.slept) == 3
     assert min(time.slept) > 0

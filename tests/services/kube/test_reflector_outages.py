@@ -141,7 +141,7 @@ async def test_a_kubeconfig_is_read_anew_when_its_token_is_refused(tmp_path: Pat
         await until_watching(server, source)
         server.token = ROTATED
         server.cut_watches()
-        await until(lambda: "is the token still good?" in source.problem)
+        await until(lambda: "is the token still valid?" in source.problem)
         path = tmp_path / "kubeconfig"
         before = path.read_text()
         path.write_text('{"half": ')
@@ -223,7 +223,7 @@ async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(
             server.bookmark()
             await until(lambda: not source.problem)
     told = [entry for entry in logs if entry["log_level"] == "warning"]
-    ended = [entry for entry in logs if "up to date again" in entry["event"]]
+    ended = [entry for entry in logs if "being updated again" in entry["event"]]
     assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]
     assert sorted(entry["kind"] for entry in ended) == ["acceleratorfunctions", "fpgaregions"]
     assert all(entry["after"] >= 0 for entry in ended)

@@ -5,16 +5,16 @@ import grpc.aio
 import pytest
 
 from services.kubelet import podresources_pb2 as pb
-from services.kubelet import sockets as channel
-from services.kubelet.pod_resources import Holding, holdings
+from services.kubelet import sockets
+from services.kubelet.pod_resources import active_pods
+from services.kubelet.values import ActivePod, Held
 from services.process.errors import KubeletError
 
 pytestmark = pytest.mark.anyio
 
-METHOD = "/v1.PodResourcesLister/List"
 DEVICES = [
     pb.ContainerDevices(resource_name="d/n", device_ids=["x", "y"]),
-    pb.ContainerDevices(resource_name="d/m", device_ids=["z"]),
+    pb.ContainerDevices(resource_name="d/n", device_ids=["z"]),
 ]
 ANSWER = pb.ListPodResourcesResponse(
     pod_resources=[
@@ -32,12 +32,12 @@ ANSWER = pb.ListPodResourcesResponse(
 
 
 class Lister(grpc.GenericRpcHandler):
-    """The kubelet's service without its stubs: bytes in, bytes out."""
+    """The kubelet's service without its stubs."""
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
-        assert handler_call_details.method == METHOD
+        assert handler_call_details.method == "/v1.PodResourcesLister/List"
 
         async def answer(_request: bytes, _context: object) -> bytes:
             return ANSWER.SerializeToString()
@@ -45,19 +45,24 @@ class Lister(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
 
-async def test_the_kubelet_tells_who_has_what(short_dir: Path) -> None:
+async def test_pods_are_listed_with_devices_and_without(short_dir: Path) -> None:
     server = grpc.aio.server(handlers=[Lister()])
-    channel.listen(server, short_dir / "k.sock")
+    sockets.listen(server, short_dir / "k.sock")
     await server.start()
     try:
-        assert await holdings(short_dir / "k.sock") == (
-            Holding("ns", "p", "c", "d/n", ("x", "y")),
-            Holding("ns", "p", "c", "d/m", ("z",)),
+        assert await active_pods(short_dir / "k.sock") == (
+            ActivePod("ns", "idle"),
+            ActivePod(
+                "ns",
+                "p",
+                (Held("c", "d/n", ("x", "y")), Held("c", "d/n", ("z",))),
+                ("bare", "c"),
+            ),
         )
     finally:
         await server.stop(0)
 
 
 async def test_a_kubelet_that_is_away_is_named(short_dir: Path) -> None:
-    with pytest.raises(KubeletError, match=r"k\.sock\): UNAVAILABLE"):
-        await holdings(short_dir / "k.sock", seconds=2)
+    with pytest.raises(KubeletError, match=r"list the active pods \(.*k\.sock\): UNAVAILABLE"):
+        await active_pods(short_dir / "k.sock", seconds=2)

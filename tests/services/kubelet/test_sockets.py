@@ -9,7 +9,7 @@ import pytest
 
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet import sockets as channel
+from services.kubelet import sockets
 from services.process.errors import KubeletError
 
 
@@ -18,30 +18,30 @@ def path_of_length(length: int) -> Path:
 
 
 def test_a_path_of_107_bytes_is_the_longest_that_is_accepted() -> None:
-    assert channel.address(path_of_length(107)).startswith("unix:/ddd")
+    assert sockets.address(path_of_length(107)).startswith("unix:/ddd")
     with pytest.raises(KubeletError, match="108 bytes are too long"):
-        channel.address(path_of_length(108))
+        sockets.address(path_of_length(108))
 
 
 def test_the_length_of_a_path_counts_bytes_and_not_characters() -> None:
     with pytest.raises(KubeletError, match="bytes are too long"):
-        channel.address(Path("/" + "é" * 60))
+        sockets.address(Path("/" + "é" * 60))
 
 
 def test_a_relative_path_is_refused() -> None:
     with pytest.raises(KubeletError, match="must be absolute"):
-        channel.address(Path("a.sock"))
+        sockets.address(Path("a.sock"))
 
 
 def test_the_sockets_stand_where_the_kubelet_looks() -> None:
     kubelet = Path("/var/lib/kubelet")
-    assert str(channel.registration_socket(kubelet)) == (
+    assert str(sockets.registration_socket(kubelet)) == (
         "/var/lib/kubelet/device-plugins/kubelet.sock"
     )
-    assert str(channel.pod_resources_socket(kubelet)) == (
+    assert str(sockets.pod_resources_socket(kubelet)) == (
         "/var/lib/kubelet/pod-resources/kubelet.sock"
     )
-    assert str(channel.checkpoint_file(kubelet)) == (
+    assert str(sockets.checkpoint_file(kubelet)) == (
         "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
     )
 
@@ -58,10 +58,10 @@ class Kubelet(rpc.RegistrationServicer):
 async def call(folder: Path) -> grpc.aio.AioRpcError:
     server = grpc.aio.server()
     rpc.add_RegistrationServicer_to_server(Kubelet(), server)
-    channel.listen(server, folder / "k.sock")
+    sockets.listen(server, folder / "k.sock")
     await server.start()
     try:
-        async with channel.dial(folder / "k.sock") as dialled:
+        async with sockets.dial(folder / "k.sock") as dialled:
             with pytest.raises(grpc.aio.AioRpcError) as raised:
                 await rpc.RegistrationStub(dialled).Register(
                     pb.RegisterRequest(endpoint="e"), timeout=60
@@ -86,7 +86,7 @@ async def test_a_call_reaches_a_socket_whose_path_needs_quoting(short_dir: Path)
 async def test_a_folder_that_is_not_there_is_named(short_dir: Path) -> None:
     server = grpc.aio.server()
     with pytest.raises(KubeletError, match="gone: that is not a folder"):
-        channel.listen(server, short_dir / "gone" / "k.sock")
+        sockets.listen(server, short_dir / "gone" / "k.sock")
 
 
 @pytest.mark.anyio
@@ -99,10 +99,10 @@ async def test_a_socket_that_grpc_does_not_make_is_named(
 
     server = cast("grpc.aio.Server", Refusing())
     with pytest.raises(KubeletError, match=r"can't make a socket in .*: gRPC refused it"):
-        channel.listen(server, short_dir / "k.sock")
+        sockets.listen(server, short_dir / "k.sock")
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     with pytest.raises(KubeletError, match="may not write there"):
-        channel.listen(server, short_dir / "k.sock")
+        sockets.listen(server, short_dir / "k.sock")
 
 
 async def first_headers(folder: Path) -> bytes:
@@ -121,7 +121,7 @@ async def first_headers(folder: Path) -> bytes:
         writer.close()
 
     server = await asyncio.start_unix_server(answer, folder / "k.sock")
-    async with server, channel.dial(folder / "k.sock") as dialled:
+    async with server, sockets.dial(folder / "k.sock") as dialled:
         stub = rpc.RegistrationStub(dialled)
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.Register(pb.RegisterRequest(), timeout=60)
@@ -142,7 +142,7 @@ async def test_a_server_that_is_stopping_and_stays_is_not_asked_again_and_again(
     server = await asyncio.start_unix_server(go_away, short_dir / "k.sock")
     async with server:
         for _ in range(8):
-            async with channel.dial(short_dir / "k.sock") as dialled:
+            async with sockets.dial(short_dir / "k.sock") as dialled:
                 with pytest.raises(grpc.aio.AioRpcError) as raised:
                     await rpc.RegistrationStub(dialled).Register(pb.RegisterRequest(), timeout=30)
                 assert raised.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -94,8 +94,11 @@ def test_the_namespace_of_objects_that_name_none_can_be_told(tmp_path: Path) -> 
 def test_ids_made_of_digits_stay_text(tmp_path: Path) -> None:
     digits = function().replace(AFU, "0" * 31 + "1").replace(INTERFACE, "12e4567812345678" * 2)
     snapshot = load(tmp_path, a__yaml=digits)
-    mapping = snapshot.index.namespace("default").by_name["nlb0"]
-    assert (mapping.afu_id, mapping.interface_id) == ("0" * 31 + "1", "12e4567812345678" * 2)
+    found = snapshot.index.namespace("default").by_name["nlb0"].resolution
+    assert (found.afu_id, found.interface_id) == (
+        "0" * 31 + "1",
+        "12e4567812345678" * 2,
+    )
 
 
 def test_a_bad_document_is_named_and_skipped_and_the_rest_serve(tmp_path: Path) -> None:
@@ -158,8 +161,8 @@ def test_what_only_shows_together_is_a_problem_too(tmp_path: Path) -> None:
     )
     assert served(snapshot) == ["default/two"]
     clash, twice = sorted(snapshot.problems)
-    assert "have one name" in clash
-    assert "is there more than once" in twice
+    assert "have the same name" in clash
+    assert "exists more than once" in twice
 
 
 @pytest.mark.parametrize(
@@ -320,8 +323,8 @@ def test_a_folder_that_vanishes_leaves_the_last_mappings_and_grows_old(tmp_path:
                 await eventually_async(lambda: not source.problem)
                 await eventually_async(lambda: source.age < 0.05)
             told = [line["event"] for line in logs]
-            assert told.count("mappings not loaded, the old ones serve on") == 1
-            assert "folder of mappings is back" in told
+            assert told.count("mappings not loaded, the previous ones stay in use") == 1
+            assert "the folder of mappings can be read again" in told
 
     asyncio.run(scenario())
 
@@ -375,7 +378,7 @@ def test_very_many_problems_are_counted_and_not_all_logged(tmp_path: Path) -> No
 def test_a_folder_that_never_stops_changing_is_loaded_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder, "PATIENCE", 0.05)
+    monkeypatch.setattr(folder, "MAX_WAIT", 0.05)
     watched, beside = tmp_path / "watched", tmp_path / "beside"
     watched.mkdir()
     (watched / "a.yaml").write_text(function("one"))

@@ -52,7 +52,7 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
             found.namespace,
             dict(found.by_name),
             {key: Counter(group) for key, group in found.by_resource.items()},
-            set(found.pairs),
+            dict(found.functions),
             dict(found.rejected),
             dict(found.modes),
         )
@@ -61,8 +61,7 @@ def as_if_built(index: MappingIndex) -> dict[str, object]:
 
 def check(table: MappingTable, entries: Iterable[Entry]) -> None:
     ordered = sorted(entries, key=lambda entry: KINDS.index(entry.kind))
-    serving = [entry for entry in ordered if isinstance(entry, Mapping)]
-    built = build_index(serving, [entry for entry in ordered if isinstance(entry, Rejected)])
+    built = build_index(ordered)
     index = table.snapshot()
     assert as_if_built(index) == as_if_built(built)
     assert (len(index), index.counts) == (len(built), built.counts)
@@ -112,9 +111,9 @@ def test_namespaces_without_changes_are_shared() -> None:
 def test_a_changed_object_takes_the_place_of_the_old_one() -> None:
     table = table_of(mapping(function("x", "region")), mapping(function("x", "af")))
     found = table.snapshot().namespace("default")
-    assert found.by_name["x"].mode is Mode.AF
+    assert found.by_name["x"].resolution.mode is Mode.AF
     assert RESOURCE not in found.by_resource
-    assert not found.pairs
+    assert not found.functions
     assert list(found.modes.values()) == [{Mode.AF}]
 
 
@@ -132,7 +131,7 @@ def test_of_two_kinds_with_one_name_neither_serves_until_one_goes() -> None:
     table = table_of(one, other)
     found = table.snapshot().namespace("default")
     assert not found.by_name
-    assert "have one name" in found.rejected["x"]
+    assert "have the same name" in found.rejected["x"]
     assert table.entry(FPGA_REGION, "default", "x") is other
     table.remove(ACCELERATOR_FUNCTION, "default", "x")
     found = table.snapshot().namespace("default")
@@ -146,13 +145,15 @@ def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     first = table.snapshot()
     assert first.namespace("default").rejected == {"x": "it is wrong"}
     assert list(first.new_reasons(EMPTY_INDEX)) == ["it is wrong"]
+    table.upsert(mapping(function("y", "af")))
+    assert list(table.snapshot().new_reasons(first)) == []
     table.upsert(Rejected(FPGA_REGION, "default", "x", "still wrong"))
     assert table.snapshot().rejected == 1
     assert list(table.snapshot().new_reasons(first)) == ["still wrong"]
     assert list(table.snapshot().new_reasons(table.snapshot())) == []
     table.upsert(mapping(region("x")))
     found = table.snapshot().namespace("default")
-    assert set(found.by_name) == {"x"}
+    assert set(found.by_name) == {"x", "y"}
     assert not found.rejected
 
 
@@ -176,7 +177,7 @@ def test_a_function_under_two_names_stays_while_one_of_them_does() -> None:
     table = table_of(mapping(function("one", "region")), mapping(function("two", "region")))
     table.remove(ACCELERATOR_FUNCTION, "default", "one")
     found = table.snapshot().namespace("default")
-    assert found.pairs == {(ARRIA, NLB0)}
+    assert found.functions == {(ARRIA, NLB0): 1}
     assert found.modes == {RESOURCE: {Mode.REGION}}
 
 

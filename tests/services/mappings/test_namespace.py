@@ -52,7 +52,7 @@ async def test_both_kinds_are_read_page_by_page() -> None:
     )
     assert sorted(found.by_name) == ["a", "b", "r"]
     assert found.namespace == "team-a"
-    assert found.pairs == {(INTERFACE, NLB0)}
+    assert found.functions == {(INTERFACE, NLB0): 1}
     assert function_name(INTERFACE, NLB0) in found.by_resource
 
 

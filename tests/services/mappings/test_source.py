@@ -17,6 +17,7 @@ from tests.services.kube.following import (
     NLB0,
     FakeTime,
     following,
+    mode_of,
     names,
     put_function,
     put_region,
@@ -38,7 +39,7 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve(tmp_path: Path) -
             await until(lambda: source.loaded)
             assert names(source, "default") == {"nlb0"}
             assert names(source, "team") == {"nlb0", "arria"}
-            assert source.index.namespace("default").pairs == {(ARRIA, NLB0)}
+            assert source.index.namespace("default").functions == {(ARRIA, NLB0): 1}
             assert source.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
             assert source.rejected == 0
             assert source.problem == ""
@@ -58,7 +59,7 @@ async def test_changes_are_followed(tmp_path: Path) -> None:
         put_function(server, "nlb0")
         await until(lambda: names(source) == {"nlb0"})
         server.put(FUNCTIONS, "default", "nlb0", interfaceId=ARRIA, afuId=NLB0, mode="af")
-        await until(lambda: source.index.namespace("default").by_name["nlb0"].mode == "af")
+        await until(lambda: mode_of(source, "nlb0") == "af")
         put_region(server, "arria")
         await until(lambda: names(source) == {"nlb0", "arria"})
         server.delete(FUNCTIONS, "default", "nlb0")
@@ -101,12 +102,12 @@ async def test_what_can_not_be_used_is_refused_with_the_reason(tmp_path: Path) -
                 assert names(source) == {"good"}
                 assert "is not 8 to 32 hex digits" in rejected["bad-id"]
                 assert 'must be af or region, not "afoo"' in rejected["bad-mode"]
-                assert "the form of a physical one" in rejected[f"region-{ARRIA}"]
+                assert "the form of a physical name" in rejected[f"region-{ARRIA}"]
                 assert source.rejected == 3
                 server.compact()
                 server.cut_watches()
                 await until(lambda: server.open_watches == 2, "listed again after the gap")
-        told = [entry["problem"] for entry in logs if entry["event"] == "mapping left out"]
+        told = [entry["problem"] for entry in logs if entry["event"] == "mapping can't be used"]
         assert sorted(told) == sorted(rejected.values()), "each is told once, however often listed"
 
 
@@ -138,7 +139,7 @@ async def test_a_function_and_a_region_of_one_name_cancel_each_other_out_until_o
             put_region(server, "x")
             await until(lambda: names(source) == set())
         reason = source.index.namespace("default").rejected["x"]
-        assert "AcceleratorFunction default/x and FpgaRegion default/x have one name" in reason
+        assert "AcceleratorFunction default/x and FpgaRegion default/x have the same name" in reason
         assert [entry["problem"] for entry in logs] == [reason]
         server.delete(FUNCTIONS, "default", "x")
         await until(lambda: names(source) == {"x"})
@@ -166,7 +167,7 @@ async def test_objects_that_can_not_be_read_do_not_stand_in_the_way(tmp_path: Pa
             async with following(server, tmp_path) as source:
                 await until(lambda: source.loaded)
                 assert names(source) == {"good"}
-    assert [entry["number"] for entry in logs if "left out" in entry["event"]] == [4]
+    assert [entry["number"] for entry in logs if "objects without" in entry["event"]] == [4]
 
 
 async def test_specs_of_any_shape_are_refused_and_nothing_else(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ async def test_many_changes_at_once_are_few_indexes(tmp_path: Path) -> None:
         made.clear()
         for number in range(5000):
             put_function(server, f"f{number % 500}", afu=f"{number:032x}")
-        await until(lambda: (ARRIA, f"{4999:032x}") in source.index.namespace("default").pairs)
+        await until(lambda: (ARRIA, f"{4999:032x}") in source.index.namespace("default").functions)
         assert len(source.index) == 500
         assert len(made) < 500
         task.cancel()

@@ -16,7 +16,7 @@ from services.node import error_clearing as module
 from services.node.error_clearing import ErrorClearing
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from services.programming.errors_clear import Cleared, Outcome
+from services.programming.error_registers import Cleared, ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.plugin.support import AF
@@ -138,7 +138,7 @@ async def test_what_can_not_be_written_is_said(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path, clearing: Clearing, *_more: object) -> Cleared:
-        return Cleared(clearing, Outcome.FORBIDDEN, "user 7 may not")
+        return Cleared(clearing, ClearResult.FORBIDDEN, "user 7 may not")
 
     monkeypatch.setattr(module, "clear_errors", refuse)
     setting.rack.add_card(ERRORS)
@@ -157,7 +157,7 @@ async def test_a_write_that_hangs_is_left_behind(
 
     def hang(_: Path, clearing: Clearing, *_more: object) -> Cleared:
         release.wait(30)
-        return Cleared(clearing, Outcome.CLEARED)
+        return Cleared(clearing, ClearResult.CLEARED)
 
     monkeypatch.setattr(module, "clear_errors", hang)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)

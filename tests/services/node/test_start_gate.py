@@ -203,7 +203,7 @@ def away(pods: Pods) -> dict[str, Any]:
     ("prepare", "text"),
     [
         (forged_image, "FailedPrecondition desc = container .* names no function for it"),
-        (forged_configmap, "FailedPrecondition desc = .*FPGA_REGION_1, but not to a plain value"),
+        (forged_configmap, "FailedPrecondition desc = .*FPGA_REGION_1 has no plain value"),
         (elsewhere, "FailedPrecondition desc = .*; if that is one node, set --node-name"),
         (away, "Unavailable desc = the API server https://k can't be reached"),
     ],

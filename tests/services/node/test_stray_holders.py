@@ -13,10 +13,9 @@ from services.node import stray_holders
 from services.node.stray_holders import StrayHolders
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, KubeletError
-from services.programming import port_session
-from services.programming.ioctls import open_node
 from services.programming.lock import card_lock
 from simulator.cards import CardSpec, Rack
+from simulator.driver import SimulatedCalls
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, REGION, Pods, container, pod, running, settings
 from tests.support import eventually_async, holding
@@ -37,12 +36,14 @@ class Setting:
         self.away = ""
         self.looks = 0
         self.rack = rack
+        self.calls = SimulatedCalls()
         self.strays = StrayHolders(
             rack.root,
             locks=self.locks,
             holders=self.holders,
             calls=BlockingCalls(),
             request_rescan=self.look_now,
+            driver_calls=self.calls,
         )
 
     async def holders(self) -> Holders:
@@ -88,9 +89,9 @@ async def test_a_port_that_a_pod_has_is_not_opened(
 
     def note(path: Path, *, alone: bool = False) -> int:
         opened.append(path)
-        return open_node(path, alone=alone)
+        return SimulatedCalls().open(path, alone=alone)
 
-    monkeypatch.setattr(port_session, "open_node", note)
+    monkeypatch.setattr(setting.calls, "open", note)
     setting.owned = {(AF, PORT): (Holder("ns", "p", "c"),)}
     assert await setting.round() == []
     assert opened == []
@@ -128,7 +129,7 @@ async def test_what_can_not_be_seen_changes_nothing_and_is_said_once(
         assert await setting.round() == [PORT]
         assert await setting.round() == [PORT]
         setting.away = ""
-        monkeypatch.setattr(port_session, "open_node", denied)
+        monkeypatch.setattr(setting.calls, "open", denied)
         assert await setting.round() == [PORT]
         assert await setting.round() == [PORT]
     assert [line["log_level"] for line in logs] == ["warning", "info", "info"]
@@ -143,7 +144,7 @@ async def test_a_port_that_its_driver_gives_to_nobody_else_is_held(
     def busy(*_: object, **__: object) -> int:
         raise OSError(16, "Device or resource busy")
 
-    monkeypatch.setattr(port_session, "open_node", busy)
+    monkeypatch.setattr(setting.calls, "open", busy)
     await setting.round()
     assert await setting.round() == [PORT]
 

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
-from services.pods import pod as pods
-from services.pods.functions import check_functions, new_variables
-from services.pods.pod import EnvVar
+from services.pods.functions import check_functions, new_variables, read_functions
+from services.pods.pod import EnvVar, decode_pod
 from services.pods.refusals import RefusalReason
 from tests.services.building import (
     AF_NLB0,
@@ -41,9 +40,9 @@ def problems(obj: Object) -> list[str]:
 def test_a_forged_function_on_a_physical_region_is_refused() -> None:
     (problem,) = problems(pod(container("app", {REGION: "1"}, env=pair(1, afu=UNMAPPED))))
     assert problem == (
-        f'container "app" sets FPGA_AFU_1 to "{UNMAPPED}" and FPGA_REGION_1 to "{ARRIA}", a '
-        'function that no mapping of mode region in namespace "default" has: leave the variables '
-        "out, and ask for a function by its logical name"
+        f'container "app": FPGA_AFU_1="{UNMAPPED}" and FPGA_REGION_1="{ARRIA}" name a function '
+        'that no mapping of mode region has in namespace "default": remove the variables, and '
+        "request a function by its logical name"
     )
 
 
@@ -77,57 +76,58 @@ def test_ids_are_compared_in_canonical_spelling(env: list[Object]) -> None:
 def test_a_function_that_is_mapped_in_mode_af_may_not_be_programmed() -> None:
     (problem,) = problems(pod(container("app", {AF_NLB0: "1"}, env=pair(1))))
     assert problem.startswith(
-        f'container "app" sets FPGA_REGION_1, but asks for only 0 of region-{ARRIA} by that name'
+        f'container "app": the variables up to FPGA_REGION_1 name 1 functions for region-{ARRIA}, '
+        "but only 0 units are requested"
     )
 
 
 @pytest.mark.parametrize(
     ("variable", "problem"),
     [
-        ({"name": "FPGA_REGION", "value": ARRIA}, "sets FPGA_REGION, but names that start with"),
-        ({"name": "FPGA_AFU", "value": NLB0}, "sets FPGA_AFU, but names that start with"),
-        ({"name": "FPGA_REGIONAL", "value": "x"}, "sets FPGA_REGIONAL, but names"),
-        ({"name": "FPGA_AFU_0", "value": NLB0}, "sets FPGA_AFU_0, but names"),
-        ({"name": "FPGA_AFU_01", "value": NLB0}, "sets FPGA_AFU_01, but names"),
-        ({"name": "FPGA_AFU_1_", "value": NLB0}, "sets FPGA_AFU_1_, but names"),
-        ({"name": "FPGA_AFU_1\n", "value": NLB0}, "sets FPGA_AFU_1\\n, but names"),
-        ({"name": "FPGA_AFU_-1", "value": NLB0}, "sets FPGA_AFU_-1, but names"),
-        ({"name": "FPGA_AFU_\u0661", "value": NLB0}, "sets FPGA_AFU_\u0661, but names"),
-        ({"name": "FPGA_AFU_" + "9" * 10, "value": NLB0}, "sets FPGA_AFU_9999999999, but names"),
-        ({"name": "FPGA_AFU_" + "9" * 5000, "value": NLB0}, "sets FPGA_AFU_99999"),
-        ({"name": "FPGA_AFU_9"}, "sets FPGA_AFU_9, but not to a plain value"),
-        ({"name": "FPGA_AFU_9", "value": None}, "sets FPGA_AFU_9, but not to a plain value"),
-        ({"name": "FPGA_AFU_9", "value": ""}, "sets FPGA_AFU_9, but not to a plain value"),
+        ({"name": "FPGA_REGION", "value": ARRIA}, "FPGA_REGION is reserved"),
+        ({"name": "FPGA_AFU", "value": NLB0}, "FPGA_AFU is reserved"),
+        ({"name": "FPGA_REGIONAL", "value": "x"}, "FPGA_REGIONAL is reserved"),
+        ({"name": "FPGA_AFU_0", "value": NLB0}, "FPGA_AFU_0 is reserved"),
+        ({"name": "FPGA_AFU_01", "value": NLB0}, "FPGA_AFU_01 is reserved"),
+        ({"name": "FPGA_AFU_1_", "value": NLB0}, "FPGA_AFU_1_ is reserved"),
+        ({"name": "FPGA_AFU_1\n", "value": NLB0}, "FPGA_AFU_1\\n is reserved"),
+        ({"name": "FPGA_AFU_-1", "value": NLB0}, "FPGA_AFU_-1 is reserved"),
+        ({"name": "FPGA_AFU_\u0661", "value": NLB0}, "FPGA_AFU_\u0661 is reserved"),
+        ({"name": "FPGA_AFU_" + "9" * 10, "value": NLB0}, "FPGA_AFU_9999999999 is reserved"),
+        ({"name": "FPGA_AFU_" + "9" * 5000, "value": NLB0}, "FPGA_AFU_99999"),
+        ({"name": "FPGA_AFU_9"}, "FPGA_AFU_9 has no plain value"),
+        ({"name": "FPGA_AFU_9", "value": None}, "FPGA_AFU_9 has no plain value"),
+        ({"name": "FPGA_AFU_9", "value": ""}, "FPGA_AFU_9 has no plain value"),
         (
             {"name": "FPGA_AFU_9", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             (
-                "sets FPGA_AFU_9, but not to a plain value: leave it out, and ask for a function "
-                "by its logical name"
+                "FPGA_AFU_9 has no plain value: remove it, and request a function by its "
+                "logical name"
             ),
         ),
         (
             {"name": "FPGA_AFU_9", "value": NLB0, "valueFrom": {}},
-            "sets FPGA_AFU_9, but not to a plain value",
+            "FPGA_AFU_9 has no plain value",
         ),
-        ({"name": "FPGA_AFU_1", "value": NLB3}, "sets FPGA_AFU_1, and sets it twice"),
-        ({"name": "FPGA_AFU_1", "value": NLB0}, "sets FPGA_AFU_1, and sets it twice"),
-        ({"name": "FPGA_REGION_1", "value": ARRIA}, "sets FPGA_REGION_1, and sets it twice"),
-        ({"name": "FPGA_AFU_2", "value": NLB0}, "sets FPGA_AFU_2 without FPGA_REGION_2"),
-        ({"name": "FPGA_REGION_2", "value": ARRIA}, "sets FPGA_REGION_2 without FPGA_AFU_2"),
+        ({"name": "FPGA_AFU_1", "value": NLB3}, "FPGA_AFU_1 is set twice"),
+        ({"name": "FPGA_AFU_1", "value": NLB0}, "FPGA_AFU_1 is set twice"),
+        ({"name": "FPGA_REGION_1", "value": ARRIA}, "FPGA_REGION_1 is set twice"),
+        ({"name": "FPGA_AFU_2", "value": NLB0}, "FPGA_AFU_2 is set without FPGA_REGION_2"),
+        ({"name": "FPGA_REGION_2", "value": ARRIA}, "FPGA_REGION_2 is set without FPGA_AFU_2"),
     ],
 )
 def test_what_does_not_belong_beside_a_good_pair_is_named(variable: Object, problem: str) -> None:
     env = [*pair(1), variable]
     (message,) = problems(pod(container("app", {REGION: "2"}, env=env)))
-    assert message.startswith(f'container "app" {problem}')
+    assert message.startswith(f'container "app": {problem}')
     assert len(message) < 400
 
 
 def test_reserved_names_are_explained() -> None:
     (message,) = problems(pod(container("app", {REGION: "1"}, env=[{"name": "FPGA_REGIONAL"}])))
     assert message == (
-        'container "app" sets FPGA_REGIONAL, but names that start with FPGA_REGION or FPGA_AFU '
-        "are accelbind's own: rename it, or ask for a function by its logical name"
+        'container "app": FPGA_REGIONAL is reserved, as all variables that start with FPGA_REGION '
+        "or FPGA_AFU: rename it, or request a function by its logical name"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_reserved_name_can_not_hide_behind_an_escape() -> None:
     text = json.dumps(pod(container("app", {REGION: "1"}, env=env)), separators=(",", ":"))
     hidden = text.replace("FPGA_", "\\u0046PGA_")
     assert "FPGA_" not in hidden
-    assert isinstance(mutate(pods.decode(hidden.encode()), usual(), Policy()), Refused)
+    assert isinstance(mutate(decode_pod(hidden.encode()), usual(), Policy()), Refused)
 
 
 def test_what_a_pass_wrote_stays_on_the_next_one() -> None:
@@ -165,15 +165,15 @@ def test_variables_may_not_name_a_region_more_often_than_it_is_asked_for() -> No
     env = [*pair(1), *pair(3), *pair(2, STRATIX, NLB3)]
     (problem,) = problems(pod(container("app", {REGION: "1", STRATIX_REGION: "1"}, env=env)))
     assert problem == (
-        f'container "app" sets FPGA_REGION_3, but asks for only 1 of region-{ARRIA} by that name '
-        "and spells 2 functions for it: leave the variables out, accelbind sets them for every "
-        "function that is asked for by its logical name"
+        f'container "app": the variables up to FPGA_REGION_3 name 2 functions for region-{ARRIA}, '
+        "but only 1 units are requested by that name: remove the variables, accelbind sets them "
+        "for functions requested by logical name"
     )
 
 
 def test_units_that_are_asked_for_by_logical_name_bring_their_own_variables() -> None:
     (problem,) = problems(pod(container("app", {LOGICAL + "nlb0": "1"}, env=pair(1))))
-    assert f"asks for only 0 of region-{ARRIA} by that name and spells 1 functions" in problem
+    assert f"name 1 functions for region-{ARRIA}, but only 0 units are requested" in problem
 
 
 def test_containers_that_ask_for_nothing_are_not_looked_at() -> None:
@@ -194,7 +194,7 @@ def test_a_new_request_takes_the_lowest_free_numbers() -> None:
 def test_long_values_are_cut() -> None:
     env = pair(1, interface="r" * 121, afu="a" * 121)
     (problem,) = problems(pod(container("app", {REGION: "1"}, env=env)))
-    assert f'sets FPGA_AFU_1 to "{"a" * 119}…" and FPGA_REGION_1 to "{"r" * 119}…"' in problem
+    assert f'FPGA_AFU_1="{"a" * 119}…" and FPGA_REGION_1="{"r" * 119}…"' in problem
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,16 @@ def test_every_odd_variable_is_named_up_to_eight() -> None:
     env: list[Object] = [{"name": f"FPGA_AFU{n}"} for n in range(100_000)]
     result = refused(pod(container("app", {REGION: "1"}, env=env)))
     assert len(result.refusals) == 8
-    assert "sets FPGA_AFU7, but" in result.refusals[7].message
+    assert "FPGA_AFU7 is reserved" in result.refusals[7].message
 
 
 def test_all_problems_of_a_container_are_named() -> None:
     env = [*pair(1, afu=UNMAPPED), *pair(2), {"name": "FPGA_AFU_4", "value": NLB0}]
     messages = problems(pod(container("app", {REGION: "1"}, env=env)))
-    assert [message.split()[3] for message in messages] == ["FPGA_AFU_4", "FPGA_AFU_1"]
+    assert [message.split()[2] for message in messages] == [
+        "FPGA_AFU_4",
+        f'FPGA_AFU_1="{UNMAPPED}"',
+    ]
 
 
 def test_two_domains_cover_the_variables_of_one_region_together() -> None:
@@ -242,6 +245,12 @@ def test_numbers_are_given_from_one_past_those_that_are_taken(
     functions: list[tuple[str, str]], taken: list[int], numbers: list[int]
 ) -> None:
     assert new_variables(functions, taken) == [v for n in numbers for v in pair(n)]
+
+
+def test_variables_of_another_form_may_be_ignored() -> None:
+    variables = [EnvVar("FPGA_REGION_1", ARRIA), EnvVar("FPGA_AFU_1", NLB0), EnvVar("FPGA_AFUS")]
+    assert read_functions(variables, other_forms=True).by_number == {1: (ARRIA, NLB0)}
+    assert len(read_functions(variables).problems) == 1
 
 
 def test_other_names_of_the_family_are_the_users_own() -> None:

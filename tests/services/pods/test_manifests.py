@@ -58,6 +58,25 @@ def test_a_pod_is_read_in_what_json_knows() -> None:
     assert spec["a"] is not spec["b"]
 
 
-def test_a_template_that_is_none_is_named_by_its_place() -> None:
-    with pytest.raises(InvalidManifest, match=r"^a CronJob must have an object at spec\.jobTempl"):
-        list(find_pods({"kind": "CronJob", "spec": {"jobTemplate": {"spec": None}}}))
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("text", "a document of a manifest must be an object with a kind"),
+        ({"a": 1}, "an object of a manifest must have a kind"),
+        (
+            {"kind": "CronJob", "spec": {"jobTemplate": {"spec": None}}},
+            "a CronJob must have an object at spec.jobTemplate.spec.template",
+        ),
+        ({"kind": "List", "items": 7}, "items of a List must be a list"),
+        ({"kind": "List", "items": [{"kind": "List"}]}, "a list within a list is not a manifest"),
+        (
+            {"kind": "Pod", "metadata": {"namespace": 3}},
+            "metadata.namespace of a Pod must be a text",
+        ),
+        ({"kind": "Pod", "metadata": {"name": "p"}, "spec": 7}, "Pod p: the pod can't be read: "),
+    ],
+)
+def test_what_is_no_manifest_is_named(document: object, problem: str) -> None:
+    with pytest.raises(InvalidManifest) as caught:
+        list(find_pods(document))
+    assert str(caught.value).startswith(problem)

@@ -204,7 +204,7 @@ def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) 
                 assert not certificates.refresh()
                 assert not certificates.refresh()
             assert [line["log_level"] for line in logs] == ["warning"]
-            assert "no pair" in certificates.problem
+            assert "not a certificate and its" in certificates.problem
             assert await shown(port) == der(old)
             (tmp_path / "tls.key").write_bytes(fresh[1])
             assert certificates.refresh()
@@ -247,15 +247,15 @@ def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
 
 
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
-    with pytest.raises(CertificateError, match="no pair of a certificate and its unencrypted key"):
+    with pytest.raises(CertificateError, match="not a certificate and its unencrypted key"):
         source(tmp_path, pair(password=b"secret")).load()
 
 
 @pytest.mark.parametrize(
     ("file", "content", "wanted"),
     [
-        ("tls.crt", b"", "no pair"),
-        ("tls.key", b"nonsense", "no pair"),
+        ("tls.crt", b"", "not a certificate and its"),
+        ("tls.key", b"nonsense", "not a certificate and its"),
         ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
     ],
 )
@@ -272,11 +272,11 @@ def test_a_folder_and_a_pipe_are_no_files(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     (tmp_path / "tls.crt").unlink()
     os.mkfifo(tmp_path / "tls.crt")
-    with pytest.raises(CertificateError, match="is no file"):
+    with pytest.raises(CertificateError, match="is not a regular file"):
         certificates.load()
     (tmp_path / "tls.crt").unlink()
     (tmp_path / "tls.crt").mkdir()
-    with pytest.raises(CertificateError, match=r"is no file|Is a directory"):
+    with pytest.raises(CertificateError, match=r"is not a regular file|Is a directory"):
         certificates.load()
 
 

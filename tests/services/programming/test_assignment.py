@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from services.devices.model import Fme, Inventory, Problem
 from services.names import OPENCL_AFU
 from services.process.errors import NotAllowed, WorldError
-from services.programming.assignment import Assignment, Plan, plan
-from services.programming.regions import Region, carried, regions_of
+from services.programming.assignment import (
+    Assignment,
+    ProgrammingPlan,
+    Region,
+    carried,
+    plan,
+    regions_of,
+)
 from tests.services.cards import INTERFACE, NLB0, NLB3, card, port, virtual
 
 DMA = "0" * 31 + "1"
@@ -25,7 +31,9 @@ def region(number: int, *functions: str, numbered: bool = True) -> Region:
     return Region(f"dfl-fme.{number}", "dfl", f"region{number}", "", engine, ports)
 
 
-def planned(wanted: list[str], *regions: Region, records: dict[str, str] | None = None) -> Plan:
+def planned(
+    wanted: list[str], *regions: Region, records: dict[str, str] | None = None
+) -> ProgrammingPlan:
     by_name = {each.name: each for each in regions}
     return plan(
         wanted, list(by_name), by_name, records or {}, interface_id=INTERFACE, who="container x"
@@ -62,12 +70,12 @@ class TestRegions:
 
 class TestPlan:
     def test_what_is_there_already_is_kept(self) -> None:
-        assert planned([NLB0], region(0, NLB0)) == Plan(
+        assert planned([NLB0], region(0, NLB0)) == ProgrammingPlan(
             (Assignment("dfl-fme.0", "dfl-port.00", NLB0),), ()
         )
 
     def test_what_is_not_there_is_programmed(self) -> None:
-        assert planned([NLB3], region(0, NLB0)) == Plan(
+        assert planned([NLB3], region(0, NLB0)) == ProgrammingPlan(
             (), (Assignment("dfl-fme.0", "dfl-port.00", NLB3),)
         )
 
@@ -125,7 +133,9 @@ class TestPlan:
 
     def test_a_region_with_a_virtual_function_that_can_not_be_read_is_refused(self) -> None:
         unread = (Problem("card-hung", "0000:5e:00.1 hangs"),)
-        with pytest.raises(WorldError, match=r"every port of region dfl-fme\.0 .*5e:00\.1 hangs"):
+        with pytest.raises(
+            WorldError, match=r"not every port of region dfl-fme\.0 .*5e:00\.1 hangs"
+        ):
             planned([NLB0], replace(region(0, NLB0), unread=unread))
 
     def test_only_one_of_two_regions_with_the_same_function_is_programmed(self) -> None:
@@ -157,7 +167,7 @@ class TestPlan:
             planned([NLB0, NLB0], region(0, NLB0))
 
     def test_a_region_that_is_gone_is_named(self) -> None:
-        with pytest.raises(WorldError, match=r"region dfl-fme.9 is not there any more"):
+        with pytest.raises(WorldError, match=r"region dfl-fme.9 is gone or can't be read"):
             plan([NLB0], ["dfl-fme.9"], {}, {}, interface_id=INTERFACE, who="x")
 
     @pytest.mark.parametrize(("interface", "now"), [(NLB0, NLB0), ("", "none that can be read")])

@@ -9,11 +9,11 @@ from services.programming.clock import (
     IOPLL_KINDS,
     IopllKind,
     UserClock,
-    asked_clock,
     fpll_setting,
     iopll_setting,
     measured_clock,
     read_frequency,
+    requested_clock,
 )
 
 STRATIX, AGILEX = IOPLL_KINDS[0], IOPLL_KINDS[1]
@@ -33,7 +33,7 @@ STRATIX, AGILEX = IOPLL_KINDS[0], IOPLL_KINDS[1]
 def test_what_a_bitstream_asks_for(
     high: float | None, low: float | None, asked: UserClock | None
 ) -> None:
-    assert asked_clock(high, low) == asked
+    assert requested_clock(high, low) == asked
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from services.programming.port import (
 )
 from services.programming.port_holders import Holder, holders_of, named, who_has
 from services.programming.port_session import port_session, translated
-from services.programming.refusals import why_refused
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.support import Processes
@@ -214,32 +213,3 @@ def test_many_holders_are_not_all_named() -> None:
     holders = tuple(Holder(pid, "sh" if pid % 2 else "") for pid in range(1, 6))
     assert named(holders) == "process 1 (sh), process 2, process 3 (sh) and 2 more"
     assert named(()) == ""
-
-
-# What the hardware says --------------------------------------------------------------------------
-
-
-def test_a_status_is_told_in_words_and_what_has_no_word_in_digits(rack: Rack, driver: str) -> None:
-    rack.add_card(CardSpec(driver))
-    files = DeviceFiles(rack.root, find_engine(scan(rack.root), FMES[driver]))
-    assert why_refused(files, 0) == ""
-    assert why_refused(files, 0b101) == "operation error, incompatible bitstream"
-    assert why_refused(files, 1 << 9 | 1 << 6) == "secure load error, status 0x200"
-
-
-def test_registers_and_managers_are_told_and_can_not_mislead(rack: Rack) -> None:
-    rack.add_card(CardSpec("dfl", faults=(Fault.FME_ERRORS, Fault.NONFATAL_ERRORS)))
-    files = DeviceFiles(rack.root, find_engine(scan(rack.root), "dfl-fme.0"))
-    manager = rack.root / files.folder.lstrip("/") / "dfl-fme-mgr.0/fpga_manager/fpga0"
-    manager.mkdir(parents=True)
-    (manager / "status").write_text("reconfig CRC error\nreconfig \x1b[31mfirmware\n")
-    told = why_refused(files, 0)
-    assert told.startswith(r"reconfig CRC error, reconfig \x1b[31mfirmware; errors/")
-    assert "errors/fme_errors of dfl-fme.0 reads 0x" in told
-    assert "errors/nonfatal_errors of dfl-fme.0 reads 0x" in told
-    (manager / "status").write_text("0\n")
-    assert "reconfig" not in why_refused(files, 0)
-    for number in range(12):
-        (manager.parent / f"fpga{number}").mkdir(exist_ok=True)
-        (manager.parent / f"fpga{number}/status").write_text("reconfig CRC error\n" * 9)
-    assert len(why_refused(files, 0)) == 500  # what to do comes after it

@@ -3,20 +3,24 @@
 import errno
 import os
 import threading
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from services.devices.hardware.scan import scan
 from services.names import OPENCL_AFU
 from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, InvalidBitstream
+from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
+from services.programming.image import Image
+from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
-from services.programming.programmer import Image, Programmer
-from services.programming.regions import regions_of
+from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
@@ -61,11 +65,68 @@ def test_what_is_not_there_is_programmed_and_what_is_there_is_reset(
 ) -> None:
     rack.add_card(CardSpec(driver))
     stages: list[str] = []
-    first = programmer.ensure(PORTS[driver], image(), say=stages.append)
+    first = programmer.ensure(PORTS[driver], image(), on_step=stages.append)
     second = programmer.ensure(PORTS[driver], image())
     assert (first.programmed, first.before, second.programmed) == (True, NLB0, False)
     assert whats(stand_in) == ["programmed", "reset", "reset"]
     assert stages[-3:] == ["programming 4096 bytes", "verifying", "resetting the port"]
+
+
+class UnreadableAtFirst(SimulatedCalls):
+    """After programming, `afu_id` can't be read for a moment (the driver answers EBUSY)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.hidden: list[tuple[Path, str]] = []
+
+    def ioctl(
+        self,
+        node: DriverNode,
+        request: int,
+        argument: int | bytearray,
+        data: "array[int] | None" = None,
+    ) -> int:
+        result = super().ioctl(node, request, argument, data)
+        if request == node.ioctls.program:
+            (file,) = (self.root / "sys/devices").glob("*/*/*/*/*port.0/afu_id")
+            self.hidden.append((file, file.read_text()))
+            file.unlink()
+        return result
+
+    def show(self, _: float) -> None:
+        for file, text in self.hidden:
+            file.write_text(text)
+
+
+def test_a_port_that_can_not_be_read_right_after_programming_is_waited_for(
+    rack: Rack,
+    stand_in: DriverStandIn,
+    short_dir: Path,
+    driver: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rack.add_card(CardSpec(driver))
+    calls = UnreadableAtFirst(rack.root)
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=calls.show)
+    monkeypatch.setattr("services.programming.programmer.time", clock)
+    assert (
+        Programmer(rack.root, short_dir / "state", calls=calls)
+        .ensure(PORTS[driver], image())
+        .programmed
+    )
+    assert len(calls.hidden) == 1
+    assert whats(stand_in) == ["programmed", "reset"]
+
+
+def test_a_port_that_shows_another_function_afterwards_is_an_error(
+    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
+) -> None:
+    rack.add_card(CardSpec(driver))
+    other = Image(A10_INTERFACE, NLB3, lambda: array("B", raw_bitstream(OPENCL_AFU)))
+    with pytest.raises(DeviceRefused, match=f'shows AFU "{OPENCL_AFU}" and not {NLB3}'):
+        programmer.ensure(PORTS[driver], other)
+    assert whats(stand_in) == ["programmed"]
+    assert programmer.recorded(scan(rack.root)) == {PORTS[driver]: ""}
 
 
 def test_bytes_are_asked_for_only_when_they_are_needed(
@@ -116,7 +177,7 @@ def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_ther
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
     port = PORTS[driver]
     stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure(port, image(NLB3))
     inventory = scan(rack.root)
     (region,) = regions_of(inventory).values()
@@ -135,7 +196,7 @@ def test_a_retry_that_never_reaches_the_hardware_does_not_make_a_half_programmed
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
     port = PORTS[driver]
     stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="must be programmed anew"):
+    with pytest.raises(DeviceRefused, match="must be reprogrammed"):
         programmer.ensure(port, image(NLB3))
     stand_in.refuse, stand_in.fail_with = False, error
     for _ in range(2):
@@ -271,7 +332,7 @@ def test_two_threads_take_turns_and_the_second_sees_what_the_first_has_done(
     [
         (Fault.INTERFACE_EMPTY, "has no usable interface id"),
         (Fault.FME_MISSING, "can't be programmed or named"),
-        (Fault.PORT_ID_GARBAGE, "doesn't tell its number"),
+        (Fault.PORT_ID_GARBAGE, "doesn't report its number"),
         (Fault.PORT_NODE_MISSING, "there is no /dev/"),
         (Fault.FME_NODE_MISSING, "there is no /dev/"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.process.errors import HardwareError
-from services.programming.distrust import Mark, closed, write_mark
+from services.programming.distrust import Mark, closed_mark, write_mark
 from services.programming.records import UNKNOWN, Records
 
 PROGRAM = "1" * 40
@@ -50,7 +50,7 @@ def test_unknown_content_stays_unknown_whatever_the_port_shows_and_after_a_reboo
     tmp_path: Path, boot: Path, lost: str
 ) -> None:
     """`/run` is lost in a reboot; a driver that is reloaded makes another folder."""
-    records = Records(tmp_path / "run/records", boot, lasting=tmp_path / "lasting")
+    records = Records(tmp_path / "run/records", boot, durable_dir=tmp_path / "lasting")
     records.write("p", 1, SHOWN, PROGRAM)
     records.distrust("p", 1, SHOWN)
     assert records.has_any()
@@ -96,7 +96,7 @@ def test_under_a_mark_only_what_was_programmed_since_is_known(
     assert records.has_any()
     records.write("q", 1, SHOWN, None)
     assert [records.read(port, 1, SHOWN) for port in "pq"] == [UNKNOWN, UNKNOWN]
-    write_mark(tmp_path, closed())
+    write_mark(tmp_path, closed_mark())
     assert [records.read(port, 1, SHOWN) for port in "pq"] == [UNKNOWN, UNKNOWN]
     records.write("p", 1, SHOWN, PROGRAM)
     records.write("q", 1, SHOWN, None)
@@ -104,7 +104,7 @@ def test_under_a_mark_only_what_was_programmed_since_is_known(
     assert records.read("q", 2, SHOWN) == UNKNOWN  # its card was away
     assert records.read("q", 1, "3" * 32) == UNKNOWN  # somebody else programmed it
     assert records.read("away", 1, SHOWN) == UNKNOWN
-    write_mark(tmp_path, closed())  # after another time in mode regiondevel
+    write_mark(tmp_path, closed_mark())  # after another time in mode regiondevel
     assert [records.read(port, 1, SHOWN) for port in "pq"] == [UNKNOWN, UNKNOWN]
     records.write("q", 1, SHOWN, None)
     boot.write_text("second\n")
@@ -115,7 +115,7 @@ def test_under_a_mark_only_what_was_programmed_since_is_known(
 def test_a_mark_that_can_not_be_read_leaves_nothing_known(
     records: Records, tmp_path: Path, content: str
 ) -> None:
-    write_mark(tmp_path, closed())
+    write_mark(tmp_path, closed_mark())
     records.write("p", 1, SHOWN, None)
     (tmp_path / "untrusted.json").write_text(content)
     assert records.read("p", 1, SHOWN) == UNKNOWN
@@ -168,12 +168,14 @@ def test_a_full_disk_takes_distrust(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         records.distrust("p", 1, SHOWN)
-    assert Records(tmp_path / "records", lasting=tmp_path / "none").read("p", 1, SHOWN) == UNKNOWN
+    assert (
+        Records(tmp_path / "records", durable_dir=tmp_path / "none").read("p", 1, SHOWN) == UNKNOWN
+    )
 
 
 def test_a_folder_that_can_not_be_written_is_said(tmp_path: Path, boot: Path) -> None:
     (tmp_path / "file").write_text("")
-    records = Records(tmp_path / "file", boot, lasting=tmp_path / "file")
+    records = Records(tmp_path / "file", boot, durable_dir=tmp_path / "file")
     with pytest.raises(HardwareError, match="can't be kept in"):
         records.write("p", 1, SHOWN, PROGRAM)
     with pytest.raises(HardwareError, match="can't be kept in"):

@@ -1,19 +1,15 @@
 """Webhooks as a real API server calls them: order, patches, failures, warnings, audit."""
 
-import gzip
 import json
-from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
-from simulator.apiserver.http_server import Response
 from simulator.apiserver.standin import ApiServerStandIn, Options
 from tests.simulator.apiserver.support import (
     FUNCTIONS,
     MERGE,
-    NODES,
     PHYSICAL,
     PODS,
     FakeWebhook,
@@ -22,14 +18,11 @@ from tests.simulator.apiserver.support import (
     created,
     function,
     needs_cel,
-    node,
     patch,
     pod,
     register,
-    review,
 )
 from tests.simulator.apiserver.test_cel import ASKS_FOR_FPGA
-from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -88,17 +81,6 @@ async def test_the_review_tells_who_asks_for_what(
     assert (asked["operation"], asked["dryRun"]) == ("CREATE", False)
     assert "uid" not in asked["object"]["metadata"]
     assert asked["object"]["status"] == {}
-
-
-async def test_a_pod_whose_name_is_generated_has_none_yet(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    await register(http, webhook.config(mutate={}))
-    item = pod()
-    item["metadata"] = {"generateName": "job-"}
-    made = await created(http, PODS, item)
-    assert "name" not in webhook.reviews()[0]
-    assert made["metadata"]["name"].startswith("job-")
 
 
 REFUSALS: list[tuple[Json, int, str | None, str]] = [
@@ -180,33 +162,6 @@ async def test_audit_annotations_are_kept_with_the_name_of_the_webhook(
     assert entries[1]["annotations"]["deny.test.example/reason"] == "unknown-name"
 
 
-async def test_of_two_values_of_an_audit_annotation_the_first_stays(
-    api: ApiServerStandIn, http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    """As seen on 1.36, which complains of the other one in its own log."""
-    for kind, hook in (("Mutating", "mutate"), ("Validating", "check")):
-        hooks: Json = {hook: {"name": "one.example.com"}}
-        answer = {"allowed": True, "auditAnnotations": {"reason": kind}}
-        webhook.answers[f"/{hook}"] = partial(_always, answer)
-        config = webhook.config("hooks", kind=kind, **hooks)
-        await register(http, config)
-    await created(http, PODS, pod())
-    (entry,) = [
-        json.loads(line)
-        for line in (api.kubeconfig_path.parent / "audit.jsonl").read_text().splitlines()
-    ]
-    assert entry["annotations"]["one.example.com/reason"] == "Mutating"
-
-
-async def test_configurations_are_asked_in_the_order_of_their_names(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    await register(http, webhook.config("b", second={}, third={}))
-    await register(http, webhook.config("a", first={}))
-    await created(http, PODS, pod())
-    assert [one.path for one in webhook.asked] == ["/first", "/second", "/third"]
-
-
 async def test_a_later_change_has_earlier_webhooks_asked_again_if_they_want(
     http: httpx2.AsyncClient, webhook: FakeWebhook
 ) -> None:
@@ -216,18 +171,6 @@ async def test_a_later_change_has_earlier_webhooks_asked_again_if_they_want(
     await created(http, PODS, pod())
     paths = [one.path for one in webhook.asked]
     assert paths == ["/wants", "/content", "/changes", "/after", "/wants"]
-
-
-async def test_a_patch_that_changes_nothing_has_nobody_asked_again(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    webhook.answers["/changes"] = lambda _: patch(
-        {"op": "replace", "path": "/metadata/name", "value": "p"}
-    )
-    again = {"reinvocationPolicy": "IfNeeded"}
-    await register(http, webhook.config(wants=again, changes={}))
-    await created(http, PODS, pod())
-    assert [one.path for one in webhook.asked] == ["/wants", "/changes"]
 
 
 async def test_validating_webhooks_see_the_finished_pod(
@@ -266,22 +209,6 @@ async def test_updates_and_deletions_are_reviewed_with_the_old_object(
     assert second["options"]["kind"] == "UpdateOptions"
     assert third["object"] is None
     assert third["oldObject"]["metadata"]["name"] == "nlb0"
-
-
-async def test_a_status_write_is_not_a_write_of_the_pod(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    def rules(resource: str) -> Json:
-        rule = {"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"]}
-        return {"rules": [rule | {"resources": [resource]}]}
-
-    hooks: Json = {"pods": rules("pods"), "status": rules("pods/status"), "all": rules("*/*")}
-    await register(http, webhook.config(**hooks))
-    await created(http, PODS, pod())
-    change = {"status": {"message": "x"}}
-    await http.patch(f"{PODS}/p/status", json=change, headers=MERGE)
-    assert [one.path for one in webhook.asked] == ["/status", "/all"]
-    assert webhook.reviews()[0]["subResource"] == "status"
 
 
 @pytest.mark.parametrize(
@@ -328,23 +255,6 @@ async def test_selectors_decide_who_is_asked(
     assert bool(webhook.asked) is asked
 
 
-async def test_a_scope_or_version_that_does_not_fit_keeps_a_webhook_out(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    rule = {
-        "operations": ["CREATE"],
-        "apiGroups": ["*"],
-        "apiVersions": ["*"],
-        "resources": ["*"],
-        "scope": "Cluster",
-    }
-    await register(http, webhook.config(mutate={"rules": [rule]}))
-    await created(http, PODS, pod())
-    assert webhook.asked == []
-    await created(http, NODES, node("n"))
-    assert "namespace" not in webhook.reviews()[0]
-
-
 async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path: Any) -> None:
     services = {"hook.tools.svc": f"127.0.0.1:{webhook.server.port}"}
     config = webhook.config(mutate={})
@@ -357,20 +267,6 @@ async def test_a_service_is_found_through_the_map(webhook: FakeWebhook, tmp_path
         await register(http, config)
         await created(http, PODS, pod())
         assert webhook.asked[0].headers["host"] == "hook.tools.svc:443"
-
-
-async def test_connections_to_a_webhook_are_kept(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    await register(http, webhook.config(mutate={}))
-    for number in range(5):
-        await created(http, PODS, pod(f"p{number}"))
-    assert (len(webhook.asked), len(webhook.server.connections)) == (5, 1)
-    for connection in tuple(webhook.server.connections.values()):
-        connection.abort()
-    await eventually_async(lambda: not webhook.server.connections)
-    await created(http, PODS, pod("after"))
-    assert len(webhook.server.connections) == 1
 
 
 @needs_cel
@@ -398,33 +294,6 @@ async def test_a_match_condition_without_a_value_counts_by_the_policy(
     answer = await http.post(PODS, json=pod())
     assert answer.status_code == code
     assert webhook.asked == []
-
-
-@needs_cel
-async def test_match_conditions_know_the_request(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    text = "request.operation == 'CREATE' && request.userInfo.username == 'admin'"
-    conditions = [{"name": "who", "expression": text}, {"name": "no", "expression": "false"}]
-    await register(http, webhook.config(yes={"matchConditions": conditions[:1]}))
-    await register(http, webhook.config("more", no={"matchConditions": conditions}))
-    await created(http, PODS, pod())
-    assert [one.path for one in webhook.asked] == ["/yes"]
-
-
-async def test_an_answer_may_be_compressed_and_its_connection_closed(
-    http: httpx2.AsyncClient, webhook: FakeWebhook
-) -> None:
-    def answer(asked: Json) -> Response:
-        plain = review(annotate("zipped") | {"uid": asked["uid"]}).body
-        headers = (("Content-Encoding", "gzip"), ("Connection", "close"))
-        return Response(200, gzip.compress(plain), headers)
-
-    webhook.answers["/mutate"] = answer
-    await register(http, webhook.config(mutate={}))
-    for name in ("a", "b"):
-        made = await created(http, PODS, pod(name))
-        assert made["metadata"]["annotations"] == {"zipped": "yes"}
 
 
 async def test_a_patch_is_tried_again_on_an_object_that_changed_meanwhile(

@@ -106,11 +106,3 @@ async def test_a_crd_that_is_created_is_served(http: httpx2.AsyncClient) -> None
     assert "size in body should be greater than or equal to 1" in answer.json()["message"]
     await http.delete(f"{crds}/widgets.test.example")
     assert (await http.get(widgets)).status_code == 404
-
-
-async def test_a_pod_that_is_over_needs_no_grace(http: httpx2.AsyncClient) -> None:
-    await created(http, PODS, pod(nodeName="n"))
-    over = {"status": {"phase": "Failed"}}
-    await http.patch(f"{PODS}/p/status", json=over, headers=MERGE)
-    await http.delete(f"{PODS}/p")
-    assert (await http.get(f"{PODS}/p")).status_code == 404

@@ -3,9 +3,8 @@
 import httpx2
 import pytest
 
-from simulator.apiserver import reading
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.simulator.apiserver.support import CRS, FUNCTIONS, PODS, Json, created, function, pod
+from tests.simulator.apiserver.support import CRS, PODS, Json, created, function, pod
 
 pytestmark = pytest.mark.anyio
 ALL = f"{CRS}/acceleratorfunctions"
@@ -70,61 +69,6 @@ async def test_a_page_of_a_forgotten_revision_is_a_410_with_a_way_on(
     assert names((await http.get(ALL, params=params)).json()) == ["b"]
 
 
-async def test_a_namespace_is_listed_and_paged_by_itself(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    for namespace in ("default", "default-2", "a"):
-        for name in ("x", "y"):
-            item = function(name)
-            item["metadata"]["namespace"] = namespace
-            api.seed(item)
-    assert len((await http.get(ALL)).json()["items"]) == 6
-    parts = await pages(http, FUNCTIONS, 1)
-    assert [names(part) for part in parts] == [["x"], ["y"]]
-    assert {one["metadata"]["namespace"] for part in parts for one in part["items"]} == {"default"}
-
-
-async def test_a_broken_continue_token_or_limit_is_a_400(http: httpx2.AsyncClient) -> None:
-    for params in (
-        {"continue": "nonsense"},
-        {"continue": "eyJ2IjoxfQ"},
-        {"limit": "many"},
-        {"resourceVersion": "x"},
-    ):
-        assert (await http.get(ALL, params=params)).status_code == 400
-
-
-def test_a_continue_token_reads_back() -> None:
-    token = reading.encode_token(7, "ns/name\0")
-    assert reading.decode_token(token, "prefix/") == (7, "prefix/ns/name\0")
-
-
-async def test_an_exact_revision_is_listed_as_it_was(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    api.put(function("a"))
-    then = str(api.store.revision)
-    api.put(function("b"))
-    params = {"resourceVersion": then, "resourceVersionMatch": "Exact"}
-    answer = (await http.get(ALL, params=params)).json()
-    assert (names(answer), answer["metadata"]["resourceVersion"]) == (["a"], then)
-    params["resourceVersionMatch"] = "NotOlderThan"
-    assert names((await http.get(ALL, params=params)).json()) == ["a", "b"]
-    api.compact()
-    params["resourceVersionMatch"] = "Exact"
-    assert (await http.get(ALL, params=params)).status_code == 410
-
-
-async def test_a_revision_of_the_future_is_a_504(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    params = {"resourceVersion": str(api.store.revision + 1000)}
-    answer = await http.get(ALL, params=params)
-    assert answer.status_code == 504
-    assert "Too large resource version" in answer.json()["message"]
-    assert answer.headers["Retry-After"] == "1"
-
-
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [
@@ -162,46 +106,3 @@ async def test_fields_select_and_unknown_ones_are_refused(http: httpx2.AsyncClie
     answer = await http.get(PODS, params={"fieldSelector": "spec.colour=red"})
     assert answer.status_code == 400
     assert "field label not supported: spec.colour" in answer.json()["message"]
-
-
-async def test_a_selected_page_does_not_count_the_rest(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    for name in ("a", "b", "c"):
-        item = function(name)
-        item["metadata"]["labels"] = {"kept": "yes"} if name != "b" else {}
-        api.seed(item)
-    params = {"limit": "1", "labelSelector": "kept"}
-    first = (await http.get(ALL, params=params)).json()
-    assert "remainingItemCount" not in first["metadata"]
-    params["continue"] = first["metadata"]["continue"]
-    assert names((await http.get(ALL, params=params)).json()) == ["c"]
-
-
-async def test_a_large_list_is_compressed(api: ApiServerStandIn, http: httpx2.AsyncClient) -> None:
-    for number in range(1000):
-        api.seed(function(f"f{number:04}"))
-    answer = await http.get(ALL)
-    assert answer.headers["Content-Encoding"] == "gzip"
-    assert len(answer.json()["items"]) == 1000
-    plain = await http.get(ALL, headers={"Accept-Encoding": "identity"})
-    assert "Content-Encoding" not in plain.headers
-    assert plain.content == answer.content
-
-
-async def test_a_hundred_thousand_mappings_are_paged(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    for number in range(100_000):
-        api.seed(function(f"f{number:06}"))
-    parts = await pages(http, ALL, 5000)
-    listed = [name for part in parts for name in names(part)]
-    assert listed == [f"f{number:06}" for number in range(100_000)]
-
-
-async def test_go_escapes_stand_in_strings(api: ApiServerStandIn, http: httpx2.AsyncClient) -> None:
-    item = function()
-    item["metadata"]["annotations"] = {"a": "<&>\u2028\u0085é"}
-    api.seed(item)
-    text = (await http.get(f"{FUNCTIONS}/nlb0")).content
-    assert '"a":"\\u003c\\u0026\\u003e\\u2028\u0085é"'.encode() in text

@@ -1,8 +1,6 @@
 """The stand-in as a process, and clients that are not ours: lightkube and kubectl."""
 
-import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ from lightkube.models.core_v1 import Container, NodeStatus, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Namespace, Node, Pod
 
-from simulator.apiserver import tls
 from tests.support import Process, Processes, eventually, python_module, require
 
 AcceleratorFunction = create_namespaced_resource(
@@ -45,14 +42,6 @@ def client(served: Served) -> Iterator[lightkube.Client]:
     client = lightkube.Client(lightkube.KubeConfig.from_file(served.kubeconfig))
     yield client
     client.close()
-
-
-def test_the_kubeconfig_is_private_and_complete(served: Served) -> None:
-    assert served.kubeconfig.stat().st_mode & 0o777 == 0o600
-    config = json.loads(served.kubeconfig.read_text())
-    assert config["clusters"][0]["cluster"]["server"] == f"https://127.0.0.1:{served.port}"
-    assert config["clusters"][0]["cluster"]["certificate-authority-data"]
-    assert config["users"][0]["user"]["token"]
 
 
 def test_lightkube_creates_lists_watches_patches_and_deletes(client: lightkube.Client) -> None:
@@ -132,45 +121,3 @@ spec:
     assert mode == "region"
     kubectl(served, "patch", "af", "nlb0", "--type=merge", "-p", '{"spec":{"mode":"af"}}')
     assert "deleted" in kubectl(served, "delete", "af", "nlb0")
-
-
-def test_a_given_certificate_and_port_are_used(processes: Processes, tmp_path: Path) -> None:
-    pair = tls.make_pair(["127.0.0.1"])
-    for name, data in (("crt", pair.certificate), ("key", pair.key), ("ca", pair.authority)):
-        (tmp_path / f"given.{name}").write_bytes(data)
-    given: list[str | Path] = [
-        "--tls-cert",
-        tmp_path / "given.crt",
-        "--tls-key",
-        tmp_path / "given.key",
-        "--tls-ca",
-        tmp_path / "given.ca",
-    ]
-    where: list[str | Path] = [
-        "--dir",
-        tmp_path,
-        "--ports-file",
-        tmp_path / "ports",
-        "--token",
-        "secret",
-    ]
-    config_path = tmp_path / "elsewhere"
-    command = python_module(
-        "simulator.apiserver", *where, *given, "--kubeconfig-out", config_path, "--no-scheduler"
-    )
-    process = processes.start(command, name="apiserver")
-    process.ports(tmp_path / "ports")
-    client = lightkube.Client(lightkube.KubeConfig.from_file(config_path))
-    assert list(client.list(Node)) == []
-    client.close()
-    process.popen.send_signal(signal.SIGINT)
-    assert process.wait() == 0
-
-
-def test_a_certificate_without_its_key_is_a_usage_error(
-    processes: Processes, tmp_path: Path
-) -> None:
-    arguments = ("--dir", tmp_path, "--tls-cert", tmp_path / "x")
-    process = processes.start(python_module("simulator.apiserver", *arguments), name="apiserver")
-    assert process.wait() == 2
-    assert "--tls-cert and --tls-key go together" in process.stderr

@@ -67,29 +67,6 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_tried_again(
     assert await eventually_async(lambda: node_of(api, "p")) == "b"
 
 
-async def test_a_pod_waits_until_another_leaves(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, NODES, node_with("a", {FPGA: 1}))
-    await created(http, PODS, pod("first", FPGA))
-    await eventually_async(lambda: node_of(api, "first"))
-    await created(http, PODS, pod("second", FPGA))
-    text = await eventually_async(lambda: message_of(api, "second"))
-    assert "1 No preemption victims found for incoming pod" in text
-    over = {"status": {"phase": "Succeeded"}}
-    await http.patch(f"{PODS}/first/status", json=over, headers=MERGE)
-    assert await eventually_async(lambda: node_of(api, "second")) == "a"
-
-
-async def test_pods_spread_over_nodes(api: ApiServerStandIn, http: httpx2.AsyncClient) -> None:
-    for name in ("a", "b"):
-        await created(http, NODES, node_with(name, {FPGA: 5}))
-    for number in range(4):
-        await created(http, PODS, pod(f"p{number}", FPGA))
-    nodes = await eventually_async(lambda: [node_of(api, f"p{number}") for number in range(4)])
-    assert sorted(nodes) == ["a", "a", "b", "b"]
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -118,51 +95,6 @@ async def test_what_a_node_has_against_a_pod(
     item["status"]["allocatable"].setdefault(FPGA, 1)
     await created(http, PODS, wanting)
     assert expected in await eventually_async(lambda: message_of(api, "p"))
-
-
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        {"operator": "Exists"},
-        {"key": "k", "operator": "Exists"},
-        {"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"},
-    ],
-)
-async def test_a_tolerated_taint_does_not_matter(
-    api: ApiServerStandIn, http: httpx2.AsyncClient, toleration: Json
-) -> None:
-    item = node_with("a", {})
-    taints = [
-        {"key": "k", "value": "v", "effect": "NoSchedule"},
-        {"key": "x", "effect": "PreferNoSchedule"},
-    ]
-    await created(http, NODES, item | {"spec": {"taints": taints}})
-    await created(http, PODS, pod(tolerations=[toleration]))
-    assert await eventually_async(lambda: node_of(api, "p")) == "a"
-
-
-async def test_without_nodes_there_is_nothing_to_schedule_to(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, PODS, pod())
-    text = await eventually_async(lambda: message_of(api, "p"))
-    assert text == "no nodes available to schedule pods"
-
-
-async def test_a_pod_with_a_node_or_another_scheduler_is_left_alone(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, NODES, node_with("a", {}))
-    await created(http, PODS, pod("placed", nodeName="elsewhere"))
-    await created(http, PODS, pod("foreign", schedulerName="mine"))
-    await created(http, PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
-    await created(http, PODS, pod("ours"))
-    await eventually_async(lambda: node_of(api, "ours"))
-    assert node_of(api, "placed") == "elsewhere"
-    for name in ("foreign", "gated"):
-        found = api.get("Pod", name)
-        assert found is not None
-        assert "nodeName" not in found["spec"]
 
 
 def container(count: int, **fields: str) -> Json:

@@ -1,6 +1,5 @@
 """Watches: from a revision on, with bookmarks and selectors, and how they end."""
 
-import asyncio
 import json
 import time
 
@@ -54,17 +53,6 @@ async def test_a_watch_without_a_revision_begins_with_what_is_there(
         assert told(await lines.event()) == ("ADDED", "b")
 
 
-async def test_a_watch_of_one_namespace_hears_nothing_else(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    async with watching(http, FUNCTIONS, resourceVersion=str(api.store.revision)) as lines:
-        elsewhere = function("a")
-        elsewhere["metadata"]["namespace"] = "default-2"
-        api.put(elsewhere)
-        api.put(function("b"))
-        assert told(await lines.event()) == ("ADDED", "b")
-
-
 async def test_a_watch_of_one_object_hears_of_that_one(
     api: ApiServerStandIn, http: httpx2.AsyncClient
 ) -> None:
@@ -94,21 +82,6 @@ async def test_an_object_enters_and_leaves_a_selection(
         assert event["object"]["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_an_object_that_no_longer_fits_is_told_as_deleted(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    item = function("a")
-    item["metadata"]["labels"] = {"kept": "yes"}
-    api.seed(item)
-    revision = str(api.store.revision)
-    async with watching(http, ALL, labelSelector="kept=yes", resourceVersion=revision) as lines:
-        api.put(function("a"))
-        event = await lines.event()
-    assert told(event) == ("DELETED", "a")
-    assert event["object"]["metadata"]["labels"] == {"kept": "yes"}
-    assert event["object"]["metadata"]["resourceVersion"] == str(api.store.revision)
-
-
 async def test_bookmarks_come_only_when_asked_for_and_carry_the_revision(
     api: ApiServerStandIn, http: httpx2.AsyncClient
 ) -> None:
@@ -126,19 +99,6 @@ async def _bookmark_at(lines_event: object, revision: str) -> bool:
     event: Json = await lines_event  # type: ignore[misc]  # a coroutine of the reader
     assert event["type"] == "BOOKMARK"
     return bool(event["object"]["metadata"]["resourceVersion"] == revision)
-
-
-async def test_a_bookmark_of_pods_has_the_shape_of_a_pod(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    query = {"resourceVersion": str(api.store.revision), "allowWatchBookmarks": "true"}
-    async with watching(http, PODS, **query) as lines:
-        line = await lines.line()
-    version = str(api.store.revision).encode()
-    assert line == (
-        b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":'
-        b'{"resourceVersion":"%s"},"spec":{"containers":null},"status":{}}}\n' % version
-    )
 
 
 async def test_a_watch_ends_properly_after_its_seconds(
@@ -160,74 +120,3 @@ async def test_a_watch_of_a_forgotten_revision_is_told_so_in_an_event(
         event = json.loads(await lines.rest())
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-
-
-async def test_only_the_last_changes_are_kept(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    before = str(api.store.revision)
-    for number in range(20_005):
-        api.put(function("a", afuId=f"{number:08x}"))
-    async with watching(http, ALL, resourceVersion=before) as lines:
-        assert (await lines.event())["type"] == "ERROR"
-    after = str(api.store.revision - 3)
-    async with watching(http, ALL, resourceVersion=after) as lines:
-        for _ in range(3):
-            assert told(await lines.event()) == ("MODIFIED", "a")
-
-
-async def test_thousands_of_changes_are_told_to_every_watcher_in_order(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    changes, rounds = 3000, 30
-    start = str(api.store.revision)
-
-    async def follow() -> int:
-        async with watching(http, ALL, resourceVersion=start) as lines:
-            for number in range(changes):
-                event = await lines.event()
-                assert event["object"]["spec"]["afuId"] == f"{number:08x}"
-        return changes
-
-    followers = [asyncio.create_task(follow()) for _ in range(3)]
-    await eventually_async(lambda: len(api.watches) == 3)
-    for number in range(changes):
-        api.put(function("a", afuId=f"{number:08x}"))
-        if number % (changes // rounds) == 0:
-            await asyncio.sleep(0)
-    assert await asyncio.gather(*followers) == [changes] * 3
-
-
-async def test_a_client_that_leaves_takes_its_watch_along(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    async with watching(http, ALL):
-        await eventually_async(lambda: len(api.watches) == 1)
-    await eventually_async(lambda: not api.watches)
-    api.put(function("a"))
-    assert api.get("AcceleratorFunction", "a") is not None
-
-
-async def test_what_a_controller_does_is_told_after_what_made_it_do_so(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    revision = str(api.store.revision)
-    namespaces = "/api/v1/namespaces"
-    async with watching(http, namespaces, resourceVersion=revision) as lines:
-        await eventually_async(lambda: len(api.watches) == 1)
-        await created(http, namespaces, {"metadata": {"name": "team"}})
-        await http.delete(f"{namespaces}/team")
-        events = [await lines.event() for _ in range(3)]
-    assert [told(event)[0] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
-    assert versions == sorted(versions)
-
-
-async def test_a_watch_from_the_future_waits_for_it(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    async with watching(http, ALL, resourceVersion=str(api.store.revision + 1)) as lines:
-        await eventually_async(lambda: len(api.watches) == 1)
-        api.put(function("a"))
-        api.put(function("b"))
-        assert told(await lines.event()) == ("ADDED", "b")

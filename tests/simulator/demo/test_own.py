@@ -1,15 +1,16 @@
-"""`accelbind demo -f`: somebody's own pods and mappings, on stand-ins with the cards for them."""
+"""`accelbind demo -f`: your own pods and mappings, on stand-ins with the cards for them."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from services.process.errors import InvalidManifest
+from services.admission.preview import read_pods
 from simulator.demo import own
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
+UNITS_SAMPLE = REPOSITORY / "manifests" / "samples" / "pods" / "units.yaml"
 CLOCKED = "40007c0623210742000ebc58df6f5343e668b03a"
 """The id of an OpenCL program, which comes as an AOCX."""
 
@@ -46,7 +47,7 @@ spec:
 """
 
 
-def test_own_pods_run_wait_or_are_refused_as_in_a_cluster(
+def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
     processes: Processes, tmp_path: Path, short_dir: Path
 ) -> None:
     maps, pods = tmp_path / "maps", tmp_path / "pods.yaml"
@@ -54,23 +55,38 @@ def test_own_pods_run_wait_or_are_refused_as_in_a_cluster(
     (maps / "opencl.yaml").write_text(OPENCL)
     pods.write_text(PODS)
     demo = processes.accelbind(
-        *("demo", "-f", pods, "--mappings", maps), env={"TMPDIR": str(short_dir), "TERM": "dumb"}
+        *("demo", "-v", "--keep", "-f", pods, "-f", UNITS_SAMPLE, "--mappings", maps),
+        env={"TMPDIR": str(short_dir), "TERM": "dumb", "COLUMNS": "120"},
     )
     assert demo.wait(400) == 1, demo.transcript()
+    assert max(map(len, demo.stdout.splitlines())) <= 120
     shown = re.sub(r"\s+", " ", demo.stdout)
     for expected in (
+        "stand-in for the kubelet of node-region",
         "1 · Pod team-b/matrix-1",
+        "fpga.intel.com/matrix: 2",
         "- /spec/containers/0/resources/limits/fpga.intel.com/matrix",
         f"FPGA_AFU_2={CLOCKED}",
-        "devices dfl-fme.0, dfl-fme.1",
-        "dfl-port.1 programmed with AFU",
-        "it does not run Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.",
-        'which is not mapped in namespace "default"',
-        "1 of 3 pods ran, nothing is left running",
+        "device ids dfl-fme.0, dfl-fme.1",
+        "programmed dfl-port.1 with AFU",
+        "not running Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.",
+        'does not exist in namespace "default"',
+        "node-units units none b-com.com/accelerator",
+        "ACCELERATOR_UNITS=",
+        "matrix-1 2 x matrix node-region dfl-port.0 running",
+        "elsewhere matrix - - refused",
+        "2 of 4 pods ran; nothing is left running",
     ):
         assert expected in shown, demo.transcript()
     assert demo.stderr == ""
-    assert list(short_dir.iterdir()) == []
+    kept = re.search(r"^kept: (.*)$", demo.stdout, re.MULTILINE)
+    assert kept
+    logs = {path.name for path in (Path(kept[1]) / "logs").iterdir()}
+    assert {"webhook.log", "api-server.log", "plugin-node-region.log"} <= logs
+
+
+def planned(file: Path) -> own.OwnPods:
+    return own.read([(file.name, pod) for pod in read_pods(file)], MAPPINGS)
 
 
 def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None:
@@ -81,11 +97,11 @@ def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None
         for number, name in enumerate((physical, "arria10.dcp1.0-nlb0-preprogrammed"))
     )
     pods.write_text(f"kind: Pod\nmetadata: {{generateName: x-}}\nspec: {{containers: [{asking}]}}")
-    found = own.read(pods, MAPPINGS)
+    found = planned(pods)
     (node,) = found.world.nodes
     assert (node.name, dict(node.capacity)) == ("node-af", {f"fpga.intel.com/{physical}": 4})
     assert len(node.cards) == 4
-    assert found.pods[0].pod["metadata"] == {
+    assert found.world.pods[0].pod["metadata"] == {
         "generateName": "x-",
         "name": "x-1",
         "namespace": "default",
@@ -108,28 +124,9 @@ def test_units_that_need_no_mapping_are_on_a_node_without_cards(
         for at, count in enumerate(counts)
     )
     pods.write_text(UNITS.format(asking=asking))
-    (node,) = own.read(pods, MAPPINGS).world.nodes
+    (node,) = planned(pods).world.nodes
     assert (node.name, node.mode, node.cards) == ("node-units", "units", ())
     assert dict(node.capacity) == {"b-com.com/accelerator": units}
-
-
-def test_the_sample_of_units_runs(processes: Processes, short_dir: Path) -> None:
-    sample = REPOSITORY / "manifests" / "samples" / "pods" / "units.yaml"
-    demo = processes.accelbind(
-        *("demo", "-f", sample), env={"TMPDIR": str(short_dir), "TERM": "dumb"}
-    )
-    assert demo.wait(400) == 0, demo.transcript()
-    shown = re.sub(r"\s+", " ", demo.stdout)
-    assert "mode units, no cards" in shown
-    assert "ACCELERATOR_UNITS=" in shown
-    assert "1 of 1 pods ran" in shown
-
-
-@pytest.mark.parametrize("text", ["kind: Service", "{", "kind: Pod\nspec: 7"])
-def test_what_holds_no_pods_is_refused_before_anything_starts(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(InvalidManifest):
-        own.read(tmp_path / "x.yaml", MAPPINGS)
 
 
 def test_mappings_alone_are_refused(processes: Processes) -> None:

@@ -15,7 +15,7 @@ from services.kube.config import load_config
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.kubelet.agent import NodeAgent
 from simulator.kubelet.reports import GIVEN_ANNOTATION
-from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
+from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, pod, registered
 from tests.support import eventually_async
 
@@ -146,21 +146,6 @@ async def test_a_pod_runs_and_what_it_was_given_is_told(cluster: Cluster) -> Non
         assert given["main"]["allocated"] == {RESOURCE: ["a"]}
 
 
-async def test_an_unhealthy_device_reaches_the_pods_status(cluster: Cluster) -> None:
-    async with registered(FakePlugin(cluster.kubelet.folder, devices("a"))) as plugin:
-        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
-        await cluster.create(pod())
-        await cluster.status_of("pod", "Running")
-        plugin.list(devices("a", unhealthy=["a"]))
-
-        async def unhealthy() -> bool:
-            status = (await cluster.get(f"{PODS}/pod"))["status"]["containerStatuses"][0]
-            (resource,) = status["allocatedResourcesStatus"]
-            return bool(resource["resources"] == [{"resourceID": "a", "health": "Unhealthy"}])
-
-        await eventually_async(unhealthy)
-
-
 async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Cluster) -> None:
     plugin = FakePlugin(cluster.kubelet.folder, devices("a"), pre_start=True)
     plugin.refusal = (grpc.StatusCode.INTERNAL, "no bitstream")
@@ -185,16 +170,6 @@ async def test_a_refused_start_is_told_as_status_and_counted_event(cluster: Clus
         assert waiting["reason"] == "CreateContainerConfigError"
         plugin.refusal = None
         await cluster.status_of("pod", "Running")
-
-
-async def test_a_pod_that_cannot_have_its_devices_fails_for_good(cluster: Cluster) -> None:
-    async with registered(FakePlugin(cluster.kubelet.folder, devices("a"))):
-        await cluster.kubelet.until(lambda: bool(cluster.kubelet.allocatable.get(RESOURCE)))
-        await cluster.create(pod(containers={"main": 2}))
-        status = await cluster.status_of("pod", "Failed")
-        assert status["reason"] == UNEXPECTED
-        assert "Requested: 2, Available: 1" in status["message"]
-        assert await eventually_async(lambda: cluster.events(UNEXPECTED))
 
 
 async def test_a_deleted_pod_is_gone_on_both_sides(cluster: Cluster) -> None:
@@ -261,11 +236,3 @@ async def test_a_new_process_adopts_the_pods_that_run(cluster: Cluster) -> None:
             assert later.pods[0]["main"].environment == {"DEVICES": "a"}
             assert later.in_use(RESOURCE) == {"a"}
         assert plugin.pre_starts == [("a",)]
-
-
-async def test_a_resource_that_no_plugin_listed_is_not_the_kubelets_business(
-    cluster: Cluster,
-) -> None:
-    await cluster.create(pod())
-    await cluster.status_of("pod", "Running")
-    assert cluster.kubelet.pods[0]["main"].granted.allocated == ()

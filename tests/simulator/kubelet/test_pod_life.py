@@ -14,8 +14,7 @@ from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import podresources_pb2 as resources_pb
 from services.kubelet.podresources_pb2_grpc import PodResourcesListerStub
 from services.kubelet.sockets import checkpoint_file, dial, pod_resources_socket
-from services.process.errors import KubeletError
-from simulator.kubelet.client import PRE_START_SECONDS, go_text
+from simulator.kubelet.client import PRE_START_SECONDS
 from simulator.kubelet.pods import PodSpec
 from simulator.kubelet.standin import UNEXPECTED, KubeletStandIn
 from simulator.kubelet.states import ContainerState, DeviceNode, Phase, Stage
@@ -130,17 +129,6 @@ async def test_an_error_before_the_start_is_an_event_word_for_word_and_heals_by_
         assert state.phase is Phase.RUNNING
 
 
-async def test_a_restart_that_is_refused_waits_as_well(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, pre_start=True)) as plugin:
-        await ready(kubelet)
-        state = await kubelet.settled(await kubelet.admit(pod()))
-        plugin.refusal = REFUSAL
-        await kubelet.restart_container(state, "main")
-        assert state["main"].reason == "CreateContainerConfigError"
-        with pytest.raises(KubeletError, match="does not run"):
-            await kubelet.restart_container(state, "main")
-
-
 async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet)) as plugin:
         await ready(kubelet)
@@ -156,14 +144,6 @@ async def test_an_error_of_allocate_fails_the_pod_for_good(kubelet: KubeletStand
         assert kubelet.in_use(RESOURCE) == set()
         plugin.allocate_refusal = None
         assert (await kubelet.admit(pod())).phase is Phase.FAILED
-
-
-async def test_too_few_devices_fail_the_pod_for_good(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet, "a")):
-        await ready(kubelet)
-        state = await kubelet.admit(pod(containers={"main": 2}))
-        assert (state.phase, state.reason) == (Phase.FAILED, UNEXPECTED)
-        assert "Requested: 2, Available: 1" in state.message
 
 
 async def test_a_deleted_pod_frees_its_devices_and_its_log_folder(kubelet: KubeletStandIn) -> None:
@@ -230,27 +210,6 @@ async def test_pod_resources_lists_the_pod_within_pre_start_without_plain_init_c
     assert [n.ID for n in only.containers[0].devices[0].topology.nodes] == [0]
     assert not only.containers[1].devices[0].HasField("topology")
     assert only.containers[0].devices[0].resource_name == RESOURCE
-
-
-async def test_pod_resources_tells_all_healthy_devices_and_single_pods(
-    kubelet: KubeletStandIn,
-) -> None:
-    listing = devices("a", "b", unhealthy=["b"]) + devices("c", numa=2)
-    async with registered(FakePlugin(kubelet.folder, listing)):
-        await ready(kubelet)
-        await kubelet.admit(pod(containers={"main": 2}))
-        async with dial(pod_resources_socket(kubelet.folder)) as channel:
-            stub = PodResourcesListerStub(channel)
-            every = await stub.GetAllocatableResources(resources_pb.AllocatableResourcesRequest())
-            assert [list(each.device_ids) for each in every.devices] == [["a"], ["c"]]
-            request = resources_pb.GetPodResourcesRequest(pod_name="pod", pod_namespace="default")
-            one = await stub.Get(request)
-            assert len(one.pod_resources.containers[0].devices) == 2
-            request.pod_name = "other"
-            with pytest.raises(
-                grpc.aio.AioRpcError, match="pod other in namespace default not found"
-            ):
-                await stub.Get(request)
 
 
 async def test_a_restart_keeps_running_pods_and_their_devices(kubelet: KubeletStandIn) -> None:
@@ -332,51 +291,6 @@ async def test_init_containers_run_to_completion_in_order_and_sidecars_stay(
     assert state["one"].reason == "Completed"
 
 
-@pytest.mark.parametrize(
-    ("policy", "codes", "phase", "starts"),
-    [
-        ("Never", [0], Phase.SUCCEEDED, 1),
-        ("Never", [1], Phase.FAILED, 1),
-        ("OnFailure", [1, 1, 0], Phase.SUCCEEDED, 3),
-    ],
-)
-async def test_workloads_end_as_the_restart_policy_says(
-    short_dir: Path, policy: str, codes: list[int], phase: Phase, starts: int
-) -> None:
-    async def workload(_: PodSpec, state: ContainerState) -> int:
-        return codes[state.started - 1]
-
-    async with KubeletStandIn(short_dir, retry_seconds=0, workload=workload) as kubelet:
-        described = pod(containers={"main": 0}, restart_policy=policy)
-        state = await kubelet.admit(described)
-        await kubelet.until(lambda: not state.active)
-        assert state.phase is phase
-        assert state["main"].started == starts
-
-
-async def test_a_failing_init_container_keeps_the_others_from_starting(short_dir: Path) -> None:
-    async def workload(_: PodSpec, state: ContainerState) -> int:
-        return 3 if state.spec.name == "init" else 0
-
-    async with KubeletStandIn(short_dir, retry_seconds=0, workload=workload) as kubelet:
-        described = pod(init={"init": 0}, containers={"main": 0}, restart_policy="Never")
-        state = await kubelet.admit(described)
-        await kubelet.until(lambda: not state.active)
-        assert state.phase is Phase.FAILED
-        assert state["init"].exit_code == 3
-        assert not state["main"].started
-
-
-async def test_a_workload_that_raises_fails_its_pod_visibly(short_dir: Path) -> None:
-    async def workload(_: PodSpec, __: ContainerState) -> int:
-        raise LookupError("a bug of the test")
-
-    async with KubeletStandIn(short_dir, workload=workload) as kubelet:
-        state = await kubelet.admit(pod(containers={"main": 0}))
-        await kubelet.until(lambda: state.phase is Phase.FAILED)
-        assert state["main"].started == 1
-
-
 async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet, pre_start=True)) as plugin:
         await ready(kubelet)
@@ -400,17 +314,6 @@ async def test_a_pod_of_an_earlier_process_is_adopted_as_it_runs(kubelet: Kubele
         assert plugin.pre_starts == [("a",)] * 2
 
 
-async def test_a_checkpoint_that_cannot_be_written_fails_the_pod(kubelet: KubeletStandIn) -> None:
-    async with registered(fake(kubelet)) as plugin:
-        await ready(kubelet)
-        kubelet.remove_folder()
-        plugin.list(devices("a", "b"))
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 2})
-        state = await kubelet.admit(pod())
-        assert state.phase is Phase.FAILED
-        assert "failed to write checkpoint file" in state.message
-
-
 async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> None:
     async with registered(fake(kubelet)):
         await ready(kubelet)
@@ -418,20 +321,3 @@ async def test_a_corrupt_checkpoint_is_passed_over(kubelet: KubeletStandIn) -> N
         checkpoint_file(kubelet.folder).write_text("{")
         await kubelet.start()
     assert kubelet.capacity == {}
-
-
-@pytest.mark.parametrize(
-    ("code", "details", "text"),
-    [
-        ("INTERNAL", "x", "rpc error: code = Internal desc = x"),
-        ("FAILED_PRECONDITION", "x", "rpc error: code = FailedPrecondition desc = x"),
-        ("CANCELLED", "x", "rpc error: code = Canceled desc = x"),
-        (
-            "DEADLINE_EXCEEDED",
-            "Deadline Exceeded",
-            "rpc error: code = DeadlineExceeded desc = context deadline exceeded",
-        ),
-    ],
-)
-async def test_errors_read_as_go_prints_them(code: str, details: str, text: str) -> None:
-    assert go_text(grpc.StatusCode[code], details) == text

@@ -7,12 +7,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from services.kubelet.sockets import plugins_folder, registration_socket
+from services.kubelet.sockets import plugins_folder
 from simulator.kubelet.registry import GRACE_SECONDS
 from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.conftest import Clock
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
-from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -54,30 +53,6 @@ async def test_another_version_is_refused_with_the_version_it_should_be(
     assert caught.value.details() == (
         'requested API version "v1" is not supported by kubelet. Supported version is ["v1beta1"]'
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["plain", "kubernetes.io/x", "requests.a.b/c", "a.kubernetes.io/x"]
-)
-async def test_a_name_that_is_no_extended_resource_is_refused(
-    kubelet: KubeletStandIn, name: str
-) -> None:
-    async with FakePlugin(kubelet.folder, devices("a"), resource=name) as plugin:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await plugin.register()
-    assert caught.value.details() == f'the ResourceName "{name}" is invalid'
-
-
-async def test_unhealthy_devices_count_in_capacity_only(kubelet: KubeletStandIn) -> None:
-    listed = devices("a", "b", "c", unhealthy=["b"])
-    async with registered(FakePlugin(kubelet.folder, listed)) as plugin:
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 3})
-        assert kubelet.allocatable == {RESOURCE: 2}
-        plugin.list(devices("a", "b", "c", "d"))
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 4})
-        assert kubelet.allocatable == {RESOURCE: 4}
-        plugin.list([])
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 0})
 
 
 async def test_a_broken_stream_keeps_capacity_for_five_minutes(
@@ -188,15 +163,6 @@ async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again
     assert plugin.stream_ended.is_set()
 
 
-async def test_a_kubelet_restarts_often_without_losing_its_socket(kubelet: KubeletStandIn) -> None:
-    for turn in range(5):
-        await kubelet.restart()
-        plugin = FakePlugin(kubelet.folder, devices("a"), endpoint=f"{turn}.sock")
-        async with registered(plugin):
-            await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
-    assert registration_socket(kubelet.folder).is_socket()
-
-
 async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletStandIn) -> None:
     async with FakePlugin(kubelet.folder, devices("a")) as plugin:
         with kubelet.refusing("not today"), pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -210,33 +176,6 @@ async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletSta
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
 
 
-async def test_it_can_speak_another_version(kubelet: KubeletStandIn) -> None:
-    async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with kubelet.speaking("v2"), pytest.raises(grpc.aio.AioRpcError) as caught:
-            await plugin.register()
-    assert "Supported version is" in (caught.value.details() or "")
-
-
-async def test_sockets_and_the_folder_can_go_behind_its_back(kubelet: KubeletStandIn) -> None:
-    async with registered(FakePlugin(kubelet.folder, devices("a"))):
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
-        assert kubelet.delete_sockets() == ["fake.sock"]
-        assert kubelet.delete_sockets(own=True) == ["kubelet.sock"]
-        kubelet.remove_folder()
-        assert not plugins_folder(kubelet.folder).exists()
-        await kubelet.restart()
-        assert set(sockets(kubelet.folder)) == {"kubelet.sock"}
-
-
-async def test_a_stopped_kubelet_leaves_no_task_behind(short_dir: Path) -> None:
-    before = asyncio.all_tasks()
-    async with KubeletStandIn(short_dir) as kubelet, FakePlugin(short_dir, devices("a")) as plugin:
-        await plugin.register()
-        await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
-    await eventually_async(lambda: asyncio.all_tasks() <= before)
-    assert names(short_dir) == ["device-plugins", "pod-resources"]
-
-
 async def test_a_restart_ends_registrations_that_hang(kubelet: KubeletStandIn) -> None:
     async with FakePlugin(kubelet.folder, devices("a")) as plugin:
         with kubelet.hanging():
@@ -248,42 +187,3 @@ async def test_a_restart_ends_registrations_that_hang(kubelet: KubeletStandIn) -
     again = FakePlugin(kubelet.folder, devices("a"), endpoint="again.sock")
     async with registered(again):
         await kubelet.until(lambda: kubelet.allocatable == {RESOURCE: 1})
-
-
-async def test_a_restart_ends_a_registration_whose_plugin_does_not_answer(
-    kubelet: KubeletStandIn,
-) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a"))
-    asked = asyncio.Event()
-
-    async def hang(_: object, __: object) -> object:
-        asked.set()
-        return await asyncio.get_running_loop().create_future()
-
-    plugin.GetDevicePluginOptions = hang  # type: ignore[method-assign,assignment]
-    async with plugin:
-        registration = asyncio.create_task(plugin.register())
-        await asked.wait()
-        assert not registration.done()
-        await kubelet.restart()
-        with pytest.raises(grpc.aio.AioRpcError):
-            await registration
-    assert kubelet.capacity == {}
-
-
-async def test_an_error_from_the_options_is_an_error_of_the_registration(
-    kubelet: KubeletStandIn,
-) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a"))
-
-    async def fail(_: object, context: grpc.aio.ServicerContext[object, object]) -> object:
-        await context.abort(grpc.StatusCode.INTERNAL, "not now")
-
-    plugin.GetDevicePluginOptions = fail  # type: ignore[method-assign,assignment]
-    async with plugin:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await plugin.register()
-    assert caught.value.details() == (
-        "failed to get device plugin options: rpc error: code = Internal desc = not now"
-    )
-    assert kubelet.capacity == {}

@@ -1,9 +1,11 @@
-"""What a driver is to us: data about where it puts what.
+"""A driver as data: where it puts its cards, their parts and registers.
 
 A driver has a class folder with an entry for each card. An entry has a folder for its management
 engine and one for each of its ports. Their names carry numbers that the kernel gave them
-(`dfl-port.3`); they are also the names of the device nodes. What stands in those folders is named
-by patterns, so a driver is a value: nothing of it is code.
+(`dfl-port.3`); they are also the names of the device nodes. The files in those folders are named by
+patterns, so a driver is a value and needs no code. To support another driver, add its value to
+`services.devices.hardware.scan.DRIVERS`, and its ioctls to `services.programming.ioctls.IOCTLS` if
+its ports can be programmed.
 """
 
 import re
@@ -17,6 +19,7 @@ class Numbered:
     """Names made of a prefix and a number: `dfl-port.3`, `region12`."""
 
     def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
         self._folders = re.compile(rf"/({re.escape(prefix)}[0-9]{{1,9}})(?=/)")
 
     def is_one(self, name: str) -> bool:
@@ -73,20 +76,37 @@ class Register:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorFile:
+    """An error register that can be cleared."""
+
+    read: str
+    """Its file, below the folder of its port or engine."""
+    clear: str
+    """The file that takes the value to clear."""
+
+
+@dataclass(frozen=True, slots=True)
 class Driver:
-    """Where a driver puts what."""
+    """Where a driver puts its cards and what they consist of."""
 
     name: str
+    module: str
+    """The kernel module to load."""
     folder: str
     """Its class folder, below the root."""
     entry: Numbered
-    """What cards are called there."""
+    """Names of cards in the class folder."""
     fme: Numbered
-    """What engines are called, below a card and below `/dev`."""
+    """Names of engines, below a card and below `/dev`."""
     port: Numbered
-    """What ports are called, below a card and below `/dev`."""
+    """Names of ports, below a card and below `/dev`."""
     interface_id: FilePattern
     """Files of an engine that may hold its interface id; the first usable one counts."""
     fme_registers: tuple[Register, ...]
     port_registers: tuple[Register, ...]
     """The first one is the register of the port's errors."""
+    clearable_port: tuple[ErrorFile, ...]
+    """The first one is the register of the port's errors."""
+    clearable_fme: tuple[ErrorFile, ...]
+    programs_virtual: bool
+    """Whether it can program a port that is released to a virtual function."""

@@ -6,10 +6,17 @@ they are parts of one image and have one interface id. Older drivers report heat
 newer ones below `hwmon`.
 """
 
-from services.devices.hardware.drivers.base import Driver, FilePattern, Numbered, Register
+from services.devices.hardware.drivers.base import (
+    Driver,
+    ErrorFile,
+    FilePattern,
+    Numbered,
+    Register,
+)
 
 DFL = Driver(
     name="dfl",
+    module="dfl-pci",
     folder="/sys/class/fpga_region",
     entry=Numbered("region"),
     fme=Numbered("dfl-fme."),
@@ -27,4 +34,12 @@ DFL = Driver(
         Register("ap1_event", "ap1-event"),
         Register("ap2_event", "ap2-event"),
     ),
+    clearable_port=(ErrorFile("errors/errors", "errors/errors"),),
+    clearable_fme=(
+        ErrorFile("errors/fme_errors", "errors/fme_errors"),
+        ErrorFile("errors/pcie0_errors", "errors/pcie0_errors"),
+        ErrorFile("errors/pcie1_errors", "errors/pcie1_errors"),
+    ),
+    # It deletes the device that it would program through (`dfl_fpga_cdev_release_port`).
+    programs_virtual=False,
 )

@@ -1,0 +1,83 @@
+"""AdmissionReviews of pods: bytes in, bytes out.
+
+`answer` is the complete path of a review of a pod, and what the webhook calls.
+"""
+
+from services.admission import review as reviews
+from services.admission.mutate import Patched, Policy, Refused, Unchanged, decide
+from services.admission.review import Review, ReviewResponse, UnreadableReview, admit, decode, deny
+from services.mappings.index import MappingIndex
+from services.process.errors import InvalidReview
+from services.process.text import listing, plain
+
+NOT_A_POD = "not-a-pod"
+"""Reason: the review is about another kind, which is admitted."""
+NOT_CREATED = "not-created"
+"""Reason: the pod is not being created, so it is admitted."""
+NOT_MUTATED = "not-mutated"
+"""Reason: at `/validate` the pod would still have to change, so it is denied."""
+UNREADABLE_POD = "unreadable-pod"
+"""Reason: the review has no pod, or the pod can't be read."""
+
+_REWRITES_SHOWN = 4
+
+
+def answer(body: bytes, index: MappingIndex, policy: Policy, *, validating: bool) -> ReviewResponse:
+    """Answer a review.
+
+    Args:
+        body: the request's body.
+        index: the mappings of all namespaces.
+        policy: the administrator's.
+        validating: whether this is the last check, after all mutation: a pod that would still have
+            to be changed is refused then.
+
+    Raises:
+        InvalidReview: the body isn't a review, or has no uid to answer to.
+    """
+    review = decode(body)
+    try:
+        return _review_pod(review, index, policy, validating=validating)
+    except InvalidReview as error:
+        return reviews.unreadable(review, UNREADABLE_POD, str(error))
+    except Exception as error:  # noqa: BLE001 - a crash must answer a denial; the caller logs it
+        return reviews.fail(review, error)
+
+
+def _review_pod(
+    review: Review, index: MappingIndex, policy: Policy, *, validating: bool
+) -> ReviewResponse:
+    pod = review.pod
+    if not review.is_about_pod or review.operation != "CREATE":
+        return admit(review, NOT_CREATED if review.is_about_pod else NOT_A_POD)
+    if pod is None:
+        problem = review.problem if isinstance(review, UnreadableReview) else ""
+        raise InvalidReview(problem or "the review has no pod in request.object")
+    decision = decide(pod, index.namespace(review.namespace), policy, validating=validating)
+    result, audit = decision.result, decision.audit
+    if isinstance(result, Unchanged):
+        return admit(review, result.reason, warnings=result.warnings, audit=audit)
+    if isinstance(result, Refused):
+        reason = result.refusals[0].reason
+        return deny(review, reason, result.message, audit=audit)
+    if validating:
+        return deny(review, NOT_MUTATED, _not_mutated(result))
+    return reviews.patch(
+        review,
+        result.operations,
+        rewrites=result.rewrites,
+        warnings=result.warnings,
+        audit=audit,
+    )
+
+
+def _not_mutated(result: Patched) -> str:
+    shown = [
+        f'{plain(rewrite.logical)} in container "{plain(rewrite.container)}"'
+        for rewrite in result.rewrites[:_REWRITES_SHOWN]
+    ]
+    names = listing(shown, more=len(result.rewrites) - len(shown))
+    return (
+        f"{names} was not rewritten to its physical name: either another webhook changed the pod "
+        "after accelbind's mutating webhook, or that webhook isn't configured"
+    )

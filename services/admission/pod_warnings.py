@@ -1,0 +1,57 @@
+"""Admission warnings: problems of a pod that don't prevent its admission. kubectl shows them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from services.admission.plan import ContainerPlan
+from services.mappings.index import NamespaceMappings
+from services.mappings.model import Mapping, Mode
+from services.pods.pod import ContainerRef
+from services.process.text import clip, plain
+
+MAX_WARNINGS = 4
+"""How many warnings a pod gets at most."""
+
+MAX_WARNING = 120
+"""Characters of a warning: Kubernetes recommends that limit."""
+
+
+def find_warnings(plans: Sequence[ContainerPlan], mappings: NamespaceMappings) -> tuple[str, ...]:
+    """Return the warnings about a pod that is admitted."""
+    found: list[str] = []
+    seen: dict[frozenset[Mode], ContainerRef] = {}
+    for plan in plans:
+        found += _mixed_modes(plan, seen)
+        for key, mapping in [(each.key, each.mapping) for each in plan.mapped if each.mapping]:
+            found += _of_name(key, mapping, mappings)
+    return tuple(islice(dict.fromkeys(found), MAX_WARNINGS)) if found else ()
+
+
+def _mixed_modes(plan: ContainerPlan, seen: dict[frozenset[Mode], ContainerRef]) -> Iterator[str]:
+    """Yield which containers before this one need a node of another mode."""
+    if plan.modes is not None and plan.modes not in seen:
+        for modes, other in seen.items():
+            if not modes & plan.modes:
+                first, second = _with_modes(other, modes), _with_modes(plan.ref, plan.modes)
+                yield f"containers {first} and {second}: a node runs one mode only"
+        seen[plan.modes] = plan.ref
+
+
+def _with_modes(ref: ContainerRef, modes: frozenset[Mode]) -> str:
+    return f"{plain(ref.container.name, 20)} ({'/'.join(sorted(modes))})"
+
+
+def _of_name(key: str, mapping: Mapping, mappings: NamespaceMappings) -> list[str]:
+    """Return the warnings about a logical name."""
+    warnings = []
+    rejected = mappings.rejected.get(mapping.name)
+    if rejected is not None:
+        warnings.append(clip(f"{plain(key)}: {rejected}", MAX_WARNING))
+    twin = None if mapping.deprecated else mappings.twin_of(mapping)
+    other = f"{key.partition('/')[0]}/{plain(twin.name)}" if twin is not None else ""
+    if mapping.deprecated is not None:
+        advice = plain(mapping.deprecated) or (f"use {other}" if other else "")
+        warnings.append(clip(f"{plain(key)} is deprecated{advice and ': '}{advice}", MAX_WARNING))
+    elif other:
+        warnings.append(clip(f"{plain(key)} is a duplicate of {other}", MAX_WARNING))
+    return warnings

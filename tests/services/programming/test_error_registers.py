@@ -1,0 +1,240 @@
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from services.devices.hardware.scan import scan
+from services.devices.model import Inventory
+from services.devices.stale_errors import Clearing, Tried, choose
+from services.process.errors import HardwareError
+from services.programming.error_registers import (
+    ClearResult,
+    clear_device_errors,
+    clear_errors,
+    why_refused,
+)
+from services.programming.ioctls import DriverCalls
+from services.programming.lock import card_lock
+from services.programming.port import DeviceFiles, find_engine, find_port
+from simulator.card_faults import Fault
+from simulator.cards import CardSpec, Rack, lay_out
+from simulator.driver import SimulatedCalls
+from tests.support import holding
+
+DRIVERS = ("opae", "dfl")
+CALLS = SimulatedCalls()
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Node:
+    """A rack with one card whose port has errors."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.root = folder / "root"
+        self.rack: Rack = lay_out(self.root, [CardSpec(driver, faults=(Fault.PORT_ERRORS,))])
+        (self.port,) = (self.root / "sys/devices").glob(
+            "*/*/fpga/*/intel-fpga-port.*" if driver == "opae" else "*/*/fpga_region/*/dfl-port.*"
+        )
+        self.register = self.port / "errors/errors"
+        self.taking = self.port / "errors" / ("clear" if driver == "opae" else "errors")
+        if driver == "opae":
+            self.taking.write_text("")
+        self.locks = folder / "locks"
+        self.clearing = only_clearing(scan(self.root))
+
+    def clear(self, calls: DriverCalls = CALLS, lock_seconds: float = 1.0) -> tuple[str, str]:
+        done = clear_errors(self.root, self.clearing, self.locks, calls, lock_seconds=lock_seconds)
+        assert done.clearing == self.clearing
+        return done.outcome, done.detail
+
+
+def only_clearing(inventory: Inventory) -> Clearing:
+    (clearing,), _ = choose(inventory, (), Tried())
+    return clearing
+
+
+@pytest.fixture
+def node(tmp_path: Path, driver: str) -> Node:
+    return Node(tmp_path, driver)
+
+
+def test_errors_are_cleared_as_the_driver_wants_it(node: Node) -> None:
+    before = node.register.read_text()
+    assert node.clear() == (ClearResult.CLEARED, "")
+    assert int(node.taking.read_text(), 16) == int(before, 16) == node.clearing.value != 0
+    node.rack.heal(node.rack.addresses[0], Fault.PORT_ERRORS)  # as the driver does
+    assert [port.problems for card in scan(node.root).cards for port in card.ports] == [()]
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        ("0x80\n", "reads 0x80"),
+        ("0x0\n", "has no errors any more"),
+        ("garbage\n", "is no hex number"),
+        (None, "has no errors any more"),
+    ],
+)
+def test_errors_that_changed_meanwhile_are_not_cleared_unseen(
+    node: Node, content: str | None, detail: str
+) -> None:
+    if content is None:
+        node.register.unlink()
+    else:
+        node.register.write_text(content)
+    outcome, found = node.clear()
+    assert (outcome, detail in found) == (ClearResult.CHANGED, True)
+    assert content is None or node.register.read_text() == content
+
+
+def test_a_port_that_is_gone_can_not_be_cleared(node: Node) -> None:
+    node.rack.remove_card(node.rack.addresses[0])
+    outcome, detail = node.clear()
+    assert (outcome, f"{node.clearing.port} is gone" in detail) == (ClearResult.FAILED, True)
+
+
+def to_nowhere(taking: Path) -> None:
+    taking.symlink_to("nowhere/at/all")
+
+
+def to_outside(taking: Path) -> None:
+    taking.symlink_to(taking.parents[9] / "outside")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [(to_nowhere, "no errors/clear"), (to_outside, ""), (os.mkfifo, "")],
+)
+def test_what_is_not_a_file_of_the_card_is_not_written(
+    tmp_path: Path, place: Callable[[Path], None], words: str
+) -> None:
+    node, outside = Node(tmp_path, "opae"), tmp_path / "outside"
+    outside.write_text("untouched")
+    node.taking.unlink()
+    place(node.taking)
+    outcome, detail = node.clear()
+    assert (outcome, words in detail) == (ClearResult.FAILED, True)
+    assert outside.read_text() == "untouched"
+
+
+def test_a_pipe_that_somebody_reads_is_not_written(tmp_path: Path) -> None:
+    node = Node(tmp_path, "opae")
+    node.taking.unlink()
+    os.mkfifo(node.taking)
+    reader = os.open(node.taking, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        outcome, detail = node.clear()
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
+    assert (outcome, "not a regular file" in detail) == (ClearResult.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (errno.EACCES, ClearResult.FORBIDDEN),
+        (errno.EPERM, ClearResult.FORBIDDEN),
+        (errno.EROFS, ClearResult.FORBIDDEN),
+        (errno.EINVAL, ClearResult.FAILED),
+        (errno.EIO, ClearResult.FAILED),
+    ],
+)
+def test_what_the_system_says_is_reported(
+    node: Node, monkeypatch: pytest.MonkeyPatch, code: int, outcome: ClearResult
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "write", refuse)
+    found, detail = node.clear()
+    assert found is outcome
+    for words in (os.strerror(code), node.clearing.port, f"{node.clearing.value:#x}"):
+        assert words in detail
+
+
+def test_a_port_that_a_process_has_is_not_reset(node: Node) -> None:
+    """The driver resets a port to clear its errors."""
+    before = node.taking.read_text()
+    with holding(node.root / "dev" / node.clearing.port) as pid:
+        outcome, detail = node.clear()
+    assert (outcome, str(pid) in detail) == (ClearResult.BUSY, True)
+    assert node.taking.read_text() == before
+    assert node.clear() == (ClearResult.CLEARED, "")
+
+
+def test_a_card_that_is_being_programmed_is_not_touched(node: Node) -> None:
+    with card_lock(node.locks, node.rack.addresses[0], seconds=0.0):
+        outcome, detail = node.clear(lock_seconds=0.0)
+    assert (outcome, "works on it" in detail) == (ClearResult.BUSY, True)
+
+
+class Denied(DriverCalls):
+    """The device rules of a container that is not privileged."""
+
+    def open(self, path: Path, *, alone: bool = False) -> int:
+        raise PermissionError(errno.EPERM, f"Operation not permitted: {path} {alone}")
+
+
+def test_a_port_that_may_not_be_opened_is_not_reset(node: Node) -> None:
+    outcome, detail = node.clear(Denied())
+    assert (outcome, "has to be opened" in detail) == (ClearResult.FORBIDDEN, True)
+
+
+def test_errors_are_cleared_by_hand_register_by_register(node: Node, driver: str) -> None:
+    place = find_port(scan(node.root), node.port.name)
+    before = node.clearing.value
+    (cleared,) = clear_device_errors(DeviceFiles(node.root, place), place)
+    assert (cleared.register, cleared.value) == ("errors/errors", before)
+    assert int(node.taking.read_text(), 16) == before
+    engine = find_engine(scan(node.root), node.rack.addresses[0])
+    assert clear_device_errors(DeviceFiles(node.root, engine), engine) == ()
+    node.taking.unlink()
+    if driver == "opae":
+        with pytest.raises(HardwareError, match="there is no errors/clear"):
+            clear_device_errors(DeviceFiles(node.root, place), place)
+
+
+# Why the hardware refused ------------------------------------------------------------------------
+
+
+def engine_files(root: Path, *faults: Fault, driver: str = "dfl") -> DeviceFiles:
+    address = Rack(root).add_card(CardSpec(driver, faults=faults))
+    return DeviceFiles(root, find_engine(scan(root), address))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, ""),
+        (0b101, "operation error, incompatible bitstream"),
+        (1 << 9 | 1 << 6, "secure load error, status 0x200"),
+    ],
+)
+def test_a_status_is_shown_in_words_and_what_has_no_word_in_digits(
+    tmp_path: Path, driver: str, status: int, words: str
+) -> None:
+    assert why_refused(engine_files(tmp_path, driver=driver), status) == words
+
+
+def test_registers_and_managers_are_shown_and_can_not_mislead(tmp_path: Path) -> None:
+    files = engine_files(tmp_path, Fault.FME_ERRORS, Fault.NONFATAL_ERRORS)
+    manager = tmp_path / files.folder.lstrip("/") / "dfl-fme-mgr.0/fpga_manager/fpga0"
+    manager.mkdir(parents=True)
+    (manager / "status").write_text("reconfig CRC error\nreconfig \x1b[31mfirmware\n")
+    reason = why_refused(files, 0)
+    assert reason.startswith(r"reconfig CRC error, reconfig \x1b[31mfirmware; errors/")
+    assert "errors/fme_errors of dfl-fme.0 reads 0x" in reason
+    assert "errors/nonfatal_errors of dfl-fme.0 reads 0x" in reason
+    (manager / "status").write_text("0\n")
+    assert "reconfig" not in why_refused(files, 0)
+    for number in range(12):
+        (manager.parent / f"fpga{number}").mkdir(exist_ok=True)
+        (manager.parent / f"fpga{number}/status").write_text("reconfig CRC error\n" * 9)
+    assert len(why_refused(files, 0)) == 500  # the advice comes after it
