@@ -34,11 +34,11 @@ class Programming(StrEnum):
     """How functions get into regions, in mode region."""
 
     PRESTART = "prestart"
-    """Before a container starts, when the kubelet asks."""
+    """Before a container starts, when the kubelet calls `PreStartContainer`."""
     OCI_HOOK = "oci-hook"
-    """When the container runtime has started its OCI hook, which asks."""
+    """When the container runtime calls the OCI hook."""
     NONE = "none"
-    """Not at all: a container starts only on what is there."""
+    """Never: a container only starts on functions that are already there."""
 
 
 def default_node_name() -> str:

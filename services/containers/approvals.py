@@ -22,7 +22,7 @@ from services.devices.model import PluginMode
 from services.process.errors import AskerError
 
 MAX_APPROVALS: Final = 4096
-"""A node has 110 pods, unless told otherwise; the oldest go first."""
+"""A node has 110 pods by default; the oldest approvals go first."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of a file of approvals."""

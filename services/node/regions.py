@@ -79,7 +79,7 @@ class RegionProgramming:
     """Makes a node's regions ready.
 
     Args:
-        programmer: PortProgrammer ports.
+        programmer: Programs ports.
         storage: This node's bitstreams.
         calls: Makes the calls that may hang: under the key of a card, `scan`, and `bitstreams`.
         scan: Reads the cards.
