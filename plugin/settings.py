@@ -1,4 +1,8 @@
-"""The settings of `accelbind plugin`."""
+"""The settings of `accelbind plugin`.
+
+A setting is one field: its flag, variable, help and documentation follow from it. After a change
+run `make docs` and `make golden`.
+"""
 
 import os
 import socket
