@@ -3,13 +3,13 @@
 #   docker build --target webhook --tag accelbind-webhook .
 #   targets: webhook, plugin, certs, hook-installer
 #
-# BASE is any Debian or Ubuntu with Python 3.11 or newer and its venv module. It is all that is
-# pulled; packages come from the lock files, by hash. BuildKit is not needed.
+# BASE is any Debian or Ubuntu with Python 3.11 or newer and its venv module. It is the only image that
+# is pulled. Python packages are installed from the lock files, by hash. BuildKit is not needed.
 ARG BASE=python:3.11-slim-bookworm
 
-# --- What builds; pip goes no further than this ----------------------------------------------------
+# --- The build stage, the only one with pip --------------------------------------------------------
 FROM $BASE AS build
-# Of somebody's own package index, where there is one.
+# Your own package index, if you have one.
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
@@ -32,14 +32,14 @@ RUN /build/venv/bin/pip --quiet wheel --no-deps --no-build-isolation --wheel-dir
     && /opt/accelbind/bin/python tools/image/sbom.py requirements.lock \
         >/opt/accelbind/share/sbom.cdx.json
 
-# The same without what only the plugin and the stand-ins import.
+# The same without the packages that only the plugin and the stand-ins import.
 FROM build AS lean
 RUN /build/venv/bin/pip --quiet --python /opt/accelbind/bin/python uninstall --yes \
         grpcio protobuf \
     && /opt/accelbind/bin/python tools/image/sbom.py requirements.lock \
         >/opt/accelbind/share/sbom.cdx.json
 
-# --- What runs: the base without pip, and what was built --------------------------------------------
+# --- The runtime: the base without pip, and accelbind -----------------------------------------------
 FROM $BASE AS runtime
 RUN python3 -c "import site, sysconfig; print(sysconfig.get_path('stdlib'), *site.getsitepackages())" \
     | tr ' ' '\n' | while read -r folder; do \
@@ -70,7 +70,7 @@ WORKDIR /
 
 FROM runtime AS plugin
 LABEL org.opencontainers.image.title="accelbind-plugin" \
-      org.opencontainers.image.description="Device plugin: a node's FPGAs for its kubelet"
+      org.opencontainers.image.description="Device plugin: offers a node's FPGAs to its kubelet"
 COPY --from=build /opt/accelbind /opt/accelbind
 EXPOSE 9102
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
@@ -98,10 +98,10 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
 ENTRYPOINT ["accelbind"]
 CMD ["certs", "--help"]
 
-# --- The OCI hook: a folder with a Python of its own, which its image copies to the host ------------
+# --- The OCI hook: a folder with its own Python, which its image copies to the host -----------------
 FROM build AS hook
-# A Debian Python has its shared library in a package of its own; PyInstaller takes it along. The list
-# names it, and PyInstaller, whose loader is in the hook, but not what was here to build it.
+# Debian has Python's shared library in a separate package, and PyInstaller includes it. So the SBOM lists
+# it, and PyInstaller, whose loader is in the hook, but not the tools of the build.
 RUN cp /var/lib/dpkg/status hook.status \
     && apt-get update -qq \
     && case "$(readlink -f "$(command -v python3)")" in \
@@ -122,10 +122,10 @@ RUN make hook PYINSTALLER=/build/venv/bin/pyinstaller HOOK_DIR=/build/dist \
 
 FROM runtime AS hook-installer
 LABEL org.opencontainers.image.title="accelbind-hook-installer" \
-      org.opencontainers.image.description="Puts the OCI hook onto a host, whose /opt/accelbind is at /host"
+      org.opencontainers.image.description="Installs the OCI hook on a host, whose /opt/accelbind is at /host"
 COPY --from=hook /build/dist/accelbind-hook /opt/accelbind/hook
 COPY --from=hook /build/share /opt/accelbind/share
-# It ends when it is done.
+# It exits when it is done.
 HEALTHCHECK NONE
 ENTRYPOINT ["python3", "-I", "/opt/accelbind/share/install_hook.py"]
 CMD ["/opt/accelbind/hook", "/host/hook"]

@@ -1,22 +1,28 @@
-"""`accelbind bitstream`: look at bitstreams, and keep those that a node needs."""
+"""`accelbind bitstream`: show bitstreams, and manage those of a node."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.output import Format, Output, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
-
-if TYPE_CHECKING:
-    from services.bitstreams.model import Bitstream
-    from services.bitstreams.storage import Stored
+from services.bitstreams.model import Bitstream
+from services.bitstreams.parse import stored_name
+from services.bitstreams.storage import (
+    BitstreamStorage,
+    InstallResult,
+    Stored,
+    read_bitstream,
+)
+from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
+from services.process.text import plain
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="GBS or AOCX files.", readable=False)
 ]
-kept = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
+on_storage = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
 """Adds `--bitstreams` to a command."""
 InterfaceId = Annotated[str, typer.Argument(metavar="INTERFACE", help="Interface id.")]
 FunctionId = Annotated[
@@ -32,26 +38,24 @@ app = typer.Typer(
 
 @app.callback()
 def bitstream() -> None:
-    """Look at bitstreams, and keep those that a node needs.
+    """Show bitstreams, and manage those of a node.
 
-    A node keeps them in one folder, as INTERFACE/AFU.gbs, or as
+    A node has them in one folder, as INTERFACE/AFU.gbs, or as
     INTERFACE/PROGRAM.aocx for OpenCL.
 
     Exit codes: 0 done, 1 there is no such bitstream, or a file can't be read or
-    written, 2 a bitstream or the request is wrong. For verify: 1 if one of those
-    that are kept can't be used.
+    written, 2 a bitstream or the request is wrong. verify: 1 if a bitstream of
+    the node can't be used.
     """
 
 
 @app.command()
 def info(files: Files, *, output: Output = Format.TEXT) -> None:
-    """Show what is in bitstream files.
+    """Show the content of bitstream files.
 
     [bold]Example[/bold]
       accelbind bitstream info nlb0.gbs
     """
-    from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - when it is asked for
-
     found = [(path, read_bitstream(path)) for path in files]
     if output is Format.JSON:
         print_json([{"file": str(path), **_described(each)} for path, each in found])
@@ -63,12 +67,12 @@ def info(files: Files, *, output: Output = Format.TEXT) -> None:
 
 
 @app.command()
-@kept
+@on_storage
 def install(
     files: Files,
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace another file that is there already.")
+        bool, typer.Option("--force", help="Replace a different file of the same name.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
@@ -76,20 +80,14 @@ def install(
     output: Output = Format.TEXT,
     given: Given,
 ) -> None:
-    """Copy bitstream files to where the plugin looks for them.
+    """Copy bitstream files to the node's folder.
 
-    Each file is read whole and checked first; its place is made of the ids in
-    it, whatever its own name is. Never leaves half a file.
+    Each file is read and checked first. The ids in it decide its place, not its
+    own name. A file is written completely or not at all.
 
     [bold]Example[/bold]
       accelbind bitstream install nlb0.gbs
     """
-    from services.bitstreams.storage import (  # noqa: PLC0415 - as above
-        BitstreamStorage,
-        InstallResult,
-        read_bitstream,
-    )
-
     for path in files:
         read_bitstream(path)  # nothing is installed if one of them can't be
     storage, done = BitstreamStorage(load_settings(PluginSettings, given).bitstreams), []
@@ -106,9 +104,9 @@ def install(
 
 
 @app.command("list")
-@kept
+@on_storage
 def list_(*, output: Output = Format.TEXT, given: Given) -> None:
-    """Show the bitstreams that this node keeps, and what is wrong with any.
+    """Show the bitstreams of this node, and their problems.
 
     [bold]Example[/bold]
       accelbind bitstream list -o json
@@ -125,9 +123,9 @@ def list_(*, output: Output = Format.TEXT, given: Given) -> None:
 
 
 @app.command()
-@kept
+@on_storage
 def verify(*, output: Output = Format.TEXT, given: Given) -> None:
-    """Read all bitstreams that this node keeps; exit code 1 if one can't be used.
+    """Read all bitstreams of this node; exit code 1 if one can't be used.
 
     [bold]Example[/bold]
       accelbind bitstream verify && echo all good
@@ -146,7 +144,7 @@ def verify(*, output: Output = Format.TEXT, given: Given) -> None:
 
 
 @app.command()
-@kept
+@on_storage
 def remove(
     interface: InterfaceId,
     function: FunctionId,
@@ -160,9 +158,6 @@ def remove(
       accelbind bitstream remove ce48969398f05f33946d560708be108a \
         d8424dc4a4a3c413f89e433683f9040b
     """
-    from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - the same
-    from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id  # noqa: PLC0415 - as above
-
     folder = load_settings(PluginSettings, given).bitstreams
     gone = BitstreamStorage(folder).remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
@@ -176,13 +171,11 @@ def remove(
 
 
 def _stored(folder: Path) -> list[dict[str, Any]]:
-    from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - as above
-
-    # what each holds is let go before the next is read: one may be as large as a card's flash
+    # one at a time: each may be as large as a card's flash
     return [_entry(each) for each in BitstreamStorage(folder).entries()]
 
 
-def _entry(stored: "Stored") -> dict[str, Any]:
+def _entry(stored: Stored) -> dict[str, Any]:
     place = {
         "path": str(stored.path),
         "interfaceId": stored.interface_id,
@@ -196,17 +189,13 @@ def _entry(stored: "Stored") -> dict[str, Any]:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    from services.process.text import plain  # noqa: PLC0415 - as above
-
     ids = (entry["interfaceId"], entry["functionId"], entry["kind"])
     if not entry["ok"]:
         return (*ids, "", "", entry["problem"])
     return (*ids, plain(entry["name"], 40), _size(entry["rawBytes"]), "ok")
 
 
-def _described(found: "Bitstream") -> dict[str, Any]:
-    from services.bitstreams.parse import stored_name  # noqa: PLC0415 - as above
-
+def _described(found: Bitstream) -> dict[str, Any]:
     metadata, opencl = found.metadata, found.opencl
     described: dict[str, Any] = {
         "kind": str(found.kind),
@@ -234,10 +223,7 @@ def _described(found: "Bitstream") -> dict[str, Any]:
     return described
 
 
-def _facts(found: "Bitstream") -> dict[str, str]:
-    from services.bitstreams.parse import stored_name  # noqa: PLC0415 - as above
-    from services.process.text import plain  # noqa: PLC0415 - the same
-
+def _facts(found: Bitstream) -> dict[str, str]:
     metadata, opencl = found.metadata, found.opencl
     clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]
     return {

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelbind.certs_run import run
-from accelbind.options import default_note, whole_days
-from accelbind.printing import Format, Output, print_json, print_table
-from accelbind.run import Given, load_settings, with_settings
+from accelbind.options import (
+    FOUND_KUBECONFIG,
+    default_note,
+    file_option,
+    find_kubeconfig,
+    whole_days,
+)
+from accelbind.output import Format, Output, print_json, print_table
+from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs.settings import CertsSettings
 
 if TYPE_CHECKING:
@@ -26,11 +31,10 @@ app = typer.Typer(
 
 Folder = Annotated[
     Path | None,
-    typer.Option(
+    file_option(
         "--dir",
+        text="A folder of certs issue, or a mounted Secret, instead of a cluster.",
         metavar="DIR",
-        help="A folder of certs issue, or a mounted Secret, instead of a cluster.",
-        readable=False,
     ),
 ]
 
@@ -41,7 +45,7 @@ PLACES = {
     "ca_secret": "",
     "tls_secret": "",
     "webhook_config": "",
-    "kubeconfig": "$KUBECONFIG, or the pod's service account",
+    "kubeconfig": FOUND_KUBECONFIG,
 }
 RENEWAL = {
     "name": "",
@@ -68,15 +72,36 @@ def certs() -> None:
     """Create, renew, show and manage the webhook's certificates."""
 
 
-app.command("run")(run)
+def serve(settings: CertsSettings, _context: typer.Context) -> None:
+    """Manage a cluster's certificates: issue, renew, replace the CA, set the bundle.
+
+    The CA with its key and the serving certificate are stored in two Secrets,
+    which are created if they do not exist. Any number of replicas may run.
+    Certificates are renewed at two thirds of their life. Required rights, by
+    name: get, update, patch and create of the two Secrets; get and update of
+    the webhook configurations.
+    Each option may also be a variable ACCELBIND_<OPTION>. A TIME is a number
+    with ms, s, m, h or d behind it; a bare number counts seconds unless the
+    option says otherwise.
+
+    [bold]Examples[/bold]
+      accelbind certs run
+      accelbind certs run --kubeconfig k.yaml -n accelbind-system --print-config
+    """
+    import asyncio  # noqa: PLC0415 - only when it runs
+
+    from certs.process import run as run_process  # noqa: PLC0415 - the same
+
+    asyncio.run(run_process(settings))
+
+
+app.command("run")(settings_command(CertsSettings, serve))
 
 
 @app.command()
 def issue(
     *,
-    directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Folder of the files.", readable=False)
-    ],
+    directory: Annotated[Path, file_option("--dir", text="Folder of the files.", metavar="DIR")],
     name: Annotated[
         list[str],
         typer.Option(
@@ -90,6 +115,7 @@ def issue(
     ca_days: Annotated[
         int, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
     ] = 3650,
+    output: Output = Format.TEXT,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
 
@@ -102,7 +128,7 @@ def issue(
     """
     from certs.folder import issue as issue_into  # noqa: PLC0415 - cryptography loads slowly
 
-    _print_issued(issue_into(directory, name, days=days, ca_days=ca_days))
+    _print_issued(issue_into(directory, name, days=days, ca_days=ca_days), output)
 
 
 @app.command()
@@ -143,6 +169,7 @@ def renew(
     directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
     given: Given,
+    output: Output = Format.TEXT,
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 
@@ -162,10 +189,14 @@ def renew(
 
     settings = _settings(given)
     if directory is not None:
-        _renew_in_folder(directory, settings, given["name"] or [], ca=ca)
+        _renew_in_folder(directory, settings, given["name"] or [], ca=ca, output=output)
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
+    if output is Format.JSON:
+        ends_text = ends.isoformat() if ends else None
+        print_json({"notAfter": ends_text, "missing": list(report.missing)})
+        return
     typer.echo(f"renewed: valid until {ends:%F %T}" if ends else "renewed")
     for missing in report.missing:
         typer.echo(f"{missing} does not exist, so it has no bundle", err=True)
@@ -185,7 +216,7 @@ async def _read_cluster(settings: CertsSettings) -> "StoredCertificates":
     from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
     from services.kube.connection import connector  # noqa: PLC0415 - the same
 
-    async with connector(settings.kubeconfig)() as client:
+    async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await from_cluster(ClusterStore(client, settings.locations))
 
 
@@ -201,7 +232,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
     def print_wait(settle: timedelta) -> None:
         typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
 
-    async with connector(settings.kubeconfig)() as client:
+    async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await renew_in(
             ClusterStore(client, settings.locations),
             settings.policy,
@@ -212,7 +243,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
 
 
 def _renew_in_folder(
-    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool
+    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool, output: Format
 ) -> None:
     from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
@@ -223,14 +254,33 @@ def _renew_in_folder(
             " away, run certs issue, and put the new bundle where it is trusted"
         )
     given_lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
-    _print_issued(renew_in(directory, names, given_lifetime))
+    _print_issued(renew_in(directory, names, given_lifetime), output)
 
 
-def _print_issued(issued: "IssuedPaths") -> None:
+def _print_issued(issued: "IssuedPaths", output: Format) -> None:
     import base64  # noqa: PLC0415 - only when it runs
 
     state = "new" if issued.new_authority else "kept"
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
+    if output is Format.JSON:
+        print_json(
+            {
+                "ca": {
+                    "certificate": str(issued.ca_certificate),
+                    "key": str(issued.ca_key),
+                    "outcome": state,
+                    "notAfter": issued.authority_ends.isoformat(),
+                },
+                "serving": {
+                    "certificate": str(issued.certificate),
+                    "key": str(issued.key),
+                    "names": list(issued.names),
+                    "notAfter": issued.ends.isoformat(),
+                },
+                "caBundle": bundle,
+            }
+        )
+        return
     for line in (
         f"CA           {issued.ca_certificate} ({state}, valid until {issued.authority_ends:%F})",
         f"certificate  {issued.certificate} (valid until {issued.ends:%F})",

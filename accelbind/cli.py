@@ -1,16 +1,17 @@
-"""The front door: the commands, and the one place where errors become exit codes.
+"""The command line: its commands, and the one place where errors become exit codes.
 
-A command is a module of this package that is imported when it is asked for, not before: `accelbind
---help` and shell completion stay quick, and a process holds only what its command needs. Each is a
-Typer app or a plain function, named in `COMMANDS`; it raises what it raises, and `main` translates.
+A command is a module of this package that is imported only when it runs. So `accelbind --help` and
+shell completion are fast, and a process loads only what its command needs. Each command is a Typer
+app or a function, listed in `COMMANDS`. Commands raise errors, and `main` translates them.
 
-Exit codes are those of `accelbind.exits`. A file or folder that isn't there or can't be read is the
-world. Only for `explain` and `check`, whose 1 is an answer as that of grep and diff is, it is 2.
-`fpga` has three more, since scripts wait for a busy device (`CodedError`). With `-o json` an error
-is an object on stdout as well. Commands find out by themselves: options for files say
-`readable=False`, or Typer would tell a part of the troubles with an exit code of its own.
+Exit codes are those of `accelbind.exits`. A file or folder that is missing or unreadable is a fault
+of the environment (1). Only for `explain` and `check`, whose 1 is an answer like that of grep and
+diff, it is 2. `fpga` has three more codes, for scripts that wait for a busy device (`CodedError`).
+With `-o json` an error is an object on stdout as well. Options for files are declared
+`readable=False`, since Typer would report some unreadable files with another exit code.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -25,25 +26,25 @@ from typer.main import get_command, get_group
 
 from accelbind import __version__
 from accelbind.exits import Exit
-from accelbind.printing import coloured, print_json
+from accelbind.output import print_json, styled
 from services.process.errors import AccelbindError, AskerError
 
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
 
 Private: TypeAlias = Any
-"""A type of Typer's that it doesn't export: contexts, commands, what resolving one gives."""
+"""A type that Typer does not export: contexts, commands and resolved commands."""
 
 _JSON = {"-ojson", "-o=json", "--output=json", ("-o", "json"), ("--output", "json")}
 
 RUN = "Run"
-LOOK = "Look"
+INSPECT = "Inspect"
 SET_UP = "Set up"
 
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """Where a command lives, and what the overview says of it without importing it."""
+    """The module of a command, and what the overview shows without importing it."""
 
     module: str
     attribute: str
@@ -56,7 +57,7 @@ COMMANDS = {
         "accelbind.webhook", "webhook", "Serve the admission webhook over TLS.", RUN
     ),
     "plugin": LazyCommand(
-        "accelbind.plugin", "plugin", "Serve this node's cards to its kubelet.", RUN
+        "accelbind.plugin", "plugin", "Offer this node's cards to its kubelet.", RUN
     ),
     "demo": LazyCommand(
         "accelbind.demo",
@@ -67,66 +68,66 @@ COMMANDS = {
     "devices": LazyCommand(
         "accelbind.devices",
         "devices",
-        "Show a node's devices, how they are, and who has them.",
-        LOOK,
+        "Show a node's devices, their health, and who has them.",
+        INSPECT,
     ),
     "explain": LazyCommand(
-        "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", LOOK
+        "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", INSPECT
     ),
     "doctor": LazyCommand(
         "accelbind.doctor.command",
         "doctor",
         "Find what is wrong with a node or a cluster, and what to do.",
-        LOOK,
+        INSPECT,
     ),
-    "check": LazyCommand("accelbind.check", "app", "Find what is wrong with mappings.", LOOK),
+    "check": LazyCommand("accelbind.check", "app", "Find what is wrong with mappings.", INSPECT),
     "names": LazyCommand(
-        "accelbind.names", "app", "Translate between ids and resource names.", LOOK
+        "accelbind.names", "app", "Translate between ids and resource names.", INSPECT
     ),
     "fpga": LazyCommand(
         "accelbind.fpga.command",
         "app",
-        "Look at this node's FPGAs, program and reset them.",
+        "Show this node's FPGAs, program and reset them.",
         SET_UP,
     ),
     "bitstream": LazyCommand(
         "accelbind.bitstream",
         "app",
-        "Look at bitstreams, and keep those that a node needs.",
+        "Show bitstreams, and manage those of a node.",
         SET_UP,
     ),
     "certs": LazyCommand(
         "accelbind.certs",
         "app",
-        "Make, keep, show and check the webhook's certificates.",
+        "Create, renew, show and manage the webhook's certificates.",
         SET_UP,
     ),
 }
 
 
 class LazyGroup(TyperGroup):
-    """The top level: lists its commands from `COMMANDS`, and imports the one that is run."""
+    """The top level: lists the commands of `COMMANDS`, and imports the one that runs."""
 
     def list_commands(self, ctx: Private) -> list[str]:  # noqa: ARG002 - Typer's signature
-        """The commands in the order in which they are declared."""
+        """The commands in the order of their declaration."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Private, cmd_name: str) -> TyperCommand | None:  # noqa: ARG002 - the same
-        """What help and completion show of a command: its name and summary."""
+        """A command's name and summary, for help and completion."""
         command = COMMANDS.get(cmd_name)
         if command is None:
             return None
         return TyperCommand(cmd_name, help=command.summary, rich_help_panel=command.panel)
 
     def resolve_command(self, ctx: Private, args: list[str]) -> Private:
-        """The real command, imported now."""
+        """The command itself, imported now."""
         self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment] # for suggestions
         name, found, rest = super().resolve_command(ctx, args)
         return name, load(name) if found and name else found, rest
 
 
 def load(name: str) -> Private:
-    """Imports a command and makes it one that Typer can run."""
+    """Imports a command and returns it as one that Typer can run."""
     where = COMMANDS[name]
     target = getattr(import_module(where.module), where.attribute)
     if isinstance(target, typer.Typer):
@@ -143,12 +144,7 @@ def load(name: str) -> Private:
 
 
 class CodedError(AccelbindError):
-    """An error with an exit code of its own.
-
-    Args:
-        text: What is wrong.
-        code: The exit code.
-    """
+    """An error with its own exit code."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -157,7 +153,7 @@ class CodedError(AccelbindError):
 
 @dataclass(slots=True)
 class Options:
-    """What the options before the command say, and what `main` was given."""
+    """The options before the command, and what `main` was given."""
 
     debug: bool = False
     driver_calls: "DriverCalls | None" = None
@@ -183,9 +179,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it so
 def accelbind(
     context: typer.Context,
     *,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show a traceback where something goes wrong.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[  # noqa: ARG001 - its callback does the work
         bool,
         typer.Option(
@@ -195,8 +189,8 @@ def accelbind(
 ) -> None:
     """Accelerators by name on Kubernetes.
 
-    A pod asks for [bold]fpga.intel.com/my-function: 1[/bold]; the webhook makes
-    it schedulable, and the plugin gives the container its device.
+    A pod requests [bold]fpga.intel.com/my-function: 1[/bold]; the webhook makes it
+    schedulable, and the plugin gives the container its device.
 
     See it work on this machine:  [bold]accelbind demo[/bold]
     Try a pod against mappings:   [bold]accelbind explain -f pod.yaml --mappings DIR[/bold]
@@ -207,18 +201,18 @@ def accelbind(
 def main(
     arguments: Sequence[str] | None = None, *, driver_calls: "DriverCalls | None" = None
 ) -> int:
-    """Runs a command line and gives its exit code.
+    """Runs a command line and returns its exit code.
 
     Args:
-        arguments: what follows `accelbind` (the process's own arguments if None).
-        driver_calls: makes the ioctls of the cards' drivers, if not the kernel.
+        arguments: What follows `accelbind`; None for the arguments of the process.
+        driver_calls: Makes the ioctls of the cards' drivers, if not the kernel.
     """
     options = Options(driver_calls=driver_calls)
     try:
         code = _run_and_report(arguments, options)
         sys.stdout.flush()
     except BrokenPipeError:
-        _let_go_of(sys.stdout)
+        _discard_output()
         return Exit.WORLD
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -230,13 +224,13 @@ def _run_and_report(arguments: Sequence[str] | None, options: Options) -> int:
         return _run(arguments, options)
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - here all of them become a line and an exit code
-        asked = sys.argv[1:] if arguments is None else arguments
-        return report(error, debug=options.debug, as_json=_asks_for_json(asked))
+    except Exception as error:  # noqa: BLE001 - every error becomes a line and an exit code
+        given = sys.argv[1:] if arguments is None else arguments
+        return report(error, debug=options.debug, as_json=_wants_json(given))
 
 
-def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether a command line, right or wrong, asks for output as JSON."""
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line, valid or not, asks for JSON output."""
     return not _JSON.isdisjoint([*arguments, *pairwise(arguments)])
 
 
@@ -251,26 +245,26 @@ def _run(arguments: Sequence[str] | None, options: Options) -> int:
 
 
 def report(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
-    """One line on stderr for an error, and its exit code.
+    """Prints an error as one line on stderr, and returns its exit code.
 
     Args:
-        error: what a command raised.
-        debug: whether its traceback comes before the line.
-        as_json: whether it is an object on stdout too.
+        error: What a command raised.
+        debug: Whether to print its traceback first.
+        as_json: Whether to print it as an object on stdout too.
     """
     if debug:
         traceback.print_exception(error)
-    message, code = _told(error)
+    message, code = _describe(error)
     message = " ".join(message.split())
-    if message:  # else no command was given, and the help has been printed instead
-        typer.echo(coloured(f"error: {message}", "red"), err=True)
+    if message:  # otherwise no command was given, and the help was printed
+        typer.echo(styled(f"error: {message}", "red"), err=True)
     if as_json:
         print_json({"error": message, "exitCode": code})
     return code
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """What is wrong, and the exit code."""
+def _describe(error: Exception) -> tuple[str, int]:
+    """The message and the exit code of an error."""
     if isinstance(error, typer.TyperException):
         return _usage(error), Exit.ASKER
     if isinstance(error, typer.Abort):
@@ -280,9 +274,10 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, AccelbindError):
         return str(error), Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
     if isinstance(error, OSError):
-        return _describe(error), Exit.WORLD
-    mistake = f"accelbind has made a mistake: {type(error).__name__}: {error}"
-    return f"{mistake} (--debug before the command shows where)", Exit.OURS
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}", Exit.WORLD
+    text = f"internal error: {type(error).__name__}: {error}"
+    return f"{text} (accelbind --debug shows where; please report it)", Exit.OURS
 
 
 def _usage(error: typer.TyperException) -> str:
@@ -292,15 +287,8 @@ def _usage(error: typer.TyperException) -> str:
     return f"{message.rstrip('.')}{hint}" if message else ""
 
 
-def _describe(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}"
-
-
-def _let_go_of(stream: Any) -> None:  # noqa: ANN401 - a text stream of any kind
+def _discard_output() -> None:
     """Keeps the interpreter from flushing, at exit, into a pipe that nobody reads."""
-    import os  # noqa: PLC0415 - needed only when a pipe breaks
-
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
+    os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -1,11 +1,12 @@
 """`accelbind demo`."""
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accelbind.options import default_note
+from accelbind.options import default_note, file_option, manifests_option
 
 if TYPE_CHECKING:
     from simulator.demo.cluster import World
@@ -15,22 +16,17 @@ def demo(
     *,
     filename: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--filename",
-            "-f",
-            metavar="FILE",
-            help="Create the pods of this manifest instead, YAML or JSON; - is stdin."
-            " Repeat it for more.",
-            readable=False,
+        manifests_option(
+            "--filename", "-f", text="Create these pods instead, from YAML or JSON manifests."
         ),
     ] = None,
     mappings: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="With -f: a folder of AcceleratorFunctions and FpgaRegions."
+        file_option(
+            "--mappings",
+            text="With -f: folder of AcceleratorFunctions and FpgaRegions."
             f" {default_note('those of the demo')}",
-            readable=False,
+            metavar="DIR",
         ),
     ] = None,
     verbose: Annotated[
@@ -46,9 +42,7 @@ def demo(
     ] = False,
     svg: Annotated[
         Path | None,
-        typer.Option(
-            "--svg", metavar="FILE", help="Write an excerpt of the output to FILE as a picture."
-        ),
+        file_option("--svg", text="Write an excerpt of the output to FILE as a picture."),
     ] = None,
 ) -> None:
     """Run webhook and plugins on this machine with synthetic cards.
@@ -67,13 +61,12 @@ def demo(
     [bold]Examples[/bold]
       accelbind demo
       accelbind demo -v --keep
-      accelbind demo -f pod.yaml --mappings maps
+      accelbind demo -f pod.yaml -f more --mappings maps
     """
-    import shutil  # noqa: PLC0415 - the overview of commands needs none of these
-
-    from simulator.demo.play import play  # noqa: PLC0415 - as above
-    from simulator.demo.show import make_console, make_picture, save_picture  # noqa: PLC0415 - as above
-    from simulator.demo.stage import make_folder  # noqa: PLC0415 - as above
+    # Only when the demo runs: its help needs none of these.
+    from simulator.demo.play import play  # noqa: PLC0415
+    from simulator.demo.show import make_console, make_picture, save_picture  # noqa: PLC0415
+    from simulator.demo.stage import make_folder  # noqa: PLC0415
 
     world = _world(filename or [], mappings)
     picture, folder = make_picture() if svg else None, make_folder()
@@ -96,7 +89,7 @@ def _world(files: list[Path], mappings: Path | None) -> "World":
     Raises:
         AskerError: The options exclude each other, or a file can't be used.
     """
-    from services.admission.preview import read_pods  # noqa: PLC0415 - as above
+    from accelbind.manifests import read_pods  # noqa: PLC0415 - as above
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
     from simulator.demo import own  # noqa: PLC0415 - as above
     from simulator.demo.cluster import demo_world, mappings_folder  # noqa: PLC0415 - as above
@@ -105,12 +98,7 @@ def _world(files: list[Path], mappings: Path | None) -> "World":
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")
         return demo_world()
-    pods = [
-        ("stdin" if str(file) == "-" else file.name, pod)
-        for file in files
-        for pod in read_pods(file)
-    ]
-    found = own.read(pods, mappings or mappings_folder())
+    found = own.read(read_pods(files), mappings or mappings_folder())
     for problem in found.problems:
         typer.echo(f"warning: {problem}", err=True)
     return found.world

@@ -1,16 +1,55 @@
-"""`accelbind devices`: a node's devices, how they are, and who has them."""
+"""`accelbind devices`: a node's devices, their health, and who has them.
 
+The running plugin knows best: its mode, what it has told the kubelet, what devices were before
+they broke. It answers at `/devices` on its plain port. If it does not, the same is read from where
+the plugin would read it: the cards below the root, the kubelet's files and its PodResources.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection, Iterator
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from accelbind.options import default_note, time_between
-from accelbind.printing import Format
+from accelbind import devices_show
+from accelbind.options import Mappings, time_option
+from accelbind.output import Format, Output
+from accelbind.plain_port import NoAnswer, ask_devices, reachable
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
+from services.containers.holder_source import HolderSource
+from services.devices.hardware.scan import Scanner
+from services.devices.hardware.sensor_reader import SensorReader
+from services.devices.limits import (
+    Limits,
+    apply_limits,
+    limit_problems,
+    parse_ignored,
+    sensors_over,
+)
+from services.devices.model import Inventory, PluginMode
+from services.devices.resources import OfferMemory, advertise
+from services.kubelet.sockets import plugins_folder
+from services.mappings.folder import load_folder
+from services.mappings.model import Mapping
+from services.node.device_names import with_names
+from services.node.devices_answer import without_denied
+from services.node.offer import MAX_BYTES, decode
+from services.node.offer_memory import FILE
+from services.node.permissions import Needs, missing
+from services.node.table import Table, rows
+from services.process.blocking import BlockingCalls
+from services.process.text import plain
 
-WHERE = "Where to look (by default at the running plugin)"
+WHERE: Final = "Where to read from (by default the running plugin)"
+FILES: Final = "files"
+"""The source of a table that was read without a plugin."""
+_COMPARED: Final = ("root", "kubelet_dir", "mode")
+"""Settings that a running plugin may have with other values than were given."""
 
 
 @with_settings(
@@ -28,51 +67,36 @@ WHERE = "Where to look (by default at the running plugin)"
 )
 def devices(
     *,
-    output: Annotated[
-        Format,
-        typer.Option("--output", "-o", help="json: one document; with --watch, one a line."),
-    ] = Format.TEXT,
+    output: Output = Format.TEXT,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on, and show changes until interrupted.")
+        bool, typer.Option("--watch", "-w", help="Keep running, and print after each change.")
     ] = False,
     interval: Annotated[
-        float,
-        typer.Option(
-            metavar="TIME",
-            help=f"Time between two updates of --watch. {default_note('2s')}",
-            parser=time_between(0.1),
-            show_default=False,
-        ),
+        float, time_option("--interval", "Time between two reads of --watch.", "2s")
     ] = 2.0,
-    mappings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of AcceleratorFunctions and FpgaRegions, for logical names.",
-            readable=False,
-        ),
-    ] = None,
+    mappings: Mappings = None,
     files: Annotated[
         bool,
         typer.Option(
             "--files",
-            help="Read the cards and the kubelet's files, whether or not a plugin runs.",
+            help="Read the cards and the kubelet's files, even if a plugin runs.",
             rich_help_panel=WHERE,
         ),
     ] = False,
     given: Given,
 ) -> None:
-    """Show a node's devices, how they are, and who has them.
+    """Show a node's devices, their health, and who has them.
 
-    Asks the plugin that runs on this node (or in this pod); if none answers,
-    or it serves other folders or another mode than those given here, reads
-    the cards and the kubelet's files. A note on stderr says so, and what
-    couldn't be found out.
+    Asks the plugin that runs on this node (or in this pod). If it does not
+    answer, or has another root, kubelet folder or mode than given here, reads the
+    cards and the kubelet's files instead, and says so on stderr. Logical names are
+    shown with --mappings.
 
     The JSON has node, mode, root, kubeletDir, source (plugin or files),
     problems, and devices: each with device, resource, card, pciAddresses,
     numaNode, interfaceId, afuIds, names, health, reasons (reason, message),
-    nodes and holders (namespace, pod, container).
+    nodes and holders (namespace, pod, container). With --watch each document is
+    one line.
 
     [bold]Examples[/bold]
       accelbind devices
@@ -80,14 +104,139 @@ def devices(
       accelbind devices --watch -o json
       accelbind devices --root ./snapshot --mode region
     """
-    from accelbind import devices_show  # noqa: PLC0415 - only when it runs
-    from accelbind.devices_source import Devices  # noqa: PLC0415 - the same
-
-    asked = frozenset(name for name, value in given.items() if value is not None)
+    is_given = frozenset(name for name, value in given.items() if value is not None)
     settings = load_settings(PluginSettings, given)
-    with Devices(settings, asked=asked, files=files, mappings=mappings) as source:
-        show = devices_show.shower(as_json=output is Format.JSON, watch=watch)
-        if watch:
-            devices_show.follow(source, show, interval)
-        else:
-            show(source.look())
+    with asyncio.Runner() as runner:
+        source = DeviceSource(settings, runner, given=is_given, files=files, mappings=mappings)
+        show = devices_show.printer(as_json=output is Format.JSON, watch=watch)
+        last = source.read()
+        show(last)
+        while watch:
+            time.sleep(interval)
+            table = source.read()
+            if table != last:
+                show(table)
+                last = table
+
+
+class DeviceSource:
+    """Reads a node's devices, from the running plugin or from files.
+
+    Args:
+        settings: Those of a plugin on this node.
+        runner: Runs what is asynchronous.
+        given: Names of the settings that were given.
+        files: Whether to leave the plugin alone.
+        mappings: Folder of mappings, for logical names.
+    """
+
+    def __init__(
+        self,
+        settings: PluginSettings,
+        runner: asyncio.Runner,
+        *,
+        given: Collection[str],
+        files: bool,
+        mappings: Path | None,
+    ) -> None:
+        self._settings = settings
+        self._runner = runner
+        self._given = given
+        self._files = files
+        self._mappings = mappings
+        self._scanner = Scanner(settings.root)
+        self._sensors = SensorReader(settings.root)
+        self._memory: OfferMemory | None = None
+        self._calls = BlockingCalls()
+
+    def read(self) -> Table:
+        """The devices now.
+
+        Raises:
+            WorldError: The folder of mappings can't be read, or the system has no thread left.
+        """
+        table = self._from_files() if self._files else self._from_plugin_or_files()
+        return with_names(table, _mappings_in(self._mappings)) if self._mappings else table
+
+    def _from_plugin_or_files(self) -> Table:
+        try:
+            return self._from_plugin()
+        except NoAnswer as error:
+            return self._from_files(f"{error}; so this is from the files, with the health of now")
+
+    def _from_plugin(self) -> Table:
+        """The table of the running plugin.
+
+        Raises:
+            NoAnswer: There is none, or its settings are not those that were given.
+        """
+        host, port = reachable(self._settings.metrics_host), self._settings.metrics_port
+        where = f"{host}:{port}"
+        try:
+            status, table = ask_devices(host, port)
+        except NoAnswer as error:
+            raise NoAnswer(f"no plugin answers on {where} ({error})") from error
+        if status != HTTPStatus.OK:
+            why = "; ".join(plain(each, 300) for each in table.problems) or str(status)
+            raise NoAnswer(f"the plugin on {where} has no devices yet: {why}")
+        for name in _COMPARED:
+            value = str(getattr(table, name))
+            if name in self._given and str(getattr(self._settings, name)) != value:
+                flag = name.replace("_", "-")
+                raise NoAnswer(f"the plugin on {where} has --{flag} {plain(value)}")
+        return table
+
+    def _from_files(self, note: str = "") -> Table:
+        settings = self._settings
+        inventory = self._inventory()
+        previous = self._memory or self._last_offer()
+        advertised = advertise(inventory, settings.mode, units=settings.units, previous=previous)
+        self._memory = advertised.memory
+        holder_source = HolderSource(
+            kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
+        )
+        found = self._runner.run(holder_source.snapshot())
+        needs = Needs(
+            mode=settings.mode,
+            root=settings.root,
+            kubelet_dir=settings.kubelet_dir,
+            pod_logs_dir=settings.pod_logs_dir,
+            clear_errors=False,
+            serve=False,
+        )
+        problems = (problem.message for problem in inventory.problems)
+        denied = map(str, missing(needs, inventory))
+        return Table(
+            node=settings.node_name,
+            mode=settings.mode.value,
+            root=str(settings.root),
+            kubelet_dir=str(settings.kubelet_dir),
+            source=FILES,
+            devices=rows(advertised, found.holders),
+            problems=without_denied((*filter(None, [note]), *problems, *denied), found.problems),
+        )
+
+    def _last_offer(self) -> OfferMemory | None:
+        """What the last plugin offered, so that broken devices keep their resource."""
+        path = plugins_folder(self._settings.kubelet_dir) / FILE
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            return decode(file.read(MAX_BYTES + 1))
+        return None
+
+    def _inventory(self) -> Inventory:
+        settings = self._settings
+        if settings.mode is PluginMode.UNITS:
+            return Inventory()
+        inventory = self._scanner.scan()
+        limits = Limits(
+            settings.max_temperature, settings.max_power, parse_ignored(settings.ignore_errors)
+        )
+        sensors = self._sensors.read(inventory.cards) if limits.measure else ()
+        over = limit_problems(sensors_over(sensors, limits, {}), limits)
+        return apply_limits(inventory, over, limits)
+
+
+def _mappings_in(folder: Path) -> Iterator[Mapping]:
+    index = load_folder(folder).index
+    for namespace in index.namespaces:
+        yield from index.namespace(namespace).by_name.values()

@@ -4,22 +4,22 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a command ends with; scripts rely on these."""
+    """Exit codes, which scripts rely on."""
 
     DONE = 0
     """Done, or the answer is yes."""
     WORLD = 1
-    """The world stands in the way, or the answer is no: a refusal, something found."""
+    """Something outside the request failed, or the answer is no: a refusal, a finding."""
     ASKER = 2
-    """The request itself is wrong: arguments, settings, names; for `explain` and `check` also a
-    file that isn't there or can't be read, so that 1 always means an answer."""
+    """The request is wrong: arguments, settings, names. For `explain` and `check` also a file that
+    is missing or unreadable, so that 1 is always an answer."""
     BUSY = 3
     """`accelbind fpga`: somebody else has the device."""
     GONE = 4
     """`accelbind fpga`: there is no such device, or not any more."""
     HUNG = 5
-    """`accelbind fpga`: the device gives no answer in time."""
+    """`accelbind fpga`: the device does not answer in time."""
     OURS = 70
-    """A mistake of accelbind's own; `--debug` before the command shows where."""
+    """A bug in accelbind; `accelbind --debug` shows where."""
     INTERRUPTED = 130
     """Interrupted."""

@@ -1,54 +1,81 @@
 """`accelbind explain`: what the webhook would do to a pod, and why."""
 
+import asyncio
+import copy
+import difflib
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
+import jsonpatch
 import typer
+import yaml
+from rich.console import Console
+from rich.text import Text
 
-from accelbind.options import FOUND_KUBECONFIG, Domains, default_note, find_kubeconfig
-from accelbind.printing import Format
+from accelbind.manifests import read_pods
+from accelbind.misspelt import misspelt_resources
+from accelbind.options import (
+    Domains,
+    Kubeconfig,
+    Mappings,
+    find_kubeconfig,
+    manifests_option,
+    namespace_option,
+)
+from accelbind.output import Format, Output, line_width, print_json
+from accelbind.survey import read_index
+from services.admission.mutate import (
+    Patched,
+    Policy,
+    Refused,
+    Rewrite,
+    Unchanged,
+    UnchangedReason,
+)
+from services.admission.preview import Explained, explain_pod
+from services.kube.client import ClusterClient
+from services.kube.config import load_config
+from services.mappings.folder import load_folder
+from services.mappings.index import MappingIndex
+from services.mappings.model import Mapping, Mode
+from services.pods.manifests import FoundPod
+from services.pods.refusals import RefusalReason
+from services.pods.requests import requesting_containers
+from services.process.errors import ClusterError, InvalidSettings, WorldError
+from services.process.text import plain
+
+_DEFAULT: Final = "default"
+_NONE: Final = ""
+"""Stands for the namespace of mappings that name none; no namespace is called so."""
+
+_UNCHANGED: Final = {
+    UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
+    UnchangedReason.MIRROR_POD: "a mirror pod only shows what a kubelet runs",
+    UnchangedReason.ALREADY_PHYSICAL: "it asks by physical names only, and all of them are mapped",
+}
+_MODES: Final = {
+    Mode.AF: "the device has the function",
+    Mode.REGION: "the container starts only with the function in its region",
+    Mode.REGIONDEVEL: "the container programs the region itself",
+}
+_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def explain(
     *,
     filename: Annotated[
-        Path,
-        typer.Option(
-            "--filename",
-            "-f",
-            metavar="FILE",
-            help="Manifest of pods, YAML or JSON; - is stdin.",
-            readable=False,
-        ),
+        list[Path], manifests_option("--filename", "-f", text="Manifest of pods, YAML or JSON.")
     ],
-    mappings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of AcceleratorFunctions and FpgaRegions as YAML.",
-            readable=False,
-        ),
-    ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"Without --mappings: the cluster that has them. {default_note(FOUND_KUBECONFIG)}",
-            readable=False,
-        ),
-    ] = None,
+    mappings: Mappings = None,
+    kubeconfig: Kubeconfig = None,
     namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            metavar="NAMESPACE",
-            help=f"Namespace of pods that name none. {default_note('default')}",
-        ),
+        str | None, namespace_option("Namespace of pods that name none.", _DEFAULT)
     ] = None,
-    output: Annotated[
-        Format, typer.Option("--output", "-o", help="json: a list with one object a pod.")
-    ] = Format.TEXT,
+    output: Output = Format.TEXT,
     max_units: Annotated[
         int, typer.Option(metavar="N", min=1, help="As the webhook's --max-units.")
     ] = 64,
@@ -56,43 +83,254 @@ def explain(
 ) -> None:
     """Show what the webhook would do to a pod, and why.
 
-    Reads pods, and the templates of Kubernetes' own workloads: Deployments,
-    Jobs and so on. Exit code 0: all would be admitted; 1: one would be
-    refused; 2: that can't be said (no pod, files that can't be read, wrong
-    options). Mappings that name no namespace are of namespace default
-    whatever -n says, as in the webhook: they are the access control.
+    Reads pods and the pod templates of Kubernetes' workloads: Deployments, Jobs
+    and so on. Mappings come from the folder --mappings, or else from the
+    cluster. A mapping without a namespace belongs to namespace default, as in
+    the webhook, whatever -n says.
+
+    Exit code 0: all pods would be admitted; 1: a pod would be refused; 2: there
+    is no answer (no pod, unreadable files, wrong options).
 
     [bold]Examples[/bold]
       accelbind explain -f pod.yaml --mappings maps
-      accelbind explain -f pod.yaml --kubeconfig ~/.kube/config
+      accelbind explain -f one.yaml -f folder --kubeconfig ~/.kube/config
       kubectl create job x --image=i --dry-run=client -o yaml |
         accelbind explain -f - -n team --mappings maps -o json
     """
-    from accelbind import explaining  # noqa: PLC0415 - only when it runs
-    from services.admission import preview  # noqa: PLC0415 - the same
-    from services.admission.mutate import Policy  # noqa: PLC0415 - the same
-    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
-
     policy = Policy(tuple(domain), max_units) if domain else Policy(max_units=max_units)
-    found = preview.read_pods(filename)
     if mappings is not None and kubeconfig is not None:
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
+    pods = [pod for _, pod in read_pods(filename)]
     if mappings is not None:
-        loaded = explaining.from_folder(mappings)
+        loaded = _from_folder(mappings)
     else:
-        used = {one.namespace or namespace or "default" for one in found}
-        loaded = explaining.from_cluster(find_kubeconfig(kubeconfig), sorted(used))
-    explained = [
-        preview.explain_pod(one, loaded.index, policy, namespace=namespace) for one in found
-    ]
+        namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
+        loaded = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces))
+    explained = [explain_pod(pod, loaded.index, policy, namespace=namespace) for pod in pods]
     if output is Format.JSON:
-        typer.echo(explaining.as_json(explained))
+        print_json([_as_object(one) for one in explained])
     else:
-        explaining.show(explained)
+        _print(explained)
+    for one in explained:
+        for hint in misspelt_resources(
+            one.found, loaded.index.namespace(one.namespace), policy.domains
+        ):
+            typer.echo(f"hint: {hint}", err=True)
     if mappings is not None:
-        for hint in explaining.hints(explained, loaded.index, policy, mappings):
+        for hint in _namespace_hints(explained, loaded.index, policy, mappings):
             typer.echo(f"hint: {hint}", err=True)
     for problem in loaded.problems:
         typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):
         raise typer.Exit(1)
+
+
+# Mappings -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedMappings:
+    """Mappings, and the problems of those that can't be used."""
+
+    index: MappingIndex
+    problems: Sequence[object] = ()
+
+
+def _from_folder(folder: Path) -> _LoadedMappings:
+    try:
+        snapshot = load_folder(folder)
+    except WorldError as error:
+        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
+    return _LoadedMappings(snapshot.index, snapshot.problems)
+
+
+def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> _LoadedMappings:
+    """Reads only the pods' namespaces, since users often may list no others."""
+    try:
+        return _LoadedMappings(asyncio.run(_read_index(kubeconfig, namespaces)))
+    except ClusterError as error:
+        raise InvalidSettings(str(error)) from error  # as above
+
+
+async def _read_index(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
+    config = load_config(kubeconfig)
+    if config is None:
+        raise ClusterError("name a folder with --mappings, or a cluster with --kubeconfig")
+    async with ClusterClient(config) as client:
+        return await read_index(client, namespaces)
+
+
+def _namespace_hints(
+    explained: Sequence[Explained], index: MappingIndex, policy: Policy, mappings: Path
+) -> Iterator[str]:
+    """Yield a hint for each refused name that only a document without a namespace maps."""
+    refused = [one for one in explained if one.namespace != _DEFAULT and _has_unknown_name(one)]
+    if not refused:
+        return
+    unassigned = load_folder(mappings, default_namespace=_NONE).index.namespace(_NONE)
+    for one in refused:
+        unknown = _requested(one.found, policy) - index.namespace(one.namespace).by_name.keys()
+        for name in sorted(unknown & unassigned.by_name.keys()):
+            yield (
+                f"the mapping {plain(name)} names no namespace, so it counts for namespace"
+                f" {_DEFAULT}; for {one.found.label} set its metadata.namespace to"
+                f" {plain(one.namespace)}"
+            )
+
+
+def _has_unknown_name(one: Explained) -> bool:
+    return isinstance(one.result, Refused) and any(
+        refusal.reason is RefusalReason.UNKNOWN_NAME for refusal in one.result.refusals
+    )
+
+
+def _requested(found: FoundPod, policy: Policy) -> set[str]:
+    """The names, without their domains, that a pod's containers ask for."""
+    prefixes = tuple(f"{domain}/" for domain in policy.domains)
+    resources = (place.container.resources for place in requesting_containers(found.pod, prefixes))
+    keys = {key for one in resources if one and one.limits for key in one.limits}
+    return {key.partition("/")[2] for key in keys if key.startswith(prefixes)}
+
+
+# JSON ---------------------------------------------------------------------------------------------
+
+
+def _as_object(one: Explained) -> dict[str, Any]:
+    result = one.result
+    common: dict[str, Any] = {
+        "kind": one.found.kind,
+        "pod": one.found.name,
+        "namespace": one.namespace,
+        "outcome": "unchanged",
+        "reasons": [],
+        "message": "",
+        "patch": [],
+        "rewrites": [],
+        "warnings": [],
+    }
+    if isinstance(result, Refused):
+        reasons = [
+            {"code": refusal.reason, "container": refusal.container, "message": refusal.message}
+            for refusal in result.refusals
+        ]
+        return common | {"outcome": "refused", "reasons": reasons, "message": result.message}
+    common["warnings"] = list(result.warnings)
+    if isinstance(result, Unchanged):
+        reason = {"code": result.reason, "container": "", "message": _UNCHANGED[result.reason]}
+        return common | {"reasons": [reason]}
+    rewrites = [_rewrite_object(rewrite) for rewrite in result.rewrites]
+    return common | {"outcome": "patched", "patch": result.operations, "rewrites": rewrites}
+
+
+def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
+    return {
+        "container": rewrite.container,
+        "init": rewrite.init,
+        "logical": rewrite.logical,
+        "resource": rewrite.resource,
+        "count": rewrite.count,
+        "mode": rewrite.mapping.resolution.mode,
+        "mapping": rewrite.mapping.label,
+    }
+
+
+# Text ---------------------------------------------------------------------------------------------
+
+Line = tuple[str, Text]
+"""An indentation, and the text after it."""
+
+
+def _print(explained: Sequence[Explained]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    width = line_width()
+    for number, one in enumerate(explained):
+        if number:
+            console.print()
+        for indent, text in _lines(one):
+            for line in _wrapped(indent, text, width):
+                console.print(line)
+
+
+def _wrapped(indent: str, text: Text, width: int) -> Iterator[Text]:
+    """Yield a line as lines that fit, broken between words only; 0 columns break nothing.
+
+    A word that is too long for its indentation gets less of it.
+    """
+    if not width or len(indent) + len(text) <= width:
+        yield _indented(indent, text)
+        return
+    parts = textwrap.wrap(
+        text.plain,
+        max(1, width - len(indent) - 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+        expand_tabs=False,
+        replace_whitespace=False,
+    )
+    end = 0
+    for part in parts:
+        start = text.plain.index(part, end)
+        before = f"{indent}  " if end else indent
+        end = start + len(part)
+        yield _indented(before[: max(1, width - len(part))], text[start:end])
+
+
+def _indented(indent: str, text: Text) -> Text:
+    line = Text(indent, style=text.style)
+    return line.append_text(text)
+
+
+def _lines(one: Explained) -> Iterator[Line]:
+    result = one.result
+    title = Text(f"{one.found.label} in namespace {plain(one.namespace)}: ", style="bold")
+    if isinstance(result, Refused):
+        yield "", title.append("refused", style="bold red")
+        for refusal in result.refusals:
+            text = Text(f"✗ {refusal.message}")
+            yield "  ", text.append(f" [{refusal.reason}]", style="dim")
+        return
+    if isinstance(result, Unchanged):
+        yield "", title.append("admitted unchanged", style="bold green")
+        yield "  ", Text(_UNCHANGED[result.reason])
+    else:
+        yield "", title.append("admitted, rewritten", style="bold green")
+        for rewrite in result.rewrites:
+            yield from _rewrite_lines(rewrite)
+    for warning in result.warnings:
+        yield "  ", Text(f"warning: {warning}", style="yellow")
+    if isinstance(result, Patched):
+        yield "", Text()
+        yield from _diff(one.found.manifest, result)
+
+
+def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:
+    kind = "init container" if rewrite.init else "container"
+    text = Text(f"{kind} {plain(rewrite.container)}: ")
+    text.append(f"{rewrite.logical}: {rewrite.count}", style="red").append(" becomes ")
+    yield "  ", text.append(rewrite.resource, style="green")
+    yield "    ", Text(_why(rewrite.mapping), style="dim")
+
+
+def _why(mapping: Mapping) -> str:
+    found = mapping.resolution
+    what = f"interface {found.interface_id}"
+    if found.afu_id is not None:
+        what = f"function {found.afu_id} of {what}"
+    return f"{mapping.label}: {what}, mode {found.mode}: {_MODES[found.mode]}"
+
+
+def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Line]:
+    """Yield a unified diff of the pod as YAML."""
+    after = jsonpatch.apply_patch(copy.deepcopy(manifest), result.operations)
+    lines = difflib.unified_diff(
+        _as_yaml(manifest), _as_yaml(after), "as written", "as admitted", lineterm=""
+    )
+    for line in lines:
+        text = line[1:].lstrip()
+        style = _STYLES.get(line[:1], "")
+        yield line[: len(line) - len(text)], Text(text, style=style)
+
+
+def _as_yaml(manifest: object) -> list[str]:
+    text: str = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return text.splitlines()

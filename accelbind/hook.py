@@ -1,14 +1,14 @@
-"""The OCI hook: hands a container that is about to start to the plugin, which decides.
+"""The OCI hook: asks the plugin whether a container may start.
 
-A runtime starts it on the host, with the container's state on stdin, and holds the container until
-it has ended; an exit code that isn't 0 keeps the container from starting, with what stands on
-stderr as the reason. It knows nothing by itself: the plugin on this node is asked over a socket
-that only root can open. If that is away, the container doesn't start.
+A runtime starts it on the host, with the container's state on stdin, and waits until it has ended.
+An exit code other than 0 keeps the container from starting, with stderr as the reason. The hook
+decides nothing itself: it asks the plugin on this node over a socket that only root can open. If
+the plugin does not answer, the container does not start.
 
     accelbind-hook [--socket /run/accelbind/hook.sock] < state.json
 
-It uses Python's standard library alone, and little of it, since it runs before each container with
-a region; and it runs on hosts, so it is shipped as a folder with a Python of its own.
+It uses only a little of Python's standard library, since it runs before each container with a
+region. Since it runs on hosts, it is shipped as a folder with its own Python.
 """
 
 import json
@@ -22,18 +22,18 @@ if TYPE_CHECKING:  # importing typing would take a third as long as all the rest
 
 SOCKET = "/run/accelbind/hook.sock"
 SECONDS = 28.0
-"""Longer than the plugin takes at most, shorter than runtimes wait."""
+"""Longer than the plugin needs at most, shorter than runtimes wait."""
 
 READ_SECONDS = 10
-"""For what the runtime says of the container: stdin may never end, a bundle's disk may hang."""
+"""For the container's state: stdin may never end, and a bundle's disk may hang."""
 
 ANNOTATIONS = (
     *("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"),
     *("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
     *("io.kubernetes.pod.uid", "io.kubernetes.container.name"),
 )
-"""Those that say who is starting (`services.containers.hook_call`). A pod's own may be a quarter of
-a megabyte, and CRI-O writes them down three times."""
+"""Those that identify the container (`services.containers.hook_call`). A pod's own annotations may
+have 256 KiB, and CRI-O writes them three times."""
 
 MAX_STATE = 16 * 1024 * 1024
 MAX_CONFIG = 16 * 1024 * 1024
@@ -44,10 +44,10 @@ class Refused(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Asks, and gives the exit code: 0 if the container may start."""
+    """Asks the plugin, and returns the exit code: 0 if the container may start."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        ask(_socket_of(given), _told())
+        ask(_socket_of(given), _read_message())
     except Refused as refused:
         print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
         return 1
@@ -62,8 +62,8 @@ def _socket_of(arguments: list[str]) -> str:
     return SOCKET
 
 
-def _told() -> "dict[str, Any]":
-    """What the runtime says of the container, if it is all there in time."""
+def _read_message() -> "dict[str, Any]":
+    """The message for the plugin, from what the runtime passes."""
     signal.signal(signal.SIGALRM, _too_late)
     signal.alarm(READ_SECONDS)
     try:
@@ -80,34 +80,34 @@ def _too_late(*_: object) -> None:
 
 
 def _state() -> bytes:
-    """What stands on stdin, which is None if it is closed."""
+    """What is on stdin, which is None if it is closed."""
     try:
         return sys.stdin.buffer.read(MAX_STATE + 1) if sys.stdin else b""
     except OSError as error:
         raise Refused(f"stdin can't be read: {error.strerror}") from None
 
 
-def ask(path: str, told: "dict[str, Any]") -> None:
+def ask(path: str, message: "dict[str, Any]") -> None:
     """Returns if the container may start.
 
     Args:
         path: The plugin's socket.
-        told: What the runtime says of the container.
+        message: The container, as the plugin reads it.
 
     Raises:
-        Refused: It may not, or nobody can tell.
+        Refused: It may not start, or the plugin does not answer.
     """
-    answer = _exchange(path, json.dumps(told).encode())
+    answer = _exchange(path, json.dumps(message).encode())
     try:
         found = json.loads(answer)
-        allowed, message = found["allowed"], str(found.get("message", ""))
+        allowed, reason = found["allowed"], str(found.get("message", ""))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise Refused(
             f"the accelbind plugin has ended, or broken off, before it decided ({path}); look at"
             " its log"
         ) from None
     if allowed is not True:
-        raise Refused(message or "refused, without a reason")
+        raise Refused(reason or "refused, without a reason")
 
 
 def _message(state: bytes) -> "dict[str, Any]":

@@ -1,11 +1,10 @@
 """`accelbind names`: between ids and resource names."""
 
-import json
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from accelbind.output import Format, Output, print_facts, print_json
 from services.names import (
     DOMAIN,
     FunctionName,
@@ -16,18 +15,11 @@ from services.names import (
     region_name,
 )
 
-
-class Format(StrEnum):
-    """How to print."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Output = Annotated[Format, typer.Option("--output", "-o", help="How to print.")]
 Interface = Annotated[
     str, typer.Argument(metavar="INTERFACE", help="Interface id: any case, with or without '-'.")
 ]
+
+_TITLES = {"resource": "resource", "interfaceId": "interface id", "afuId": "AFU id"}
 
 app = typer.Typer(
     name="names",
@@ -92,14 +84,12 @@ def decode_(
 def _show(
     name: str, ids: RegionName | FunctionName, output: Format, *, name_only: bool = False
 ) -> None:
-    known = {"resource": f"{DOMAIN}/{name}", "interfaceId": ids.interface_id}
+    facts = {"resource": f"{DOMAIN}/{name}", "interfaceId": ids.interface_id}
     if isinstance(ids, FunctionName):
-        known["afuId"] = ids.afu_id
+        facts["afuId"] = ids.afu_id
     if output is Format.JSON:
-        typer.echo(json.dumps(known))
+        print_json(facts)
     elif name_only:
-        typer.echo(known["resource"])
+        typer.echo(facts["resource"])
     else:
-        titles = {"resource": "resource", "interfaceId": "interface id", "afuId": "AFU id"}
-        for key, value in known.items():
-            typer.echo(f"{titles[key]:<12}  {value}")
+        print_facts({_TITLES[key]: value for key, value in facts.items()})

@@ -1,4 +1,4 @@
-"""What options of several commands have in common: times, defaults, domains."""
+"""Options that several commands share, and how an option's default and time are written."""
 
 import os
 from collections.abc import Callable
@@ -7,22 +7,31 @@ from typing import Annotated, Any, Final
 
 import typer
 
+FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
+"""Where `find_kubeconfig` looks."""
+
 
 def default_note(text: str) -> str:
-    """A default for the end of an option's help, as Typer shows the defaults that it knows."""
+    """A default at the end of an option's help, as Typer shows the defaults that it knows."""
     return rf"[dim]\[default: {text}][/dim]"
 
 
-def time_between(least: float, most: float = 1e10) -> Callable[[str | float], float]:
-    """A parser for an option that is a time, such as `5s`; it gives seconds.
+def time_option(
+    flag: str, text: str, default: str, *, least: float = 0.1, most: float = 1e10
+) -> Any:  # noqa: ANN401 - what `typer.Option` is declared to return
+    """An option that is a time, such as `5s`, of `least` to `most` seconds; it gives seconds."""
+    return typer.Option(
+        flag,
+        metavar="TIME",
+        help=f"{text} {default_note(default)}",
+        parser=_time_between(least, most),
+        show_default=False,
+    )
 
-    Args:
-        least: In seconds.
-        most: In seconds.
-    """
 
+def _time_between(least: float, most: float) -> Callable[[str | float], float]:
     def parse(value: str | float) -> float:
-        # Only where such an option is read: pydantic takes its time.
+        # Only where such an option is read: importing pydantic takes a while.
         from services.process.settings import duration, seconds_text  # noqa: PLC0415
 
         try:
@@ -31,7 +40,7 @@ def time_between(least: float, most: float = 1e10) -> Callable[[str | float], fl
             raise typer.BadParameter(f"{value!r:.80}: {error}") from error
         if not least <= seconds <= most:
             raise typer.BadParameter(
-                f"{value!r:.80}: a time from {seconds_text(least)} to {seconds_text(most)}"
+                f"{value!r:.80} must be a time from {seconds_text(least)} to {seconds_text(most)}"
             )
         return seconds
 
@@ -47,37 +56,63 @@ def whole_days(value: str | int) -> int:
     except ValueError as error:
         raise typer.BadParameter(f"{value!r:.80}: {error}") from error
     if time.seconds or time.microseconds:
-        raise typer.BadParameter(f"{value!r:.80}: it counts whole days, such as 90d")
+        raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
     return time.days
 
 
-def timeout_option(default: str) -> Any:  # noqa: ANN401 - what `typer.Option` is declared to give
-    """`--timeout`, which has to be given this default, in seconds, as its value."""
+def file_option(*flags: str, text: str, metavar: str = "FILE", group: str | None = None) -> Any:  # noqa: ANN401 - the same
+    """An option for files or folders; the command itself reports what can't be read."""
     return typer.Option(
-        "--timeout",
-        metavar="TIME",
-        help=f"How long it may take. {default_note(default)}",
-        parser=time_between(0.1),
+        *flags,
+        metavar=metavar,
+        help=text,
+        readable=False,
         show_default=False,
+        rich_help_panel=group,
     )
 
 
+def manifests_option(*flags: str, text: str) -> Any:  # noqa: ANN401 - the same
+    """An option for manifests, which can be repeated; `accelbind.manifests` reads them."""
+    return file_option(*flags, text=f"{text} A file, a folder or - for stdin; repeat it for more.")
+
+
+MAPPINGS: Final = "Folder of AcceleratorFunctions and FpgaRegions as YAML."
+Mappings = Annotated[Path | None, file_option("--mappings", text=MAPPINGS, metavar="DIR")]
+Kubeconfig = Annotated[
+    Path | None,
+    file_option(
+        "--kubeconfig",
+        text=f"How to reach the API server. {default_note(FOUND_KUBECONFIG)}",
+    ),
+]
 Domains = Annotated[
     list[str] | None,
     typer.Option(
         "--domain",
         metavar="DOMAIN",
-        help=f"As the webhook's --domain; repeat it for more. {default_note('fpga.intel.com')}",
+        help="Domain of the resources, as the webhook's --domain; repeat it for more."
+        f" {default_note('fpga.intel.com')}",
+        show_default=False,
     ),
 ]
-FOUND_KUBECONFIG: Final = "$KUBECONFIG, or ~/.kube/config"
-"""Where `find_kubeconfig` looks."""
+
+
+def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
+    """`--namespace` or `-n`."""
+    return typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help=f"{text} {default_note(default)}",
+        show_default=False,
+    )
 
 
 def find_kubeconfig(given: Path | None) -> Path | None:
-    """The file that was given, or the one that kubectl would take if `KUBECONFIG` names none.
+    """The file that was given, or ~/.kube/config if `KUBECONFIG` is not set.
 
-    None leaves it to `KUBECONFIG`, or to the service account of a pod.
+    None leaves it to `KUBECONFIG`, or to a pod's service account.
     """
     usual = Path.home() / ".kube" / "config"
     return given or (usual if "KUBECONFIG" not in os.environ and usual.is_file() else None)

@@ -1,37 +1,36 @@
-"""Asking a process of ours on its plain port: metrics, probes, devices; without a proxy."""
+"""Asking a process of accelbind on its plain port: metrics, probes, devices; without a proxy."""
 
 import contextlib
 import http.client
 from typing import Final
 
+import msgspec
+
+from services.node.table import Table
 from services.process.errors import WorldError
 from services.process.text import plain
 
 MAX_ANSWER: Final = 32 * 1024 * 1024
+ANSWER_SECONDS: Final = 4.0
+"""The plugin itself asks the kubelet for at most two seconds."""
 
 _ALL: Final = frozenset({"::", "0.0.0.0"})  # noqa: S104 - a process that listens on all addresses
 
 
 class NoAnswer(WorldError):
-    """Nothing answers on a plain port, or at too great length."""
+    """Nothing answers on a plain port, or not what should."""
 
 
 def reachable(host: str) -> str:
-    """Where to ask a process that listens on a host: on all addresses means this machine."""
+    """The address of a process that listens on a host; on all addresses means this machine."""
     return "localhost" if host in _ALL else host
 
 
-def ask(host: str, port: int, path: str, *, seconds: float) -> tuple[int, bytes]:
-    """Status and body of what answers.
-
-    Args:
-        host: A name or an address.
-        port: The plain port.
-        path: Such as `/readyz`.
-        seconds: How long to wait for each step.
+def ask(host: str, port: int, path: str, *, seconds: float = ANSWER_SECONDS) -> tuple[int, bytes]:
+    """Status and body of the answer to a GET; `seconds` is the time-out of each step.
 
     Raises:
-        NoAnswer: Nothing does, or at too great length.
+        NoAnswer: There is none, or it is too long.
     """
     connection = http.client.HTTPConnection(host, port, timeout=seconds)
     with contextlib.closing(connection):
@@ -43,5 +42,18 @@ def ask(host: str, port: int, path: str, *, seconds: float) -> tuple[int, bytes]
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise NoAnswer(plain(reason)) from error
     if len(text) > MAX_ANSWER:
-        raise NoAnswer("it goes on and on")
+        raise NoAnswer(f"the answer is longer than {MAX_ANSWER} bytes")
     return answer.status, text
+
+
+def ask_devices(host: str, port: int) -> tuple[int, Table]:
+    """Status and devices of the running plugin.
+
+    Raises:
+        NoAnswer: There is none, or it is no plugin.
+    """
+    status, text = ask(host, port, "/devices")
+    try:
+        return status, msgspec.json.decode(text, type=Table)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NoAnswer(f"what answers on {host}:{port} is no plugin ({status})") from error

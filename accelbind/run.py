@@ -1,9 +1,8 @@
 """Commands made from settings: a flag for each field of a model.
 
 `settings_command` makes a command that runs a process. `with_settings` adds some of a process's
-fields to a command of its own, such as `--root` of the plugin to `accelbind fpga`. Either way the
-name, the type, the help and the default of a flag are those of the field, and pydantic judges the
-value.
+fields to another command, such as `--root` of the plugin to `accelbind fpga`. The name, type, help
+and default of a flag are those of the field, and pydantic checks its value.
 """
 
 import inspect
@@ -29,7 +28,7 @@ from services.process.settings import (
 
 S = TypeVar("S", bound=Settings)
 Given: TypeAlias = dict[str, Any]
-"""Values of flags by field, None for those that were not given."""
+"""Values of flags by field; None if a flag was not given."""
 
 _PRINT_CONFIG = Parameter(
     "print_config",
@@ -49,11 +48,11 @@ _PRINT_CONFIG = Parameter(
 def settings_command(
     model: type[S], run: Callable[[S, typer.Context], None]
 ) -> Callable[..., None]:
-    """A command that runs a process.
+    """Makes a command that runs a process.
 
     Args:
         model: The process's settings.
-        run: Runs it until it ends, given the context too; its docstring is the command's help.
+        run: Runs the process until it ends; its docstring is the command's help.
     """
 
     def command(
@@ -67,7 +66,7 @@ def settings_command(
             typer.echo(render(settings, given), nl=False)
             return
         # The first process of a container ignores SIGTERM unless it handles it. Until the process
-        # does so itself, there is nothing to end in order.
+        # does so itself, it has nothing to shut down.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         run(settings, context)
 
@@ -81,8 +80,8 @@ def with_settings(
     """Adds flags for some fields to a command, which gets their values as `given`.
 
     Args:
-        model: Has the fields.
-        fields: Names of the fields, each with its default in words if that is another one here.
+        model: The settings.
+        fields: Names of the fields, each with its default in words if it differs here.
         group: The panel of the flags, if not that of the fields.
     """
 
@@ -103,7 +102,7 @@ def with_settings(
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """Fills a model from flags and variables; variables of all processes are known.
+    """Reads settings from flags and variables; variables of other processes are accepted.
 
     Raises:
         InvalidSettings: A value does not fit, or a variable is unknown.
@@ -131,7 +130,7 @@ def _with_signature(
 def _options(
     model: type[Settings], only: Mapping[str, str] | None = None, group: str | None = None
 ) -> Iterator[Parameter]:
-    """A parameter for each field, those of every process last."""
+    """A parameter for each field, those that all processes have last."""
     fields = model.model_fields
     names = sorted(fields, key=lambda name: flag_of(fields[name]).group == PROCESS)
     for name in names if only is None else only:
@@ -162,7 +161,7 @@ def _option(name: str, field: FieldInfo, default: str, group: str) -> Parameter:
 
 
 def help_text(field: FieldInfo, default: str = "") -> str:
-    """What the docstring of a field says, with its default, as the help of its flag."""
+    """The help of a flag: the docstring of its field, and the default."""
     words = " ".join((field.description or "").split())
     if get_origin(field.annotation) is tuple:
         words += " Repeat it, or separate with commas."
@@ -170,7 +169,7 @@ def help_text(field: FieldInfo, default: str = "") -> str:
 
 
 def choices(field: FieldInfo) -> list[str]:
-    """The values that a field may have, if they are few."""
+    """The values of a field, if it has a fixed set."""
     kind = field.annotation
     if get_origin(kind) is Literal:
         return [str(each) for each in get_args(kind)]
@@ -179,7 +178,7 @@ def choices(field: FieldInfo) -> list[str]:
 
 
 def _completion(words: list[str]) -> Callable[[str], list[str]] | None:
-    """What a shell offers after the flag."""
+    """A completion for shells."""
     if not words:
         return None
 

@@ -1,8 +1,7 @@
-"""What a cluster holds that has to do with mappings: read once, page by page, for whoever checks.
+"""A cluster's mappings, what its nodes offer, and what its pods and workloads ask for.
 
-Unlike the reflector this looks at one moment only, and at more than mappings: at what nodes offer,
-and at what pods and workloads ask for. What we may not list is said, with the permission that is
-missing; what a cluster doesn't serve isn't missed.
+Unlike the reflector it lists everything once, page by page. What we may not list is reported with
+the missing permission; a kind that the cluster does not serve is not.
 """
 
 from collections import Counter
@@ -32,14 +31,14 @@ T = TypeVar("T")
 
 _GONE: Final = 410
 _ATTEMPTS: Final = 5
-"""How many times a list is begun: it may expire while it is read, or have too long pages."""
+"""Starts of a list: it may expire while it is read, or its pages may be too long."""
 _PAGE: Final = 200
 _ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind and where it is listed."""
+    """A kind, and where it is listed."""
 
     kind: str
     group: str
@@ -57,7 +56,7 @@ class _Kind:
 
     @property
     def label(self) -> str:
-        """What a rule of RBAC calls it, as kubectl writes it."""
+        """Its name in RBAC rules, as kubectl writes it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -67,7 +66,7 @@ _MAPPINGS: Final = (
     _Kind(FPGA_REGION, _GROUP, _VERSION, "fpgaregions"),
 )
 _NODES: Final = _Kind("Node", "", "v1", "nodes")
-_ASKING: Final = (
+_POD_KINDS: Final = (
     _Kind("Pod", "", "v1", "pods"),
     _Kind("Deployment", "apps", "v1", "deployments"),
     _Kind("StatefulSet", "apps", "v1", "statefulsets"),
@@ -81,33 +80,30 @@ _ASKING: Final = (
 
 @dataclass(slots=True)
 class Survey:
-    """What was found.
-
-    Attributes:
-        index: the mappings.
-        advertised: how many of each resource nodes can give; None if that couldn't be read.
-        wishes: what pods and workloads ask for.
-        missing: a sentence for each thing that we may not look at.
-    """
+    """What a cluster has."""
 
     index: MappingIndex
+    """The mappings."""
     advertised: dict[str, int] | None = None
-    wishes: list[ResourceUse] = field(default_factory=list)
+    """The number of devices of each resource; None if nodes can't be listed."""
+    uses: list[ResourceUse] = field(default_factory=list)
+    """What pods and workloads ask for."""
     missing: list[str] = field(default_factory=list)
+    """A sentence for each kind that we may not list."""
 
 
 async def survey(
     client: ClusterClient, prefixes: tuple[str, ...], *, namespace: str | None = None
 ) -> Survey:
-    """Look at a cluster.
+    """Read a cluster, or what one namespace of it has.
 
     Args:
-        client: whom to ask.
-        prefixes: our domains, each with its slash.
-        namespace: the only one to look at; None for all.
+        client: The API server's.
+        prefixes: The domains of the resources, each with its slash.
+        namespace: The only one to read; None for all.
 
     Raises:
-        ClusterError: there is no answer, or the mappings can't be read.
+        ClusterError: There is no answer, or the mappings can't be listed.
     """
     found = Survey(await read_index(client, [namespace]))
     nodes = await _listed(
@@ -118,11 +114,11 @@ async def survey(
         for offered in nodes:
             totals.update(offered)
         found.advertised = totals
-    for kind in _ASKING:
-        asked = await _listed(
-            client, kind, namespace, lambda obj: list(_wishes(obj, prefixes)), found.missing
+    for kind in _POD_KINDS:
+        listed = await _listed(
+            client, kind, namespace, lambda obj: list(_uses(obj, prefixes)), found.missing
         )
-        found.wishes += [wish for wishes in asked or () for wish in wishes]
+        found.uses += [use for uses in listed or () for use in uses]
     return found
 
 
@@ -143,7 +139,7 @@ async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) ->
 
 
 def _explained(error: BadStatus, kind: _Kind, namespace: str | None) -> ClusterError:
-    """What to do about mappings that can't be listed."""
+    """The error of a list of mappings, with what to do about it."""
     if error.status == FORBIDDEN:
         return ClusterError(f"{error}: {_permission(kind, namespace)}")
     if error.status == NOT_FOUND:
@@ -156,8 +152,8 @@ def _permission(kind: _Kind, namespace: str | None) -> str:
     return f'RBAC must allow us "list" on {kind.label} {where}'
 
 
-def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
-    """Yield what an object asks for; what a controller made is told of by the controller."""
+def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
+    """Yield what an object asks for, unless its controller asks for it too."""
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
     status = obj.get("status") or {}
@@ -167,7 +163,7 @@ def _wishes(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[Resource
         for found in find_pods(obj):
             yield from resource_uses(found, prefixes, namespace="default")
     except InvalidManifest:
-        return  # nothing of it could run
+        return  # it can't run
 
 
 async def _listed(
@@ -177,7 +173,7 @@ async def _listed(
     read: Callable[[dict[str, Any]], T],
     missing: list[str],
 ) -> list[T] | None:
-    """What is there of a kind, None if we may not look or the cluster doesn't have it."""
+    """The objects of a kind; None if we may not list it, or the cluster does not serve it."""
     try:
         return await _items(client, kind, namespace, read)
     except BadStatus as error:
@@ -194,7 +190,7 @@ async def _items(
     namespace: str | None,
     read: Callable[[dict[str, Any]], T],
 ) -> list[T]:
-    """What is read of each object of a kind, from one list."""
+    """The objects of a kind, from one list."""
     path, limit, attempts = kind.path(namespace), _PAGE, _ATTEMPTS
     while True:
         attempts -= 1

@@ -1,7 +1,7 @@
-"""Accepting connections one by one, so that TLS handshakes can be counted, timed and given up.
+"""Accept connections one by one, so that TLS handshakes can be counted, timed and closed.
 
-A TLS listener of an event loop keeps connections to itself until their handshake is done. Here each
-one is known from the moment when it is accepted, and `loop.connect_accepted_socket` does the rest.
+An event loop's TLS listener reports a connection only after its handshake. Here each connection is
+counted when it is accepted; `loop.connect_accepted_socket` does the handshake.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from webhook.ledger import EvictionReason
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 RECEIVE_BUFFER: Final = 64 * 1024
-"""Bytes that the kernel keeps of each connection (it doubles the number), and so the most that
-comes at once: TLS keeps a buffer of that size until the end of the connection."""
+"""The kernel's receive buffer of a connection (it doubles the number), and so the most data that
+arrives at once: TLS keeps a buffer of that size until the connection closes."""
 SHUTDOWN_SECONDS: Final = 5.0
-"""How long TLS may take to say goodbye."""
+"""Time for closing TLS."""
 MAX_HELLO: Final = 8 * 1024
-"""Bytes of a ClientHello, with which TLS begins and of which it would keep 128 KiB. Clients send up
-to 2 KiB."""
+"""Bytes of a ClientHello, the first message of TLS. Clients send up to 2 KiB; OpenSSL would keep
+128 KiB."""
 _HELLO_HEAD: Final = 9
-"""Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they come in one piece."""
+"""Bytes up to the length of a ClientHello (RFC 8446, 4 and 5.1); they arrive in one piece."""
 BATCH: Final = 32
-"""Connections that are accepted before others get their turn."""
+"""Connections that are accepted before the event loop does other work."""
 RETRY_SECONDS: Final = 1.0
-"""How long nobody is accepted after that has failed, mostly for want of file descriptors."""
+"""Pause after a failure to accept, usually for lack of file descriptors."""
 
 log = structlog.get_logger(room="server")
 
@@ -38,10 +38,10 @@ class Acceptor:
     """Accepts the connections of a listening socket until it is closed.
 
     Args:
-        listener: The socket, which belongs to the acceptor from then on.
+        listener: The socket; the acceptor closes it.
         context: TLS.
-        create_protocol: Makes the protocol of one connection.
-        limiter: Is told of each connection.
+        create_protocol: Creates the protocol of one connection.
+        limiter: Counts the connections.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self.listener.getsockname()[1])
 
     def close(self) -> None:
-        """Accepts who has connected, and nobody any more."""
+        """Accept the clients that have connected, and stop listening."""
         if self.listener.fileno() < 0:
             return
         self._accept(wait=False)
@@ -88,7 +88,7 @@ class Acceptor:
                 connected, _address = self.listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except ConnectionError:  # that client has gone already
+            except ConnectionError:  # the client has gone already
                 continue
             except OSError as error:
                 self._log_failure(error)
@@ -105,7 +105,7 @@ class Acceptor:
         self._failing = True
 
     def _pause(self, seconds: float) -> None:
-        """Stops accepting for a while; the listener stays readable, so its reader must go."""
+        """Stop accepting for a while; the listener stays readable, so its reader must go."""
         self._loop.remove_reader(self.listener)
         self._retry = self._loop.call_later(seconds, self._resume)
 
@@ -113,7 +113,7 @@ class Acceptor:
         self._loop.add_reader(self.listener, self._accept)
 
     async def _connect(self, connected: socket.socket) -> None:
-        """Does the TLS handshake; the protocol hears of the connection when it is done."""
+        """Do the TLS handshake; then the protocol gets the connection."""
         connection, limits = self._create_protocol(), self._limiter.limits
         connection.accept(connected)
         begun = self._loop.time()
@@ -140,10 +140,10 @@ class Acceptor:
                     connected.close()
 
     async def _check_hello(self, connected: socket.socket) -> None:
-        """Waits for the first bytes, so that clients who send nothing cost no TLS.
+        """Wait for the first bytes, so that clients that send nothing cost no TLS memory.
 
         Raises:
-            ConnectionAbortedError: They begin no handshake, or one that is too long.
+            ConnectionAbortedError: They are no ClientHello, or it is too long.
         """
         readable = asyncio.Event()
         self._loop.add_reader(connected, readable.set)

@@ -1,8 +1,8 @@
 """The webhook's HTTP application: admission endpoints, probes and their documentation.
 
-An endpoint is an ASGI application with a route of its own. `AdmissionApp` passes it POST requests
-without FastAPI's middleware and routing, which cost as much as the review itself; other methods get
-a 405 from the route.
+Each endpoint is an ASGI application with its own route. `AdmissionApp` passes POST requests to it
+directly: FastAPI's middleware and routing cost as much as the review itself. Other methods get a
+405 from the route.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Why reviews can't be answered well now; see `because`."""
+    """Why the process is not ready, if it is not; see `because`."""
 
     reasons: Callable[[], list[str]]
 
@@ -71,7 +71,7 @@ class AdmissionEndpoint:
 
 
 class AdmissionApp(FastAPI):
-    """The application, which documents the admission endpoints too.
+    """The application; its OpenAPI document includes the admission endpoints.
 
     Args:
         handler: Answers reviews.
@@ -96,7 +96,7 @@ class AdmissionApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document that `/openapi.json` shows."""
+        """Return the OpenAPI document."""
         document = super().openapi()
         paths = {path: {"post": _operation(path, each)} for path, each in ENDPOINTS.items()}
         return document | {"paths": paths | document["paths"]}
@@ -109,13 +109,13 @@ def build_app(
 
     Args:
         handler: Answers reviews.
-        readiness: What `/readyz` says.
+        readiness: What `/readyz` answers.
         version: Shown in `/openapi.json`.
     """
     app = AdmissionApp(
         handler,
         title="accelbind webhook",
-        description="Rewrites logical accelerator names in pods to what they stand for.",
+        description="Replaces logical accelerator names in pods by physical resources.",
         version=version or "0",
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
@@ -127,7 +127,7 @@ def build_app(
 
 
 def _operation(path: str, endpoint: Endpoint) -> dict[str, Any]:
-    """Return what OpenAPI says of an endpoint."""
+    """Return the OpenAPI operation of an endpoint."""
     responses = {
         "200": ("The answer", _REVIEW),
         "400": ("No AdmissionReview of v1", _STATUS),
@@ -161,7 +161,7 @@ def _add_probes(app: FastAPI, handler: AdmissionHandler, readiness: Readiness) -
 
 
 async def _answer_routing_error(_request: Request, error: Exception) -> Response:
-    """Answer with a Status, as an API server's clients know it."""
+    """Answer with a Kubernetes Status."""
     if not isinstance(error, HTTPException):
         raise error
     body = status_body(error.status_code, str(error.detail))

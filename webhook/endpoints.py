@@ -1,4 +1,4 @@
-"""The admission endpoints: paths, the functions that answer them, and what `/openapi.json` says."""
+"""The admission endpoints: their paths, functions and descriptions for OpenAPI."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ VALIDATE_MAPPING: Final = "validate-mapping"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What answers reviews at a path.
+    """One endpoint.
 
     Attributes:
         name: Its metric label.
-        subject: What it reviews, for the log: `pod` or `mapping`.
-        review: Takes the bytes of a review; raises `InvalidReview`.
-        summary: For `/openapi.json`.
-        description: The same.
+        subject: What it reviews, for log lines: `pod` or `mapping`.
+        review: Answers the bytes of a review; raises `InvalidReview`.
+        summary: For OpenAPI.
+        description: For OpenAPI.
     """
 
     name: str
@@ -80,8 +80,8 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
         "mutate-mapping",
         "mapping",
         _mutate_mapping,
-        "Note what a mapping stands for",
+        "Annotate a mapping with its resource",
         "Answers with a JSON Patch that writes the physical resource into an annotation.",
     ),
 }
-"""By path; `/pods` is what configurations of the public webhook name."""
+"""By path; webhook configurations of the Intel webhook use `/pods`."""

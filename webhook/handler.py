@@ -1,8 +1,8 @@
-"""The work behind the admission endpoints: a request's body in, a review's answer out.
+"""Answer reviews: read a request's body, review it, and count, log and return the answer.
 
-A request that isn't a review gets a Kubernetes Status with a 4xx. While the mappings aren't loaded,
-a review that they might decide gets one with a 503. The API server shows its message to whoever
-created the pod.
+A request that is not a review gets a Kubernetes Status with a 4xx code. While the mappings are not
+loaded, a review that depends on them gets a Status with 503. The API server shows its message to
+the user who creates the pod.
 """
 
 import time
@@ -24,7 +24,7 @@ from webhook.metrics import AdmissionMetrics
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 REJECTED: Final = "rejected"
-"""The outcome, in metrics, of a request that was answered with a Status rather than a review."""
+"""The outcome, in metrics, of a request that was answered with a Status instead of a review."""
 
 _STATUS_REASONS: Final = {
     400: "BadRequest",
@@ -46,7 +46,7 @@ class Mappings(Protocol):
 
     Attributes:
         index: What serves; replaced as a whole when they change.
-        loaded: Whether that is what there is, rather than nothing yet.
+        loaded: Whether they have been read completely once.
     """
 
     index: MappingIndex
@@ -65,11 +65,11 @@ class RejectionReason(StrEnum):
     CONTENT_ENCODING = "content-encoding"
     """The body is compressed (415)."""
     NOT_LOADED = "not-loaded"
-    """The mappings aren't loaded yet, and they might decide (503)."""
+    """The mappings aren't loaded yet, and the answer depends on them (503)."""
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its request was whole."""
+    """The client closed the connection before its request was complete."""
 
 
 class Rejection(Exception):
@@ -82,7 +82,7 @@ class Rejection(Exception):
 
 
 def status_body(code: int, message: str) -> bytes:
-    """Return a Kubernetes Status, which clients of an API server know how to show.
+    """Return a Kubernetes Status, which kubectl and other clients show as an error.
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
     """
@@ -103,14 +103,14 @@ class AdmissionHandler:
     """Answers reviews.
 
     Args:
-        mappings: Where the index is read for each request.
-        policy: The administrator's.
-        figures: Where requests are counted.
-        max_body: How many bytes a body may have.
+        mappings: Their index is read for each request.
+        policy: The administrator's settings.
+        figures: Counts requests.
+        max_body: Bytes of the largest body.
         verbose: Whether admitted pods are logged too.
 
     Attributes:
-        draining: Whether clients are asked to come back on another connection, elsewhere.
+        draining: Whether answers ask clients to reconnect, to another replica.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class AdmissionHandler:
     async def respond(
         self, endpoint: Endpoint, headers: Headers, receive: Receive
     ) -> tuple[int, bytes]:
-        """Answer a request, whatever it holds; return HTTP status and body.
+        """Answer any request; return HTTP status and body.
 
         Raises:
-            ClientGone: There is nobody left to answer.
+            ClientGone: The client has closed the connection.
         """
         try:
             self._check_headers(headers)
@@ -144,10 +144,10 @@ class AdmissionHandler:
             return self._reject(endpoint, rejection)
 
     def review(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """Answer a review with a review.
+        """Answer a review.
 
         Raises:
-            Rejection: There is no review in the body, or the mappings aren't loaded yet.
+            Rejection: The body is no review, or the mappings aren't loaded yet.
         """
         self._figures.sizes.observe(len(body))
         begun = time.perf_counter()
@@ -207,7 +207,7 @@ class AdmissionHandler:
 
 
 def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
-    """Whether an answer might be another one if mappings were loaded."""
+    """Return whether the answer could change once the mappings are loaded."""
     clashes_unseen = endpoint.name == VALIDATE_MAPPING and found.reason == USABLE
     return found.outcome is ReviewOutcome.DENIED or clashes_unseen
 

@@ -1,19 +1,18 @@
-"""Which connections there are, what memory they hold, and which of them must go.
+"""Count connections and the memory they hold, and decide which one is closed at a limit.
 
-Anybody in the cluster can connect to the webhook, so everything that a client can make the process
-hold is bounded here. `ConnectionLedger` only counts and decides; `webhook.limits` closes what it
-names.
+Any pod in the cluster can connect to the webhook, so everything that a client can make the process
+hold is limited here. `ConnectionLedger` only counts and decides; `webhook.limits` closes.
 
 States of a connection:
 
-- handshake: accepted, TLS is not done.
-- waiting: TLS is done, and no request has been answered yet.
-- idle: a request was answered, and no other has begun.
-- busy: a request was answered, and another one is arriving or being answered.
+- handshake: accepted; the TLS handshake is not done.
+- waiting: the handshake is done; no request has been answered yet.
+- idle: a request was answered; no other has begun.
+- busy: a request was answered; another one is arriving or being answered.
 
-The first two are newcomers, the others are known: an API server keeps its connections open. The
-oldest newcomers are closed first, but only while newcomers have more than a quarter of what there
-is. So neither new connections nor known ones can push out all of the other kind.
+Connections in the first two states are newcomers, the others are known: an API server keeps its
+connections open. The oldest newcomers are closed first, while newcomers have more than a quarter of
+a resource. So neither kind can push out the other completely.
 """
 
 from dataclasses import dataclass, field
@@ -23,22 +22,22 @@ from typing import Final, Generic, TypeAlias, TypeVar
 KIBIBYTE: Final = 1024
 MEBIBYTE: Final = 1024 * KIBIBYTE
 CONNECTION_BYTES: Final = 64 * KIBIBYTE
-"""What an open TLS connection costs that has sent little: measured, 53 to 62 KiB."""
+"""Memory of an open TLS connection that has sent little: measured, 53 to 62 KiB."""
 BUFFER_FACTOR: Final = 3
-"""Bytes of buffers for each byte that came at once: TLS keeps that much until the end of the
-connection (its read buffer, and a BIO that grows by a third and never shrinks)."""
+"""Bytes of buffers for each byte that arrived at once. TLS keeps them until the connection closes:
+a read buffer, and a BIO that grows by a third and never shrinks."""
 ANSWER_FACTOR: Final = 2
 """Bytes of an answer for each byte of a large request. TCP keeps an answer until the client reads
-it, which an event loop doesn't show, so it counts until the end of the connection."""
+it, which the event loop does not see, so it counts until the connection closes."""
 NEWCOMERS_SHARE: Final = 4
-"""Newcomers may have one part in so many before they are closed ahead of known connections."""
+"""Newcomers may have this fraction (1/4) before they are closed ahead of known connections."""
 
 Key = TypeVar("Key")
 Evicted: TypeAlias = list[tuple[Key, "EvictionReason"]]
 
 
 class EvictionReason(StrEnum):
-    """Why a connection was closed before its client was done; the values are metric labels."""
+    """Why a connection was closed early; the values are metric labels."""
 
     CONNECTIONS = "connections"
     """There were too many connections."""
@@ -47,22 +46,22 @@ class EvictionReason(StrEnum):
     MEMORY = "memory"
     """Unfinished requests and buffers held too much memory."""
     SLOW = "slow"
-    """A handshake, a request, or the reading of an answer took too long."""
+    """A handshake, a request, or reading an answer took too long."""
     PIPELINED = "pipelined"
-    """Too many requests came before the first one was answered."""
+    """Too many requests arrived before the first one was answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all clients together may have; the defaults add up to less than 110 MiB.
+    """Limits for all clients together; the defaults add up to less than 110 MiB.
 
     Attributes:
-        connections: Open connections, handshakes included.
-        handshakes: Connections whose TLS handshake isn't done.
-        held_bytes: Bodies of unfinished requests, answers that clients don't read, and TLS buffers.
-        handshake_seconds: How long a handshake may take.
-        request_seconds: How long a request may take to arrive, or an answer to be read.
-        pipelined: Requests of one connection that wait for an answer to an earlier one.
+        connections: Open connections, including those in the handshake.
+        handshakes: Connections in the TLS handshake.
+        held_bytes: Unfinished requests, answers that clients do not read, and TLS buffers.
+        handshake_seconds: Time for a handshake.
+        request_seconds: Time for a request to arrive, or for an answer to be read.
+        pipelined: Requests on one connection that wait for the answer to an earlier one.
     """
 
     connections: int = 400
@@ -74,11 +73,11 @@ class Limits:
 
 
 def limits_for(max_body: int, descriptors: int) -> Limits:
-    """The limits of a process.
+    """Adapt the limits to a process.
 
     Args:
-        max_body: Bytes that one body may have; there is room for at least four of these.
-        descriptors: How many files the process may have open; some are for other things.
+        max_body: Bytes of the largest body; at least four of these fit.
+        descriptors: Files that the process may open; 200 of them are for other uses.
     """
     default = Limits()
     connections = max(16, min(default.connections, descriptors - 200))
@@ -95,8 +94,8 @@ class _Entry:
 
     Attributes:
         number: Its place in the order of opening.
-        known: Whether a request of it was answered.
-        held: Bytes of its unfinished request, or unread answer.
+        known: Whether one of its requests was answered.
+        held: Bytes of its unfinished request or unread answer.
         buffers: Bytes that TLS and TCP keep for it.
     """
 
@@ -108,11 +107,11 @@ class _Entry:
 
 @dataclass(slots=True)
 class ConnectionLedger(Generic[Key]):
-    """All connections of a server. Each dict is in the order in which its connections go.
+    """All connections of a server. Each dict has the connection that is closed first at its start.
 
     Attributes:
-        limits: What they may have together.
-        held_bytes: What bodies, answers and buffers take.
+        limits: Limits for all connections together.
+        held_bytes: Memory of requests, answers and buffers.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -132,16 +131,16 @@ class ConnectionLedger(Generic[Key]):
 
     @property
     def handshakes(self) -> int:
-        """Connections whose handshake isn't done."""
+        """Number of connections in the TLS handshake."""
         return len(self._handshakes)
 
     @property
     def connections(self) -> int:
-        """All connections."""
+        """Number of connections."""
         return len(self._entries)
 
     def open(self, key: Key) -> Evicted[Key]:
-        """Adds a connection whose handshake begins; returns which one must be closed for it."""
+        """Add a connection that starts its handshake; return which one must be closed for it."""
         leaving = self.first_to_go()
         evicted = [] if leaving is None else [self._evict(*leaving)]
         self._number += 1
@@ -150,7 +149,7 @@ class ConnectionLedger(Generic[Key]):
         return evicted
 
     def first_to_go(self) -> tuple[Key, EvictionReason] | None:
-        """Returns the connection that one more would push out; None if there is room."""
+        """Return the connection that one more would push out; None if there is room."""
         if len(self._handshakes) >= self.limits.handshakes:
             return next(iter(self._handshakes)), EvictionReason.HANDSHAKES
         if len(self._entries) >= self.limits.connections:
@@ -158,7 +157,7 @@ class ConnectionLedger(Generic[Key]):
         return None
 
     def secure(self, key: Key, *, known: bool = False) -> None:
-        """The handshake is done; `known` if it has shown who the client is."""
+        """Record a finished handshake; `known` if the client showed a valid certificate."""
         if (entry := self._entries.get(key)) is None:
             return
         del self._handshakes[key]
@@ -166,20 +165,20 @@ class ConnectionLedger(Generic[Key]):
         (self._idle if known else self._waiting)[key] = None
 
     def begin(self, key: Key) -> None:
-        """A request begins to arrive."""
+        """Record that a request begins to arrive."""
         if key in self._idle:
             del self._idle[key]
             self._busy[key] = None
 
     def hold(self, key: Key, size: int) -> Evicted[Key]:
-        """A connection holds so many more bytes; returns which ones must be closed for that."""
+        """Add bytes that a connection holds; return which connections must be closed for them."""
         if (entry := self._entries.get(key)) is None:
             return []
         entry.held += size
         return self._add(key, entry, size)
 
     def buffer(self, key: Key, size: int) -> Evicted[Key]:
-        """So many bytes came at once; returns which connections must be closed for the buffers."""
+        """Record bytes that arrived at once; return which must be closed for their buffers."""
         entry = self._entries.get(key)
         more = 0 if entry is None else BUFFER_FACTOR * size - CONNECTION_BYTES - entry.buffers
         if entry is None or more <= 0:
@@ -188,9 +187,9 @@ class ConnectionLedger(Generic[Key]):
         return self._add(key, entry, more)
 
     def finish(self, key: Key, *, known: bool = True) -> Evicted[Key]:
-        """No request is unfinished any more; `known` if one was answered in full.
+        """Record that no request is unfinished; `known` if one was answered completely.
 
-        Returns which connections must be closed for its answer.
+        Returns which connections must be closed for the answer.
         """
         if (entry := self._entries.get(key)) is None:
             return []
@@ -207,7 +206,7 @@ class ConnectionLedger(Generic[Key]):
         return self._add(key, entry, entry.buffers) if entry.buffers else []
 
     def close(self, key: Key) -> None:
-        """A connection is no more; nothing happens if it is not in the ledger."""
+        """Remove a connection, if it is there."""
         if (entry := self._entries.pop(key, None)) is None:
             return
         self._remove(key, entry)
@@ -254,10 +253,10 @@ class ConnectionLedger(Generic[Key]):
 
 
 class EvictionLog:
-    """Counts evictions, and knows when a series of them begins and ends.
+    """Counts closed connections, and detects when a series of them begins and ends.
 
     Attributes:
-        counts: Evictions since the start, by reason.
+        counts: Closed connections since the start, by reason.
     """
 
     QUIET_SECONDS: Final = 10.0
@@ -268,7 +267,7 @@ class EvictionLog:
         self._last = 0.0
 
     def count(self, reason: EvictionReason, now: float) -> bool:
-        """Counts one; returns whether it is the first of a series."""
+        """Count one; return whether it is the first of a series."""
         begins = self._before is None
         if self._before is None:
             self._before = dict(self.counts)
@@ -277,7 +276,7 @@ class EvictionLog:
         return begins
 
     def ended(self, now: float) -> dict[str, int]:
-        """The counts of a series that has just ended, by reason; empty while none has."""
+        """Return the counts of a series that has just ended, by reason; else nothing."""
         before = self._before
         if before is None or now - self._last < self.QUIET_SECONDS:
             return {}

@@ -1,13 +1,12 @@
-"""One connection within the limits of all: what uvicorn has no bounds for.
+"""Limit what one connection can make the process hold; uvicorn has no such limits.
 
-`LimitedProtocol` is the one place where uvicorn is subclassed; `webhook.server` passes it with
-uvicorn's `http` option. It counts what a client makes the process hold, and reports that to
-`webhook.ledger`, which decides which connections are closed to make room for others.
-`webhook.acceptor` brings the connections.
+`LimitedProtocol` subclasses uvicorn's HTTP protocol; `webhook.server` passes it with uvicorn's
+`http` option. It counts what a client makes the process hold and reports it to `webhook.ledger`,
+which decides which connections are closed. `webhook.acceptor` accepts the connections.
 
-A request's head is bounded here too: uvicorn's parser keeps request line, headers and trailers, and
-copies a long one with each piece that arrives. Bytes are counted from one event of the parser that
-ends a head, or is a body's content, to the next.
+The head of a request is limited here too: uvicorn's parser keeps request line, headers and
+trailers, and copies a long line with each piece that arrives. Bytes count from one parser event
+that ends a head, or is content of a body, to the next.
 """
 
 import asyncio
@@ -24,33 +23,33 @@ from webhook.handler import status_body
 from webhook.ledger import ConnectionLedger, Evicted, EvictionLog, EvictionReason, Limits
 
 MAX_HEAD: Final = 16 * 1024
-"""Bytes that a request may have before its body, in it beside its content, and after it; the API
-server sends about 300."""
+"""Bytes of a request before its body, around its chunks, and after it; the API server sends about
+300."""
 MAX_HEADERS: Final = 100
-"""Headers that a request may have, trailers included; the API server sends six."""
+"""Headers of a request, including trailers; the API server sends six."""
 HEADER_BYTES: Final = 170
-"""What Python needs for each header beside its text: a tuple and two strings of bytes."""
+"""Python objects for each header besides its text: a tuple and two bytes objects."""
 PAUSED_BYTES: Final = 512 * 1024
-"""What TLS may take in, with room to grow, of a client that isn't listened to for a moment."""
+"""Data that TLS may receive, with spare room, while reading from a client is paused."""
 PIECE_BYTES: Final = 64
-"""What Python needs for each piece of a body, however short."""
+"""Python objects for each piece of a body, however short."""
 LEAST_SECONDS: Final = 1.0
 """How long each connection has for its handshake and request before a new one may push it out. New
 ones wait in the kernel's queue until then, so a flood can't push out an API server's connection
 before its request has arrived."""
 LAST_WORD_SECONDS: Final = 1.0
-"""How long a client that was refused has for reading why. TLS waits for its goodbye much longer,
-and takes in, and drops, whatever comes until then."""
+"""Time for a refused client to read why. Closing TLS alone would wait much longer, and receive
+whatever the client sends until then."""
 REFUSAL_LOG_SECONDS: Final = 60.0
-"""How often refused clients are logged, at the most."""
+"""Shortest time between two log lines about refused clients."""
 _PARSED_BYTES: Final = 4 * 1024
-"""The parser is fed that much at a time: by so much a head may be longer than `MAX_HEAD`."""
+"""Bytes that are parsed at a time; a head may exceed `MAX_HEAD` by as much."""
 _NO_CERTIFICATE: Final = "no-certificate"
 _BAD_CERTIFICATE: Final = "bad-certificate"
 
 CLIENT_REFUSALS: Final = {
-    _BAD_CERTIFICATE: "The handshake failed: the certificate shown is not of these CAs.",
-    _NO_CERTIFICATE: "The handshake failed: the client showed no certificate.",
+    _BAD_CERTIFICATE: "The handshake failed: the client's certificate is not of these CAs.",
+    _NO_CERTIFICATE: "The handshake failed: the client has no certificate.",
 }
 """Why clients are refused where `--client-ca` is set; the keys are metric labels."""
 
@@ -58,13 +57,13 @@ log = structlog.get_logger(room="server")
 
 
 class ConnectionLimiter:
-    """Counts the connections of a server and closes those that must go.
+    """Counts the connections of a server, and closes connections at a limit.
 
     Args:
-        limits: Bounds for all connections together.
+        limits: Limits for all connections together.
 
     Attributes:
-        refused: How many clients failed the check of their certificate, by reason.
+        refused: Clients without a valid certificate, by reason.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -75,22 +74,22 @@ class ConnectionLimiter:
 
     @property
     def limits(self) -> Limits:
-        """Bounds for all connections together."""
+        """Limits for all connections together."""
         return self.ledger.limits
 
     def seconds_until_room(self, now: float) -> float:
-        """How long the next connection must wait before it may push out another one."""
+        """Return how long the next connection must wait before it may push out another one."""
         leaving = self.ledger.first_to_go()
         return 0.0 if leaving is None else leaving[0].accepted_at + LEAST_SECONDS - now
 
     def evict(self, evicted: "Evicted[LimitedProtocol]") -> None:
-        """Closes connections that the ledger named, at once."""
+        """Close connections that the ledger named, at once."""
         for connection, reason in evicted:
             self.count(reason, connection)
             connection.abort()
 
     def count(self, reason: EvictionReason, connection: "LimitedProtocol") -> None:
-        """Counts a connection that is closed; logs the first of a series."""
+        """Count a connection that is closed early; log the first of a series."""
         if self.evictions.count(reason, connection.loop.time()):
             log.warning(
                 "closing connections to stay within limits",
@@ -102,7 +101,7 @@ class ConnectionLimiter:
             )
 
     def count_refused(self, error: ssl.SSLError, now: float) -> None:
-        """Counts a client without a good certificate; logs one now and then."""
+        """Count a client without a valid certificate; log at most one a minute."""
         if isinstance(error, ssl.SSLCertVerificationError):
             reason, problem = _BAD_CERTIFICATE, error.verify_message
         elif getattr(error, "reason", "") == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
@@ -120,7 +119,7 @@ class ConnectionLimiter:
             )
 
     def log_end(self, now: float) -> None:
-        """Logs that a series of evictions is over."""
+        """Log the end of a series of closed connections."""
         if closed := self.evictions.ended(now):
             log.warning("connections are within limits again", closed=closed)
 
@@ -132,9 +131,9 @@ class LimitedProtocol(HttpToolsProtocol):
         limiter: Of all connections of the server.
         accepted_at: The loop's time when the client was accepted.
         secured: Whether the TLS handshake is done.
-        overhead: Bytes since anything came that ends a head or is a body's content.
+        overhead: Bytes since the last end of a head or content of a body.
         headers_seen: Headers of the current request.
-        waiting_since: The loop's time when the client last owed something: a request, the rest of
+        waiting_since: The loop's time since when the client owes something: a request, the rest of
             one, or reading an answer. None while it owes nothing.
     """
 
@@ -160,19 +159,19 @@ class LimitedProtocol(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def accept(self, connected: socket.socket) -> None:
-        """A client has connected; its TLS handshake comes next."""
+        """Start counting a client that has connected; its TLS handshake comes next."""
         self._accepted = connected
         self.accepted_at = self.loop.time()
         self.limiter.evict(self.limiter.ledger.open(self))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
-        """The handshake is done; a request should follow."""
+        """Start waiting for a request, after the handshake."""
         super().connection_made(transport)
         self.secured = True
         self.waiting_since = self.loop.time()
         verified = bool(transport.get_extra_info("peercert"))
         if verified and transport.get_extra_info("ssl_object").session_reused:
-            # What was verified when the session began may be of a CA that has been removed since.
+            # The CA that verified the session's first handshake may have been removed since.
             transport.abort()
         self.limiter.ledger.secure(self, known=verified)
 
@@ -189,15 +188,15 @@ class LimitedProtocol(HttpToolsProtocol):
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came; a connection that is being closed takes no more."""
+        """Parse bytes that arrived; a connection that is being closed drops them."""
         self.limiter.evict(self.limiter.ledger.buffer(self, len(data)))
         for at in range(0, len(data), _PARSED_BYTES):
             if self.transport.is_closing():
                 return
             piece = data[at : at + _PARSED_BYTES]
             self.overhead += len(piece)
-            super().data_received(piece)  # what it finds sets the count back
-            if self.overhead:  # what parsing has made of a head that has no end yet
+            super().data_received(piece)  # its events reset the count
+            if self.overhead:  # a head that has not ended yet
                 self._hold(self._header_bytes)
                 self._header_bytes = 0
             if self.overhead > MAX_HEAD or self.headers_seen > MAX_HEADERS:
@@ -207,15 +206,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self._hold(PAUSED_BYTES)
 
     def abort(self) -> None:
-        """Closes at once, whatever is unfinished."""
+        """Close at once."""
         if self.secured:
             self.transport.abort()
-        elif self._accepted is not None:  # the event loop finds its end, and gives up the handshake
+        elif self._accepted is not None:  # the event loop sees the end and fails the handshake
             with contextlib.suppress(OSError):
                 self._accepted.shutdown(socket.SHUT_RDWR)
 
     def on_message_begin(self) -> None:
-        """The first bytes of a request."""
+        """Handle the first bytes of a request."""
         super().on_message_begin()
         self.headers_seen = self._header_bytes = 0
         self._arriving = True
@@ -223,36 +222,36 @@ class LimitedProtocol(HttpToolsProtocol):
         self.limiter.ledger.begin(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header came, of the request or behind its body."""
+        """Count a header or trailer."""
         self.headers_seen += 1
         if self.headers_seen > MAX_HEADERS:
-            return  # refused once this piece is parsed; until then it takes no more memory
+            return  # refused once this piece is parsed; until then nothing more is stored
         super().on_header(name, value)
         self._header_bytes += HEADER_BYTES + len(name) + len(value)
 
     def on_headers_complete(self) -> None:
-        """The head has its end; a client that doesn't wait for answers is cut off."""
+        """Handle the end of a head; close a client that does not wait for answers."""
         self.overhead = 0
         if len(self.pipeline) >= self.limiter.limits.pipelined and not self.transport.is_closing():
             self.limiter.ledger.close(self)
             self.limiter.count(EvictionReason.PIPELINED, self)
             self.abort()
         if self.transport.is_closing():
-            raise ConnectionAbortedError  # which ends parsing: nobody reads what would be answered
+            raise ConnectionAbortedError  # ends parsing: nobody would read the answers
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Content, which is kept unless its request was answered already."""
+        """Count content, which is stored unless its request was answered already."""
         self.overhead = 0
         super().on_body(body)
         if self.answering:
             self._hold(len(body) + PIECE_BYTES)
 
     def on_message_complete(self) -> None:
-        """The last bytes of a request.
+        """Handle the last bytes of a request.
 
-        One that was answered before (too large) has used up uvicorn's keep-alive timer, so the
-        next one is waited for as after a handshake.
+        If it was answered before its end (too large), uvicorn's keep-alive timer was started and
+        stopped already, so the next request has a time limit as after a handshake.
         """
         self.overhead = 0
         super().on_message_complete()
@@ -260,19 +259,19 @@ class LimitedProtocol(HttpToolsProtocol):
         self.waiting_since = None if self.answering else self.loop.time()
 
     def on_response_complete(self) -> None:
-        """An answer is complete, be it before the end of its request."""
+        """Handle the end of an answer, which may come before the end of its request."""
         super().on_response_complete()
         if not self._arriving and not self.pipeline:
             self._finish()
 
     def pause_writing(self) -> None:
-        """The client doesn't read its answers."""
+        """Start a time limit for a client that does not read its answers."""
         super().pause_writing()
         self.waiting_since = self.loop.time()
         self._hold(self.transport.get_write_buffer_size() + PAUSED_BYTES)
 
     def resume_writing(self) -> None:
-        """It has read them."""
+        """Stop the time limit: the client has read its answers."""
         super().resume_writing()
         if not self._arriving:
             self.waiting_since = None
@@ -288,11 +287,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self.limiter.evict(self.limiter.ledger.finish(self))
 
     def _refuse_head(self) -> None:
-        """Answers what has no end, unless another answer is due first, and closes."""
+        """Answer 431 and close; only close if the answer to an earlier request is due first."""
         log.info("request line or headers too long", client=str(self.client))
         self.headers_seen = 0
         if self.answering and (self.cycle.response_started or not self.cycle.more_body):
-            self.transport.abort()  # the client would take this for the answer that is due
+            self.transport.abort()  # the client would take a 431 for the answer that is due
             return
         message = (
             f"request line, headers and trailers may have at most {MAX_HEAD} bytes, and"

@@ -1,7 +1,7 @@
-"""What the webhook counts, cheap enough for every request.
+"""The webhook's metrics, cheap enough to update for every request.
 
-Plain numbers in plain dicts, changed by the event loop only and turned into Prometheus' families
-when somebody asks: prometheus_client's own counters look up labels and take a lock each time.
+Only the event loop changes these plain numbers; a scrape turns them into metric families.
+prometheus_client's own counters look up labels and take a lock each time.
 """
 
 from bisect import bisect_left
@@ -18,10 +18,10 @@ BYTES: Final = (2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 524_288, 1
 
 
 class Histogram:
-    """Counts values by size.
+    """A histogram.
 
     Args:
-        bounds: The upper bounds of the buckets, ascending; one without a bound follows.
+        bounds: The upper bounds of the buckets, ascending; `+Inf` is added.
     """
 
     __slots__ = ("_bounds", "_counts", "_sum")
@@ -32,12 +32,12 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Counts one value."""
+        """Count one value."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """As Prometheus wants it: each bucket holds those before it."""
+        """Return the metric family; each bucket includes those before it."""
         total, buckets = 0, []
         bounds = [*map(str, self._bounds), "+Inf"]
         for bound, count in zip(bounds, self._counts, strict=True):
@@ -48,21 +48,21 @@ class Histogram:
 
 @dataclass(slots=True)
 class AdmissionMetrics:
-    """The counts of all requests since the start."""
+    """Counts of all requests since the start."""
 
     requests: dict[tuple[str, str, str], int] = field(default_factory=dict)
     seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     sizes: Histogram = field(default_factory=lambda: Histogram(BYTES))
 
     def count(self, endpoint: str, outcome: str, reason: str) -> None:
-        """Counts a request; all three come from small sets of our own, none from outside."""
+        """Count a request; no label value comes from a client."""
         key = (endpoint, outcome, reason)
         self.requests[key] = self.requests.get(key, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSnapshot:
-    """What is the case now, beside what has been counted."""
+    """The current state of the process."""
 
     mappings: Mapping[str, int]
     rejected: int
@@ -81,11 +81,11 @@ class AdmissionSnapshot:
 
 
 class WebhookCollector(Collector):
-    """Shows figures and state to Prometheus.
+    """Exports counts and state to Prometheus.
 
     Args:
-        figures: What is counted.
-        state: Tells what is the case now.
+        figures: The counts.
+        state: Returns the current state.
     """
 
     def __init__(self, figures: AdmissionMetrics, state: Callable[[], AdmissionSnapshot]) -> None:
@@ -93,7 +93,7 @@ class WebhookCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Return all metric families."""
         yield self._requests()
         yield self._figures.seconds.family(
             "accelbind_admission_seconds", "Time from a whole request to its answer."
@@ -106,7 +106,7 @@ class WebhookCollector(Collector):
     def _requests(self) -> Metric:
         family = CounterMetricFamily(
             "accelbind_admission_requests",
-            "Requests by endpoint, how they were answered and why.",
+            "Requests by endpoint, outcome and reason.",
             labels=("endpoint", "outcome", "reason"),
         )
         for labels, number in self._figures.requests.items():
@@ -132,7 +132,7 @@ class WebhookCollector(Collector):
         )
         yield CounterMetricFamily(
             "accelbind_certificate_reload_failures",
-            "How often new files held something that can't be used.",
+            "Failed attempts to load a new certificate.",
             value=state.certificate_failures,
         )
         yield _by_label(
@@ -145,7 +145,7 @@ class WebhookCollector(Collector):
         yield _by_label(
             CounterMetricFamily,
             "connections_evicted",
-            "Connections that were closed before their client was done, by limit.",
+            "Connections that were closed at a limit, by limit.",
             "reason",
             state.evicted,
         )
@@ -167,7 +167,7 @@ class WebhookCollector(Collector):
             ("mappings_rejected", "Mappings that can't be used.", state.rejected),
             (
                 "mappings_age_seconds",
-                "Time since the mappings in use were last seen to be the newest.",
+                "Time since the mappings in use were last confirmed to be current.",
                 state.age,
             ),
             (
@@ -177,15 +177,15 @@ class WebhookCollector(Collector):
             ),
             (
                 "certificate_expiry_timestamp_seconds",
-                "When the certificate that is being shown ends.",
+                "When the certificate in use expires.",
                 state.certificate_ends,
             ),
             (
                 "certificate_reload_failing",
-                "1 while the files hold something that can't be used.",
+                "1 while the certificate files can't be loaded.",
                 state.certificate_failing,
             ),
-            ("ready", "1 while /readyz says yes.", state.ready),
+            ("ready", "1 while /readyz answers 200.", state.ready),
         ):
             yield GaugeMetricFamily(f"accelbind_{name}", documentation, value=float(value))
 

@@ -1,11 +1,11 @@
-"""The webhook process: what it is made of, how it starts and how it ends.
+"""The webhook process: its parts, its start and its shutdown.
 
-Start: certificate and mappings are loaded first, and what is wrong with them ends the process with
-a sentence; then the ports open. Mappings of an API server come when they come, and `/readyz` says
-no until then. A part that ends by itself ends the process: what restarts it can do more.
+Start: certificate and mappings are loaded, and an error in them ends the process; then the ports
+open. Mappings of an API server may arrive later, and `/readyz` fails until then. A part that ends
+unexpectedly ends the process, which is then restarted.
 
-End: `/readyz` says no and answers ask clients to reconnect, for `drain_seconds` new connections are
-still taken (endpoints take a moment to change), then `AdmissionServer.shutdown`.
+Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections are accepted for
+`drain_seconds`, since endpoints take a moment to change. Then `AdmissionServer.shutdown`.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ from webhook.sources import choose_source, staleness
 
 PROBE_SECONDS: Final = 3.0
 REMIND_SECONDS: Final = 60.0
-"""How often it is logged again that the process is not ready."""
+"""Time between two log lines that the process is not ready."""
 START_SECONDS: Final = 5.0
-"""How long it may take to become ready at the start before that is logged."""
+"""Time to become ready at the start before a log line says that it is not."""
 DESCRIPTORS: Final = 2048
-"""Open files that are enough for all connections that are allowed."""
+"""Open files that suffice for all connections."""
 
 log = structlog.get_logger(room="webhook")
 
 
 async def run(settings: WebhookSettings) -> None:
-    """Runs the webhook until SIGTERM or SIGINT.
+    """Run the webhook until SIGTERM or SIGINT.
 
     Raises:
-        InvalidSettings: Nothing to take mappings from.
-        ClusterError: An API server that there is no asking.
-        CertificateError: A certificate or key that can't be used.
-        WorldError: A port that can't be had, or a folder of mappings that isn't one.
+        InvalidSettings: No source of mappings.
+        ClusterError: The kubeconfig or service account can't be used.
+        CertificateError: The certificate or key can't be used.
+        WorldError: A port is taken, or the folder of mappings can't be read.
     """
     logging.configure(settings.log_level, settings.log_format)
     webhook = Webhook(settings)
@@ -66,11 +66,7 @@ async def run(settings: WebhookSettings) -> None:
 
 
 class Webhook:
-    """The parts of the process, put together; loads certificate and mappings.
-
-    Args:
-        settings: What it was told.
-    """
+    """The parts of the process; loads certificate and mappings."""
 
     def __init__(self, settings: WebhookSettings) -> None:
         if settings.tls_cert is None or settings.tls_key is None:
@@ -108,7 +104,7 @@ class Webhook:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The parts beside the server: metrics, and followers of files."""
+        """Run the metrics server and the tasks that follow files and mappings."""
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
@@ -125,7 +121,7 @@ class Webhook:
                 await asyncio.gather(*self._followers, return_exceptions=True)
 
     async def serve_until(self, stop: asyncio.Event) -> None:
-        """Serves reviews until `stop` is set and everything that came before is answered."""
+        """Serve reviews until `stop` is set and all requests are answered."""
         listener = listen(self._settings.host, self._settings.port)
         self.address = listener.getsockname()[:2]
         serving = asyncio.create_task(self.server.serve(sockets=[listener]))
@@ -134,7 +130,7 @@ class Webhook:
             await _first(parts, self.server.listening.wait())
             self._announce()
             await _first(parts, stop.wait())
-            self._followers[0].cancel()  # that it is not ready any more is no news now
+            self._followers[0].cancel()  # stopping explains that it is not ready
             self.handler.draining = True
             await asyncio.wait([serving], timeout=self._settings.drain_seconds)
         finally:
@@ -145,7 +141,7 @@ class Webhook:
         ports = {"admission": self.address[1], "metrics": self.metrics.port}
         write_ports(self._settings.ports_file, ports)
         log.info("serving", port=self.address[1], metrics_port=self.metrics.port)
-        # What the start has made stays: collections needn't look at it again and again.
+        # Objects of the start live on; garbage collections need not visit them.
         gc.collect()
         gc.freeze()
 
@@ -181,12 +177,12 @@ class Webhook:
         return (503, f"{missing}\n") if missing else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
-        """Answers a review of our own, and connects to our own port as a client would."""
+        """Answer a review of our own, and connect to our own port as a client does."""
         if problem := check_ourselves():
             return 503, f"{problem}\n"
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                # A port that demands client certificates is only connected to: we have none.
+                # No TLS where client certificates are demanded: we have none.
                 await connect_to_port(*self.address, tls=self._settings.client_ca is None)
         except (OSError, TimeoutError) as error:
             return 503, f"our own port does not answer: {error!r:.200}\n"
@@ -199,12 +195,12 @@ async def log_readiness(
     interval: float = 1.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Logs when the process becomes ready or ceases to be, and now and then why it is not.
+    """Log when readiness changes, and why the process is not ready once a minute.
 
     Args:
-        because: What is missing; empty when ready.
+        because: Returns what is missing; empty when ready.
         interval: Seconds between two checks.
-        clock: Seconds, from any beginning.
+        clock: Returns seconds of a monotonic clock.
     """
     since = clock()
     logged = since + START_SECONDS - REMIND_SECONDS
@@ -223,22 +219,22 @@ async def log_readiness(
 
 
 async def connect_to_port(address: str, port: int, *, tls: bool) -> None:
-    """Connects to an address of this process and closes the connection again."""
+    """Connect to an address of this process and close the connection."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # we know whom we are asking
+    context.check_hostname = False  # it is our own port
     context.verify_mode = ssl.CERT_NONE
-    # Listening on `::` takes IPv4 too (`services.process.listening`), and IPv6 may be switched off
-    # in a pod whose `::` can be had all the same.
+    # `::` includes IPv4 (`services.process.listening`), and works even in a pod without IPv6, where
+    # `::1` does not.
     host = "127.0.0.1" if address in {"::", "0.0.0.0"} else address  # noqa: S104 - looked up
     _, writer = await asyncio.open_connection(host, port, ssl=context if tls else None)
     writer.transport.abort()
 
 
 async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any, object]) -> None:
-    """Waits for an event while parts of the process run.
+    """Wait for an event while parts of the process run.
 
     Raises:
-        WorldError: One of them has ended by itself.
+        WorldError: One of them has ended.
     """
     waiting = asyncio.ensure_future(event)
     try:
@@ -248,11 +244,11 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
     for part in parts:
         if part.done():
             await part
-            raise WorldError("a part of the process has ended by itself")
+            raise WorldError("a part of the process has ended unexpectedly")
 
 
 def allow_descriptors() -> int:
-    """Raises the number of files that this process may have open, if need be, and returns it."""
+    """Raise the limit of open files if needed, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,7 +1,7 @@
-"""Asking the webhook itself whether it works: a tiny review through the real function.
+"""Check that reviews are answered: send a small review through the real function.
 
-It brings mappings of its own, so it says nothing about the cluster's: whether those are in is for
-readiness to tell, and no reason to restart a process.
+It uses its own mapping, so it does not depend on the cluster's mappings. Whether those are loaded
+is part of readiness, and no reason to restart the process.
 """
 
 import base64
@@ -59,7 +59,7 @@ _REVIEW: Final = msgspec.json.encode(
 
 
 def check_ourselves() -> str:
-    """Mutates a tiny pod; returns what is wrong, or nothing if all is well."""
+    """Mutate a small pod; return what is wrong, or an empty text."""
     try:
         found = answer(_REVIEW, _INDEX, _POLICY, validating=False)
         response = msgspec.json.decode(found.body)["response"]

@@ -1,14 +1,13 @@
-"""uvicorn as this process needs it: TLS that follows its certificate, limits, a drained end.
+"""Serve the application with uvicorn, with limits and a shutdown that loses no request.
 
-uvicorn has no time limit for a request that doesn't come to its end; `AdmissionServer.sweep` looks
-once a second. And uvicorn closes connections at once when it is stopped, those included on which a
-request is just arriving. Here whoever has a connection gets an answer, in these steps:
+uvicorn has no time limit for a request that does not end; `AdmissionServer.sweep` checks once a
+second. And uvicorn closes connections at once when it stops, even while a request arrives. Here
+every client that has a connection gets an answer, in these steps:
 
-1. Who has connected is accepted, and the listening sockets close.
-2. Requests are answered, each as the last one of its connection. A connection that hasn't brought
-   its first request yet, its handshake included, has a while for it; one that has brought some, a
-   shorter one.
-3. Answers are on their way: peers have a moment to take them and to close.
+1. Clients that have connected are accepted, and the listening sockets close.
+2. Requests are answered, each as the last one of its connection. A connection that has not sent its
+   first request yet has `FIRST_SECONDS` for handshake and request; others have `GRACE_SECONDS`.
+3. Clients have `GOODBYE_SECONDS` to read their answers and close.
 """
 
 import asyncio
@@ -26,28 +25,28 @@ from webhook.ledger import EvictionReason, Limits
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 KEEP_ALIVE: Final = 120
-"""Seconds; above the 90 of the API server's client, which doesn't repeat a POST on a connection
-that was closed under it."""
+"""Seconds; above the 90 of the API server's client, which does not repeat a POST when its
+connection is closed at that moment."""
 GRACE_SECONDS: Final = 0.5
-"""How long, at the end, a connection is waited for that has brought requests."""
+"""At shutdown, time for the next request on a connection that has sent some."""
 FIRST_SECONDS: Final = 3.0
-"""How long one is waited for that has not."""
+"""At shutdown, time for handshake and first request of a new connection."""
 GOODBYE_SECONDS: Final = 1.0
-"""How long peers may take to close what we have closed."""
+"""At shutdown, time for clients to close connections that we have closed."""
 END_SECONDS: Final = 10.0
-"""How long, at the end, requests that have arrived may take."""
+"""At shutdown, time for answering requests that have arrived."""
 _TICK: Final = 0.02
 
 log = structlog.get_logger(room="server")
 
 
 class AdmissionServer(uvicorn.Server):
-    """A uvicorn server that is stopped by whoever runs it, not by signals.
+    """A uvicorn server that its owner stops with `should_exit`, not signals.
 
     Args:
         app: The ASGI application.
         context: TLS.
-        limits: Bounds for what all clients together may hold.
+        limits: Limits for all clients together.
     """
 
     def __init__(
@@ -77,31 +76,31 @@ class AdmissionServer(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=1,  # what is left then has had its time already
+            timeout_graceful_shutdown=1,  # `shutdown` has waited already
         )
         super().__init__(config)
         self.listening = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None: the process has handlers of its own."""
+        """Capture none: the process has its own handlers."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, and says so; uvicorn itself gets no sockets."""
+        """Listen, and set `listening`; uvicorn itself gets no sockets."""
         await super().startup([])
         self.acceptors = [self.accept_from(listener) for listener in sockets or []]
         self.listening.set()
 
     def accept_from(self, listener: socket.socket) -> Acceptor:
-        """Accepts the connections of a listening socket from now on."""
+        """Accept the connections of a listening socket."""
         return Acceptor(listener, self._context, self._create_protocol, self.limiter)
 
     async def shutdown(
         self,
         sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them
     ) -> None:
-        """Takes no more connections, answers what has come, ends."""
+        """Accept no more connections, answer what has arrived, and end."""
         for acceptor in self.acceptors:
             acceptor.close()
         clock = asyncio.get_running_loop().time
@@ -116,7 +115,7 @@ class AdmissionServer(uvicorn.Server):
         await super().shutdown([])
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
-        """Ends connections whose request doesn't come (to its end), until cancelled."""
+        """Close connections whose request takes too long, until cancelled."""
         while True:
             await asyncio.sleep(interval)
             self._close_slow(asyncio.get_running_loop().time())
@@ -142,7 +141,7 @@ class AdmissionServer(uvicorn.Server):
         return cast("LimitedProtocol", made)
 
     def _finished(self, elapsed: float) -> bool:
-        """Closes what may be closed after so many seconds; whether nothing is owed any more."""
+        """Close what may be closed after so many seconds; return whether nothing is left."""
         owing = bool(self.limiter.ledger.handshakes) and elapsed < FIRST_SECONDS
         for connection in self._connections:
             if connection.transport.is_closing():
@@ -154,8 +153,8 @@ class AdmissionServer(uvicorn.Server):
         return not owing
 
     async def _until(self, reached: Callable[[], bool], seconds: float) -> None:
-        """Waits for something that uvicorn has no event for."""
+        """Wait for a condition that uvicorn has no event for."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not reached():  # noqa: ASYNC110 - its set of connections tells nobody
+                while not reached():  # noqa: ASYNC110 - uvicorn reports no change
                     await asyncio.sleep(_TICK)

@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d{1,12})\s*(Ki|Mi|)B?")
 
 
 def _bytes(value: object) -> object:
-    """A number of bytes, also as `512Ki` or `3Mi`."""
+    """Parse a number of bytes, also as `512Ki` or `3Mi`."""
     if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
         return int(match[1]) * _UNITS[match[2]]
     return value
@@ -35,7 +35,7 @@ def _domains(value: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError("at least one domain is needed")
     for domain in value:
         if not _DOMAIN.fullmatch(domain) or len(domain) > 253:
-            raise ValueError(f"{domain!r:.80} is no DNS name")
+            raise ValueError(f"{domain!r:.80} is not a DNS name")
         if domain in _RESERVED or domain.endswith(tuple(f".{name}" for name in _RESERVED)):
             raise ValueError(f"resources of {domain} belong to Kubernetes itself")
     return tuple(dict.fromkeys(value))

@@ -1,4 +1,4 @@
-"""Where the webhook's mappings come from: a folder, or the API server."""
+"""The source of the webhook's mappings: a folder or the API server."""
 
 from collections.abc import Mapping
 from typing import Final, NoReturn, Protocol
@@ -9,14 +9,14 @@ from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
 
 WATCH_SECONDS: Final = 30.0
-"""How long a watch may last: a connection that falls silent gives wrong answers for as long, and
-what a webhook asks of an API server is little."""
+"""Length of a watch. A connection that silently breaks leads to outdated answers for as long, and
+short watches cost the API server little."""
 WATCH_SHARE: Final = 0.5
-"""How much of the staleness that is allowed a watch may last, at the most."""
+"""Longest watch, as a share of `--max-staleness`."""
 GRACE_SHARE: Final = 0.25
-"""How much of it a connection may be silent beyond that, and a pause may last, at the most."""
+"""Longest silence after that, and longest pause, as a share of `--max-staleness`."""
 SHORTEST_PAUSE: Final = 15.0
-"""To which pauses grow at least: four lists a minute, however fresh the mappings should be."""
+"""Pauses grow to at least this, so there are at most four lists a minute for any setting."""
 
 
 class MappingSource(Protocol):
@@ -32,11 +32,11 @@ class MappingSource(Protocol):
 
     @property
     def age(self) -> float:
-        """Seconds since what serves was last known to be the newest."""
+        """Seconds since the mappings in use were last confirmed to be current."""
 
     @property
     def problem(self) -> str:
-        """Why it isn't kept up to date now; empty if it is."""
+        """Why the mappings can't be updated now; empty if they can."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -44,29 +44,29 @@ class MappingSource(Protocol):
 
     @property
     def rejected(self) -> int:
-        """How many can't."""
+        """How many can't be used."""
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
         """How many lists and watches of each kind have failed; empty for a folder."""
 
     def load(self) -> None:
-        """Does what the start needs; raises an `AccelbindError` if that can't be done."""
+        """Load what is needed at the start; raises an `AccelbindError` if that fails."""
 
     async def follow(self) -> NoReturn:
-        """Keeps up with changes until cancelled."""
+        """Follow changes until cancelled."""
 
 
 def choose_source(settings: WebhookSettings) -> MappingSource:
-    """The source that the settings, or else the surroundings, name.
+    """Return the source that the settings, or else the environment, name.
 
     Raises:
-        InvalidSettings: Neither do.
-        ClusterError: What says how to reach the API server can't be used.
+        InvalidSettings: Neither names one.
+        ClusterError: The kubeconfig or service account can't be used.
     """
     if settings.mappings is not None:
         return FolderSource(settings.mappings)
-    # The client costs memory that a webhook over a folder needn't spend.
+    # The API client costs memory that a webhook with a folder does not need.
     from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
     from services.kube.list_watch import WatchTimeouts  # noqa: PLC0415 - the above
@@ -80,7 +80,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
         )
     pace = WatchTimeouts(watch=WATCH_SECONDS)
     if (longest := settings.max_staleness) is not None:
-        # A quiet server is to be heard of more often than it may be silent.
+        # Confirms the mappings more often than they may be stale.
         pace = WatchTimeouts(
             longest=min(pace.longest, max(SHORTEST_PAUSE, longest * GRACE_SHARE)),
             watch=min(pace.watch, longest * WATCH_SHARE),
@@ -90,11 +90,11 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
 
 
 def staleness(source: MappingSource, longest: float | None) -> str:
-    """What is wrong with a source, for `/readyz`; empty if nothing is.
+    """Return why a source makes the process not ready; empty if it does not.
 
     Args:
         source: The source.
-        longest: The most seconds that what serves may be old, if that is bounded.
+        longest: Largest age of the mappings in seconds, if limited.
     """
     because = f" ({source.problem})" if source.problem else ""
     if not source.loaded:

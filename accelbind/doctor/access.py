@@ -1,45 +1,36 @@
-"""What `accelbind doctor` asks about the rights of accelbind's accounts.
+"""What `accelbind doctor` checks about the rights of accelbind's accounts.
 
-The API server itself judges, by SubjectAccessReview; who may not ask about others asks about
-itself, where that is one of the accounts. Nothing is tried out.
+The API server itself answers, by SubjectAccessReview. Who may not ask about others asks about
+itself, if it is one of the accounts.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.model import Check, Line, Unseen, failed, ok, skipped, unseen, warning
-from accelbind.doctor.pools import Pools
+from accelbind.doctor.cluster import Cluster, Json
+from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
+from accelbind.doctor.pools import read_uses
 from services.devices.model import PluginMode
 from services.kube.client import Answer
 from services.process.text import plain
 
-Json: TypeAlias = dict[str, Any]
-
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 _WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _CREATED: Final = 201
-_FORBIDDEN: Final = 403
-_NOT_FOUND: Final = 404
 _MAPPINGS: Final = "fpga.intel.com"
 _HOOKS: Final = "admissionregistration.k8s.io"
 _SYSTEM: Final = "."
 """Stands for accelbind's own namespace."""
 
+WEBHOOK: Final = "accelbind-webhook"
+PLUGIN: Final = "accelbind-plugin"
+CERTS: Final = "accelbind-certs"
+
 
 class Right(NamedTuple):
-    """Something that an account does.
-
-    Args:
-        verb: As RBAC has it.
-        resource: Plural.
-        group: API group; empty for the core one.
-        namespace: Where; empty for the whole cluster.
-        name: Of which object; empty for any.
-    """
+    """Something that an account may do, in the terms of RBAC; empty is all, or the core group."""
 
     verb: str
     resource: str
@@ -61,14 +52,12 @@ _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookcon
 _SECRETS: Final = ("accelbind-ca", "accelbind-webhook-tls")
 
 NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
-    "accelbind-webhook": tuple(
-        Right(verb, each, _MAPPINGS) for each in _BOTH for verb in ("list", "watch")
-    ),
-    "accelbind-plugin": (
+    WEBHOOK: tuple(Right(verb, each, _MAPPINGS) for each in _BOTH for verb in ("list", "watch")),
+    PLUGIN: (
         *(Right(verb, "nodes") for verb in ("get", "watch")),
         *(Right(verb, "events", "", "default") for verb in ("create", "patch")),
     ),
-    "accelbind-certs": (
+    CERTS: (
         *(
             Right(verb, "secrets", "", _SYSTEM, name)
             for name in _SECRETS
@@ -81,210 +70,189 @@ NEEDED: Final[Mapping[str, tuple[Right, ...]]] = {
         ),
     ),
 }
-"""What each account does in every mode; the tests hold it against the manifests."""
+"""The rights that each account needs in every mode; a test compares them with the manifests."""
 
 NEEDED_TO_ENFORCE: Final = (
     Right("get", "pods"),
     *(Right("list", each, _MAPPINGS) for each in _BOTH),
 )
-"""What a plugin also does where mappings are enforced: the account accelbind-plugin-mappings."""
+"""What a plugin also needs where mappings are enforced: the account accelbind-plugin-mappings."""
 
 NEEDED_TO_PROGRAM: Final = tuple(Right(verb, "events") for verb in ("create", "patch"))
-"""What a plugin also does in mode region: the account accelbind-plugin-region."""
+"""What a plugin also needs in mode region: the account accelbind-plugin-region."""
 
 _REMEDIES: Final[Mapping[Right, str]] = {
     **dict.fromkeys(
         NEEDED_TO_ENFORCE,
-        "add the component mapping-access to the pool, or enforce-mappings with mode af, and apply"
-        " it",
+        "apply the pool with the component mapping-access, or in mode af enforce-mappings",
     ),
     **dict.fromkeys(NEEDED_TO_PROGRAM, "apply overlays/region, or a pool based on pools/region"),
 }
 
-PLUGIN: Final = "accelbind-plugin"
-
-EXCESSIVE: Final = (
-    Right("list", "secrets"),
-    Right("create", "pods"),
-    Right("*", "*", "*"),
-)
-"""What none of them has any use for."""
+EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*", "*", "*"))
+"""Rights that no account of accelbind needs."""
 
 
-@dataclass(slots=True)
-class Access:
-    """The rights of accelbind's accounts.
+def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
+    """The rights of the webhook's account."""
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
+
+
+def check_certs_access(cluster: Cluster) -> Iterator[Line]:
+    """The rights of the certificates' account."""
+    return _check_account(cluster, CERTS, NEEDED[CERTS])
+
+
+def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
+    """The rights of the accounts of all pools, or of the usual one if no pool is known."""
+    try:
+        uses = read_uses(cluster)
+    except Unseen:
+        uses = {}
+    for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
+        needed, spare = _rights_by_mode(modes)
+        yield from _check_account(cluster, account, (*NEEDED[PLUGIN], *needed), spare)
+
+
+def _check_account(
+    cluster: Cluster,
+    account: str,
+    needed: Sequence[Right],
+    spare: Mapping[Right, str] = MappingProxyType({}),
+) -> Iterator[Line]:
+    """Rights that an account lacks, and rights that it does not need.
 
     Args:
         cluster: The cluster.
-        pools: The plugin's DaemonSets, whose modes tell what their accounts need.
+        account: Its name in accelbind's namespace.
+        needed: What it needs.
+        spare: What no mode in use needs, each with the account that has it.
     """
-
-    cluster: Cluster
-    pools: Pools
-
-    def checks(self) -> list[Check]:
-        """All that this module looks at, a check an account."""
-        return [
-            Check(
-                f"cluster.access.{account.removeprefix('accelbind-')}",
-                f"May the account {account} do what it does, and no more?",
-                self.of_plugins if account == PLUGIN else partial(self.of, account),
-            )
-            for account in NEEDED
-        ]
-
-    def of_plugins(self) -> Iterator[Line]:
-        """The same for the accounts that pools use; for the usual one where no pool is known."""
-        try:
-            uses = self.pools.uses()
-        except Unseen:
-            uses = {}
-        for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
-            needed, spare = _by_mode(modes)
-            yield from self.of(account, (*NEEDED[PLUGIN], *needed), spare)
-
-    def of(
-        self, account: str, rights: Sequence[Right] = (), spare: Mapping[Right, str] | None = None
-    ) -> Iterator[Line]:
-        """What an account lacks, and what it has too much.
-
-        Args:
-            account: Its name in accelbind's namespace.
-            rights: What it needs; what `NEEDED` says unless told.
-            spare: What no mode in use needs, each with the account that has it.
-        """
-        spare = spare or {}
-        namespace = self.cluster.namespace
-        where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
-        known = True
-        try:
-            if self.cluster.get(where) is None:
-                yield skipped(f"there is no account {account} in namespace {namespace}")
-                return
-        except Unseen:
-            known = False  # its rights may be told all the same
-        needed = [
-            right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
-            for right in rights or NEEDED[account]
-        ]
-        answers = self._reviews(account, [*needed, *EXCESSIVE, *spare])
-        if isinstance(answers, Line):
-            yield answers
+    namespace = cluster.namespace
+    known = True
+    try:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
+        if cluster.get(path) is None:
+            yield skipped(f"there is no account {account} in namespace {namespace}")
             return
-        verdicts = [*map(_allowed, answers)]
-        if not known and not any(verdicts):
-            yield unseen(f"nothing is known of an account {account} in namespace {namespace}")
-            return
-        for right, allowed in zip(needed, verdicts, strict=False):
-            if not allowed:
-                yield failed(
-                    f"{account} may not {right}",
-                    _REMEDIES.get(
-                        right, "kubectl apply --server-side -k OVERLAY gives it the right"
-                    ),
-                )
-        yield from self._beyond(account, verdicts[len(needed) :], spare)
-        yield ok(f"{sum(verdicts[: len(needed)])} of {len(needed)} rights that it uses")
+    except Unseen:
+        known = False  # the API server may answer questions about its rights nevertheless
+    needed = [
+        right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
+        for right in needed
+    ]
+    rights = [*needed, *EXCESSIVE, *spare]
+    answers = _review(cluster, account, rights)
+    if isinstance(answers, Line):
+        yield answers
+        return
+    allowed = {right for right, answer in zip(rights, answers, strict=True) if _allows(answer)}
+    if not known and not allowed:
+        yield unseen(f"nothing is known of an account {account} in namespace {namespace}")
+        return
+    yield from _right_lines(account, needed, spare, allowed)
 
-    def _beyond(
-        self, account: str, verdicts: list[bool], spare: Mapping[Right, str]
-    ) -> Iterator[Line]:
-        """What an account may do and has no use for."""
-        for right, allowed in zip(EXCESSIVE, verdicts, strict=False):
-            if allowed:
-                yield failed(
-                    f"{account} may {right}, which it has no use for",
-                    f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
-                )
-        for (right, other), allowed in zip(spare.items(), verdicts[len(EXCESSIVE) :], strict=True):
-            if allowed:
-                yield warning(
-                    f"{account} may {right}, which no mode in use needs",
-                    f"run the pool under the account of its mode; only {other} needs this right",
-                )
 
-    def _reviews(self, account: str, rights: list[Right]) -> list[Answer] | Line:
-        user = f"system:serviceaccount:{self.cluster.namespace}:{account}"
-        groups = [
-            "system:serviceaccounts",
-            f"system:serviceaccounts:{self.cluster.namespace}",
-            "system:authenticated",
-        ]
-        bodies = [
-            _review("SubjectAccessReview", right, {"user": user, "groups": groups})
-            for right in rights
-        ]
-        first = self.cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[:1])
-        if first[0].status == _CREATED:
-            rest = self.cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[1:])
-            return [*first, *rest]
-        if first[0].status == _NOT_FOUND:
-            return unseen("this API server judges no rights (authorization.k8s.io)")
-        if first[0].status != _FORBIDDEN:
-            return unseen(f"the API server answers {first[0].status} to a question about rights")
-        if self._ourselves() != user:
-            return unseen(
-                "we may not ask about the rights of others",
-                "RBAC must allow us to create subjectaccessreviews; kubectl auth can-i --list"
-                f" --as={user} needs impersonation",
+def _right_lines(
+    account: str, needed: Sequence[Right], spare: Mapping[Right, str], allowed: set[Right]
+) -> Iterator[Line]:
+    for right in needed:
+        if right not in allowed:
+            todo = _REMEDIES.get(right, "kubectl apply --server-side -k OVERLAY")
+            yield failed(f"{account} may not {right}", todo)
+    for right in EXCESSIVE:
+        if right in allowed:
+            yield failed(
+                f"{account} may {right}, which it does not need",
+                f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
             )
-        return self.cluster.post(
-            f"{_REVIEWS}/selfsubjectaccessreviews",
-            [_review("SelfSubjectAccessReview", right, {}) for right in rights],
-        )
-
-    def _ourselves(self) -> str:
-        """Who we are; empty if that isn't told."""
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        (answer,) = self.cluster.post(_WHO, [body])
-        status = _decoded(answer).get("status") or {}
-        return str((status.get("userInfo") or {}).get("username", ""))
+    for right, other in spare.items():
+        if right in allowed:
+            yield warning(
+                f"{account} may {right}, which no mode in use needs",
+                f"run the pool under the account of its mode; only {other} needs this right",
+            )
+    yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
 
 
-def _by_mode(
+def _rights_by_mode(
     uses: Collection[tuple[PluginMode, bool]],
 ) -> tuple[list[Right], dict[Right, str]]:
     """What the modes in use need, and what they do not need, with the account that has it.
 
-    Nothing of either where no mode is known.
+    Both are empty where no mode is known.
     """
     programs = any(mode is PluginMode.REGION for mode, _ in uses)
     enforces = programs or any(enforced for _, enforced in uses)
     needed: list[Right] = []
     spare: dict[Right, str] = {}
-    for wanted, rights, account in (
+    for is_needed, rights, account in (
         (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
         (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
     ):
-        if wanted:
+        if is_needed:
             needed += rights
         elif uses:
             spare |= dict.fromkeys(rights, account)
     return needed, spare
 
 
-def _review(kind: str, right: Right, more: Json) -> Json:
+# Reviews ------------------------------------------------------------------------------------------
+
+
+def _review(cluster: Cluster, account: str, rights: list[Right]) -> list[Answer] | Line:
+    """Ask about each right of an account; a line if that is not possible."""
+    user = f"system:serviceaccount:{cluster.namespace}:{account}"
+    groups = [
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{cluster.namespace}",
+        "system:authenticated",
+    ]
+    about = {"user": user, "groups": groups}
+    bodies = [_review_of("SubjectAccessReview", right, about) for right in rights]
+    first = cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[:1])
+    match first[0].status:
+        case 201:
+            return [*first, *cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[1:])]
+        case 404:
+            return unseen("this API server answers no questions about rights")
+        case 403 if _own_name(cluster) == user:
+            bodies = [_review_of("SelfSubjectAccessReview", right, {}) for right in rights]
+            return cluster.post(f"{_REVIEWS}/selfsubjectaccessreviews", bodies)
+        case 403:
+            return unseen(
+                "we may not ask about the rights of others",
+                "RBAC must allow us to create subjectaccessreviews; or try kubectl auth can-i"
+                f" --list --as={user}",
+            )
+        case status:
+            return unseen(f"the API server answers {status} to a question about rights")
+
+
+def _own_name(cluster: Cluster) -> str:
+    """Who we are; empty if that is unknown."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    (answer,) = cluster.post(_WHO, [body])
+    status = _decode(answer).get("status") or {}
+    return str((status.get("userInfo") or {}).get("username", ""))
+
+
+def _review_of(kind: str, right: Right, about: Json) -> Json:
     attributes = {key: value for key, value in right._asdict().items() if value}
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": kind,
-        "spec": {"resourceAttributes": attributes} | more,
+        "spec": {"resourceAttributes": attributes} | about,
     }
 
 
-def _allowed(answer: Answer) -> bool:
-    """Whether a review says yes.
-
-    Raises:
-        Unseen: It says nothing.
-    """
+def _allows(answer: Answer) -> bool:
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
-    return bool((_decoded(answer).get("status") or {}).get("allowed"))
+    return bool((_decode(answer).get("status") or {}).get("allowed"))
 
 
-def _decoded(answer: Answer) -> Json:
+def _decode(answer: Answer) -> Json:
     try:
         found = json.loads(answer.body)
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""What a look by `accelbind doctor` is, and how many of them are taken at once.
+"""Checks of `accelbind doctor`, and how they are run.
 
-A check is a small function with a stable id that gives lines: what is so, and what to do where that
-is not well. Each runs in a thread of its own with a deadline, so that one that hangs or has a
-mistake in it hides no other; what several need is made once (`Once`).
+A check is a row: a stable id, a question, and a function that takes the subject, a node or a
+cluster, and yields lines. Each runs in its own thread with a deadline, so that a check that hangs
+or crashes hides no other.
 """
 
 import threading
@@ -10,127 +10,82 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Self, TypeVar
 
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError
 
+S = TypeVar("S", bound="Subject")
 T = TypeVar("T")
 
 MAX_LINES: Final = 500
-"""Of one check: a node with more broken devices than this is described well enough."""
+"""Of one check."""
+
+AS_ROOT: Final = "run it as root"
+_FIX: Final = "fix this and run the doctor again"
 
 
-class State(StrEnum):
-    """How it is, the worst last."""
+class CheckStatus(StrEnum):
+    """The result of a check, the worst last."""
 
     SKIPPED = "skipped"
-    """There is nothing of the kind here."""
+    """Does not apply here."""
     OK = "ok"
     UNSEEN = "unseen"
-    """It couldn't be looked at, or not as a whole."""
+    """Could not be checked, or not completely."""
     WARNING = "warning"
-    """It works, and somebody should know."""
+    """Works, but somebody should know."""
     FAILED = "failed"
 
 
-_ORDER: Final = tuple(State)
-_HANGS: Final = (
-    "something hangs: the log of the kernel (dmesg) or of the process that is asked may tell;"
-    " --time-limit waits longer"
-)
+_ORDER: Final = tuple(CheckStatus)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that a check says.
+    """One thing that a check found."""
 
-    Args:
-        state: How it is.
-        what: What is so, where.
-        todo: What to do about it; empty where there is nothing to do.
-    """
-
-    state: State
+    state: CheckStatus
     what: str
     todo: str = ""
+    """What to do about it."""
+    group: str = ""
+    """What lines of one kind have in common. Text output shows several of them as one line: their
+    number and this text."""
 
 
 def ok(what: str) -> Line:
-    """It is well."""
-    return Line(State.OK, what)
+    """A line that says that something is well."""
+    return Line(CheckStatus.OK, what)
 
 
 def failed(what: str, todo: str) -> Line:
-    """It isn't."""
-    return Line(State.FAILED, what, todo)
+    """A line about a fault."""
+    return Line(CheckStatus.FAILED, what, todo)
 
 
-def warning(what: str, todo: str) -> Line:
-    """It is, with a but."""
-    return Line(State.WARNING, what, todo)
+def warning(what: str, todo: str, group: str = "") -> Line:
+    """A line about something that is no fault, but unusual."""
+    return Line(CheckStatus.WARNING, what, todo, group)
 
 
 def unseen(what: str, todo: str = "") -> Line:
-    """It couldn't be looked at."""
-    return Line(State.UNSEEN, what, todo)
+    """A line about something that could not be checked."""
+    return Line(CheckStatus.UNSEEN, what, todo)
 
 
 def skipped(what: str) -> Line:
-    """It isn't used here."""
-    return Line(State.SKIPPED, what)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Something to look at.
-
-    Args:
-        id: Stable: scripts name it.
-        title: What is asked.
-        look: Gives the lines; may raise.
-        grows: Whether it takes the longer the more there is to look at: being late is then no
-            sign that something hangs.
-    """
-
-    id: str
-    title: str
-    look: Callable[[], Iterable[Line]]
-    grows: bool = False
-
-
-@dataclass(slots=True)
-class Result:
-    """What came of a check.
-
-    Args:
-        id: The check's.
-        title: The check's.
-        lines: What it says, at least one.
-        seconds: How long it took.
-    """
-
-    id: str
-    title: str
-    lines: list[Line]
-    seconds: float = 0.0
-
-    @property
-    def state(self) -> State:
-        """The worst of its lines."""
-        return max((line.state for line in self.lines), key=_ORDER.index)
+    """A line about something that is not used here."""
+    return Line(CheckStatus.SKIPPED, what)
 
 
 class Unseen(AccelbindError):
-    """What a check needs can't be looked at by us; the text says what it takes."""
+    """Something that a check needs can't be read; the text says what is missing."""
 
 
 class Once(Generic[T]):
-    """Something that several checks need: made by the first who asks, given to all.
-
-    Args:
-        make: Makes it; what it raises, all get.
-    """
+    """A value that several checks need: the first one makes it, all others get it, or its error."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -139,7 +94,7 @@ class Once(Generic[T]):
         self._error: Exception | None = None
 
     def __call__(self) -> T:
-        """What was made."""
+        """The value."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -152,25 +107,66 @@ class Once(Generic[T]):
             return self._made[0]
 
 
+class Subject:
+    """What is checked, with the values that several checks need."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Any, Once[Any]] = {}
+        self._lock = threading.Lock()
+
+    def once(self, make: Callable[[Self], T]) -> T:
+        """What a function of this subject returns, which is called once."""
+        with self._lock:
+            found: Once[T] = self._shared.setdefault(make, Once(partial(make, self)))
+        return found()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A question about a subject."""
+
+    id: str
+    """Stable: scripts name it."""
+    title: str
+    look: Callable[[], Iterable[Line]]
+    grows: bool = False
+    """Whether it takes longer where there is more to read; then a time-out means no hanging."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a check found."""
+
+    id: str
+    title: str
+    lines: list[Line]
+    """At least one."""
+    seconds: float = 0.0
+
+    @property
+    def state(self) -> CheckStatus:
+        """The worst of its lines."""
+        return max((line.state for line in self.lines), key=_ORDER.index)
+
+
 @dataclass(slots=True)
 class _Run:
     check: Check
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     lines: list[Line] = field(default_factory=list)
     seconds: float | None = None
 
     def __call__(self) -> None:
-        _look(self.check, self.lines)
-        self.seconds = time.monotonic() - self.began
+        _collect(self.check, self.lines)
+        self.seconds = time.monotonic() - self.started
 
 
 def run(checks: Sequence[Check], seconds: float) -> list[Result]:
-    """What comes of checks, in their order.
+    """Run checks in parallel and return their results in order.
 
     Args:
-        checks: What to look at.
-        seconds: How long each may take. One that takes longer keeps its thread, which ends with
-            the process.
+        checks: The checks.
+        seconds: How long each may take. The thread of one that takes longer ends with the process.
     """
     runs = [_Run(check) for check in checks]
     calls = {each.check.id: each for each in runs}
@@ -179,19 +175,21 @@ def run(checks: Sequence[Check], seconds: float) -> list[Result]:
 
 
 def _result(run: _Run, seconds: float) -> Result:
-    """What came of a check, with what it said before it was late."""
+    """The result of a check, with the lines that it gave before a time-out."""
     lines = [*run.lines]
     if run.seconds is None:
-        told = f"no answer within {seconds:g} s"
+        text = f"no answer within {seconds:g} s"
         if run.check.grows:
-            lines.append(unseen(told, "--time-limit waits longer"))
+            lines.append(unseen(text, "raise --time-limit"))
         else:
-            lines.append(failed(told, _HANGS))
+            lines.append(
+                failed(text, "something hangs: see dmesg and the logs, or raise --time-limit")
+            )
     return Result(run.check.id, run.check.title, lines, run.seconds or seconds)
 
 
-def _look(check: Check, lines: list[Line]) -> None:
-    """Adds what a check says to lines, whatever happens."""
+def _collect(check: Check, lines: list[Line]) -> None:
+    """Append the lines of a check, or what keeps it from giving any."""
     try:
         for line in check.look():
             lines.append(line)
@@ -200,24 +198,23 @@ def _look(check: Check, lines: list[Line]) -> None:
                 break
         else:
             if not lines:
-                lines.append(ok("nothing is wrong"))
-    except Exception as error:  # noqa: BLE001 - what is wrong with one check must not hide others
-        lines.append(_told(error))
+                lines.append(ok("no problems found"))
+    except Exception as error:  # noqa: BLE001 - one check's error must not hide other checks
+        lines.append(_line(error))
 
 
-def _told(error: Exception) -> Line:
-    """What an error says of what a check looked at."""
+def _line(error: Exception) -> Line:
     if isinstance(error, Unseen):
         return unseen(str(error))
     denied = error if isinstance(error, PermissionError) else error.__cause__
     if isinstance(denied, PermissionError):
-        return unseen(f"{denied.filename or error}: no permission", "run it as root")
+        return unseen(f"{denied.filename or error}: no permission", AS_ROOT)
     if isinstance(error, AccelbindError):
-        return failed(str(error), "mend that, and look again")
+        return failed(str(error), _FIX)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return failed(f"{where}{error.strerror or error}", "mend that, and look again")
+        return failed(f"{where}{error.strerror or error}", _FIX)
     return unseen(
-        f"accelbind has made a mistake here: {type(error).__name__}: {error}",
-        "the other checks count; please report this one",
+        f"internal error: {type(error).__name__}: {error}",
+        "please report it; the other checks are valid",
     )

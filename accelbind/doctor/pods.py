@@ -1,137 +1,120 @@
-"""What `accelbind doctor` finds in mappings and pods: what can't be used, and who waits in vain."""
+"""What `accelbind doctor` checks about mappings, and about pods that wait or have failed."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from accelbind.doctor.cluster import Cluster, waiting
-from accelbind.doctor.model import Check, Line, failed, ok, unseen, warning
+from accelbind.doctor.cluster import Cluster, Json, metadata, name_of
+from accelbind.doctor.model import Line, failed, ok, unseen, warning
+from accelbind.doctor.workloads import read_nodes, waiting_reasons
 from accelbind.survey import survey
 from services.admission.findings import Code, add_advertised, check
 from services.names import UNIT_RESOURCE, is_physical
 from services.process.text import plain
 
-Json: TypeAlias = dict[str, Any]
-
 _TODO: Final = {
-    Code.INVALID: "mend or delete the mapping; kubectl explain af.spec tells what it takes",
+    Code.INVALID: "fix or delete the mapping; kubectl explain af.spec shows what is valid",
     Code.CLASH: "rename one of them",
-    Code.UNMAPPED: "map the name in that namespace, or correct the one who asks",
-    Code.NEVER_ADVERTISED: "nothing, if nodes with it come and go or are in another mode; else see"
-    " cluster.nodes, and delete a mapping that is for no card any more",
-    Code.DANGLING: "accelbind doctor on the node that knows it",
+    Code.UNMAPPED: "map the name in that namespace, or fix the request",
+    Code.NEVER_ADVERTISED: "nothing, if such nodes come and go; else see cluster.nodes, and delete"
+    " mappings of cards that are gone",
+    Code.DANGLING: "run accelbind doctor on the node that knows it",
     Code.DUPLICATE: "annotate those that should go: accelbind.dev/deprecated",
-    Code.DEPRECATED: "use the other name in the next version of who asks",
+    Code.DEPRECATED: "use the other name in the next version of the pod",
 }
-_MILD: Final = frozenset({Code.NEVER_ADVERTISED, Code.DANGLING, Code.DUPLICATE, Code.DEPRECATED})
-"""Codes that are no fault by themselves: a pod that waits for it is, and `pending` tells of it."""
-_START: Final = ("PreStartContainer", "Allocate failed", "device plugin")
-_WHERE_NEXT: Final = "accelbind doctor on its node; the plugin's log has the whole story"
+_GROUPS: Final = {
+    Code.NEVER_ADVERTISED: "mappings have a resource that no node serves",
+    Code.DANGLING: "mappings have a resource of which no node has a device now",
+    Code.DUPLICATE: "mappings stand for what another name of their namespace stands for",
+    Code.DEPRECATED: "pods or workloads ask for a deprecated name",
+}
+"""Findings that are no faults, and how several are summed up. A pod that waits is a fault."""
+_START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin")
 
 
-@dataclass(slots=True)
-class Pods:
-    """Mappings and pods of a cluster.
-
-    Args:
-        cluster: The cluster.
-    """
-
-    cluster: Cluster
-
-    def checks(self) -> list[Check]:
-        """All that this module looks at."""
-        return [
-            Check("cluster.mappings", "Can all mappings be used, and do nodes fit?", self.mappings),
-            Check("cluster.pending-pods", "Does no pod wait in vain?", self.pending),
-            Check("cluster.failed-pods", "Has no pod failed for its device?", self.ended),
-        ]
-
-    def mappings(self) -> Iterator[Line]:
-        """What `accelbind check mappings` finds."""
-        prefixes = self.cluster.prefixes
-        self.cluster.reached()
-        seen = self.cluster.ask(lambda client: survey(client, prefixes))
-        for found in check(seen.index, advertised=seen.advertised, uses=seen.wishes):
-            name = "/".join(filter(None, (plain(found.namespace), found.name)))
-            told = f"{found.code.value}: {name}: {plain(found.message, 500)}"
-            yield (warning if found.code in _MILD else failed)(told, _TODO[found.code])
-        yield from (unseen(what) for what in seen.missing)
-        yield ok(f"mappings: {len(seen.index)}, namespaces: {len(seen.index.namespaces)}")
-
-    def pending(self) -> Iterator[Line]:
-        """Pods that ask for ours and don't start."""
-        totals: dict[str, int] = {}
-        for node in self.cluster.nodes():
-            add_advertised(totals, node, (*self.cluster.prefixes, UNIT_RESOURCE))
-        waiters = 0
-        for pod in self.cluster.items("/api/v1/pods", fieldSelector="status.phase=Pending"):
-            asked = _asked(pod, self.cluster.prefixes)
-            waiters += bool(asked)
-            if asked and (pod.get("spec") or {}).get("nodeName"):
-                yield from _starting(pod)
-                continue
-            for key in asked:
-                yield _unscheduled(pod, key, totals)
-        if not waiters:
-            yield ok("no pod that asks for ours is pending")
-
-    def ended(self) -> Iterator[Line]:
-        """Pods that the kubelet has refused for their devices."""
-        for pod in self.cluster.items("/api/v1/pods", fieldSelector="status.phase=Failed"):
-            status = pod.get("status") or {}
-            if status.get("reason") == "UnexpectedAdmissionError" and _asked(
-                pod, self.cluster.prefixes
-            ):
-                why = plain(str(status.get("message")), 500)
-                yield warning(
-                    f"{_named(pod)} has failed for good: {why}",
-                    "delete it, and create it again if nothing has done so already",
-                )
+def check_mappings(cluster: Cluster) -> Iterator[Line]:
+    """What `accelbind check mappings` finds."""
+    found = cluster.ask(lambda client: survey(client, cluster.prefixes))
+    for each in check(found.index, advertised=found.advertised, uses=found.uses):
+        name = "/".join(filter(None, (plain(each.namespace), each.name)))
+        text = f"{each.code.value}: {name}: {plain(each.message, 500)}"
+        if each.code in _GROUPS:
+            yield warning(text, _TODO[each.code], _GROUPS[each.code])
+        else:
+            yield failed(text, _TODO[each.code])
+    yield from (unseen(what) for what in found.missing)
+    yield ok(f"mappings: {len(found.index)}, namespaces: {len(found.index.namespaces)}")
 
 
-def _unscheduled(pod: Json, key: str, totals: dict[str, int]) -> Line:
+def check_pending(cluster: Cluster) -> Iterator[Line]:
+    """Pods that ask for our resources and don't start."""
+    totals: dict[str, int] = {}
+    for node in cluster.once(read_nodes):
+        add_advertised(totals, node, (*cluster.prefixes, UNIT_RESOURCE))
+    waiting = 0
+    for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Pending"):
+        keys = _requested(pod, cluster.prefixes)
+        waiting += bool(keys)
+        if keys and (pod.get("spec") or {}).get("nodeName"):
+            yield from _starting_lines(pod)
+            continue
+        for key in keys:
+            yield _unscheduled_line(pod, key, totals)
+    if not waiting:
+        yield ok("no pod with our resources is pending")
+
+
+def check_failed(cluster: Cluster) -> Iterator[Line]:
+    """Pods that the kubelet refused because of their devices."""
+    for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Failed"):
+        status = pod.get("status") or {}
+        refused = status.get("reason") == "UnexpectedAdmissionError"
+        if refused and _requested(pod, cluster.prefixes):
+            yield warning(
+                f"{_label(pod)} has failed for good: {plain(str(status.get('message')), 500)}",
+                "delete it, and create it again unless its controller has done so",
+            )
+
+
+def _unscheduled_line(pod: Json, key: str, totals: dict[str, int]) -> Line:
     name = key.partition("/")[2]
-    who = _named(pod)
-    if not is_physical(name) and key != UNIT_RESOURCE and name not in totals:
-        return failed(
-            f"{who} waits for {plain(key)}, a name that no webhook has replaced",
-            "delete it and create it again once cluster.webhooks is well: names are replaced only"
-            " when a pod is created",
+    waits = f"{_label(pod)} waits for {plain(key)}"
+    if totals.get(name):
+        return warning(
+            f"{waits}, of which nodes have {totals[name]}: {_scheduler_message(pod)}",
+            "accelbind devices on their nodes shows who has them",
         )
-    if name not in totals:
+    if name in totals:
         return failed(
-            f"{who} waits for {plain(key)}, which no node knows",
-            "is there a node with such a card, in the right mode? see cluster.nodes",
+            f"{waits}, of which no node has a healthy one",
+            "run accelbind doctor on the nodes that know it",
         )
-    if not totals[name]:
+    if not is_physical(name) and key != UNIT_RESOURCE:
         return failed(
-            f"{who} waits for {plain(key)}, of which no node has a healthy one",
-            "accelbind doctor on the nodes that know it",
+            f"{waits}, a name that no webhook has replaced",
+            "fix cluster.webhooks, then delete the pod and create it again",
         )
-    return warning(
-        f"{who} waits for {plain(key)}, of which nodes have {totals[name]}: {_why(pod)}",
-        "accelbind devices on their nodes tells who has them",
-    )
+    return failed(f"{waits}, which no node knows", "add a node with such a card, in the right mode")
 
 
-def _starting(pod: Json) -> Iterator[Line]:
-    """Why a pod that has its node doesn't start, where that is about a device."""
-    for reason in waiting(pod):
-        if any(word in reason for word in _START):
-            yield failed(f"{_named(pod)} doesn't start: {plain(reason, 600)}", _WHERE_NEXT)
+def _starting_lines(pod: Json) -> Iterator[Line]:
+    """Why a pod that has its node does not start, where that is about a device."""
+    for reason in waiting_reasons(pod):
+        if any(word in reason for word in _START_PROBLEMS):
+            yield failed(
+                f"{_label(pod)} does not start: {plain(reason, 600)}",
+                "run accelbind doctor on its node; see the plugin's log",
+            )
 
 
-def _why(pod: Json) -> str:
-    """What the scheduler says."""
+def _scheduler_message(pod: Json) -> str:
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") != "True":
             return plain(str(one.get("message") or one.get("reason")), 300)
-    return "the scheduler has said nothing yet"
+    return "no message from the scheduler yet"
 
 
-def _asked(pod: Json, prefixes: tuple[str, ...]) -> list[str]:
-    """What the containers of a pod ask for of our domains."""
+def _requested(pod: Json, prefixes: tuple[str, ...]) -> list[str]:
+    """The resources of our domains that a pod's containers ask for."""
     spec = pod.get("spec") or {}
     keys: set[str] = set()
     for part in ("initContainers", "containers"):
@@ -141,6 +124,5 @@ def _asked(pod: Json, prefixes: tuple[str, ...]) -> list[str]:
     return sorted(keys)
 
 
-def _named(pod: Json) -> str:
-    metadata = pod.get("metadata") or {}
-    return f"pod {plain(str(metadata.get('namespace')))}/{plain(str(metadata.get('name')))}"
+def _label(pod: Json) -> str:
+    return f"pod {plain(str(metadata(pod).get('namespace')))}/{name_of(pod)}"

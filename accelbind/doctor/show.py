@@ -1,33 +1,44 @@
-"""How `accelbind doctor` shows what it found: a checklist for people, a document for programs."""
+"""How `accelbind doctor` shows results: a checklist for people, a document for programs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from accelbind.doctor.model import Line, Result, State
+from accelbind.doctor.model import CheckStatus, Line, Result
+from accelbind.output import count
 from services.process.text import plain
 
 MOST: Final = 20
-"""Lines of one check that people are shown; programs get them all."""
+"""Lines of one check in text output, unless it is verbose."""
 
 MARKS: Final = {
-    State.OK: "ok",
-    State.WARNING: "warning",
-    State.FAILED: "FAILED",
-    State.UNSEEN: "unseen",
-    State.SKIPPED: "-",
+    CheckStatus.OK: "ok",
+    CheckStatus.WARNING: "warning",
+    CheckStatus.FAILED: "FAILED",
+    CheckStatus.UNSEEN: "unseen",
+    CheckStatus.SKIPPED: "-",
 }
-COLOURS: Final = {State.WARNING: "yellow", State.FAILED: "red", State.UNSEEN: "cyan"}
+COLOURS: Final = {
+    CheckStatus.WARNING: "yellow",
+    CheckStatus.FAILED: "red",
+    CheckStatus.UNSEEN: "cyan",
+}
+_FINE: Final = frozenset({CheckStatus.OK, CheckStatus.SKIPPED})
 _WIDTH: Final = max(map(len, MARKS.values()))
-_BEFORE: Final = " " * (_WIDTH + 2)
+_INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
+_MORE: Final = "(--verbose lists them)"
+
+StyledLine = tuple[CheckStatus | None, str]
+"""A line of text, and the state that gives its colour."""
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
-    """All of it, for programs."""
+    """The results for programs."""
     return {
-        "ok": all(result.state is not State.FAILED for result in results),
-        "counts": {state.value: 0 for state in State} | _counts(results),
+        "ok": all(result.state is not CheckStatus.FAILED for result in results),
+        "counts": {state.value: 0 for state in CheckStatus} | _counts(results),
         "checks": [
             {
                 "id": result.id,
@@ -44,32 +55,54 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def lines(results: Sequence[Result]) -> Iterator[tuple[State | None, str]]:
-    """All of it, for people: each line with the state that colours it."""
+def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[StyledLine]:
+    """Yield the checklist for people.
+
+    Args:
+        results: The results of all checks.
+        verbose: Whether to show each line of each check. Otherwise checks that could not be made
+            for the same reason are shown as one, and so are lines of one group.
+    """
+    alike: dict[object, list[Result]] = {}
     for result in results:
-        yield result.state, f"{MARKS[result.state].ljust(_WIDTH)}  {result.id}  {result.title}"
-        yield from _of(result)
+        merge = result.state is CheckStatus.UNSEEN and not verbose
+        alike.setdefault(tuple(result.lines) if merge else id(result), []).append(result)
+    for first, *others in alike.values():
+        title = f"and {count(len(others), 'more check')} {_MORE}" if others else first.title
+        yield first.state, f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
+        yield from _result_lines(first, verbose=verbose)
     yield None, ""
     counts = _counts(results)
-    parts = [f"{counts[state]} {state}" for state in reversed(State) if state in counts]
+    parts = [f"{counts[state]} {state}" for state in reversed(CheckStatus) if state in counts]
     yield None, f"{len(results)} checks: {', '.join(parts) or 'none'}"
 
 
-def _of(result: Result) -> Iterator[tuple[State | None, str]]:
-    """A check's lines: all that is wrong, and what is well only where nothing is."""
-    wrong = [line for line in result.lines if line.state not in {State.OK, State.SKIPPED}]
-    told = wrong or result.lines
-    for line in told[:MOST]:
-        yield line.state if wrong else None, f"{_BEFORE}{_marked(line)}"
+def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
+    """Yield the problems of a check, or if there are none, what is well."""
+    wrong = [line for line in result.lines if line.state not in _FINE]
+    found = wrong or result.lines
+    shown = found if verbose else [*_grouped(found)]
+    most = len(shown) if verbose else MOST
+    for line in shown[:most]:
+        mark = "" if line.state in _FINE else f"{line.state}: "
+        text = plain(" ".join(line.what.split()), _MESSAGE)
+        yield line.state if wrong else None, f"{_INDENT}{mark}{text}"
         if line.todo:
-            yield None, f"{_BEFORE}→ {plain(line.todo, _MESSAGE)}"
-    if len(told) > MOST:
-        yield None, f"{_BEFORE}… and {len(told) - MOST} more: -o json shows them all"
+            yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
+    if len(shown) > most:
+        yield None, f"{_INDENT}… and {len(shown) - most} more {_MORE}"
 
 
-def _marked(line: Line) -> str:
-    mark = "" if line.state in {State.OK, State.SKIPPED} else f"{line.state}: "
-    return f"{mark}{plain(line.what, _MESSAGE)}"
+def _grouped(found: Sequence[Line]) -> Iterator[Line]:
+    """Yield the lines, those of one group as one."""
+    sizes = Counter(line.group for line in found)
+    seen: set[str] = set()
+    for line in found:
+        if not line.group or sizes[line.group] == 1:
+            yield line
+        elif line.group not in seen:
+            seen.add(line.group)
+            yield replace(line, what=f"{sizes[line.group]} {line.group} {_MORE}")
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

@@ -1,19 +1,39 @@
-"""`accelbind fpga`: look at a node's FPGAs, program them, reset them, clear their errors."""
+"""`accelbind fpga`: show a node's FPGAs, program and reset them, clear their errors."""
 
 import os
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from accelbind.options import default_note, timeout_option
-from accelbind.printing import Format, Output, print_facts, print_json, print_table
+from accelbind.fpga import info as device_info
+from accelbind.fpga import mappings, show
+from accelbind.fpga.run import exit_codes, in_time, progress
+from accelbind.options import default_note, namespace_option, time_option
+from accelbind.output import Format, Output, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
-
-if TYPE_CHECKING:
-    from services.programming.programmer import Programmer
+from services.bitstreams.storage import read_bitstream
+from services.devices.hardware.scan import scan
+from services.kubelet.sockets import plugins_folder
+from services.node.node_mark import lasting_folder
+from services.process.errors import InvalidSettings
+from services.programming.clock_registers import ClockPolicy
+from services.programming.error_registers import clear_device_errors
+from services.programming.image import Image, Programmed
+from services.programming.ioctls import KERNEL
+from services.programming.port import (
+    DeviceFiles,
+    PortPlace,
+    find_device,
+    find_engine,
+    name_behind,
+    port_meant,
+)
+from services.programming.port_session import port_session
+from services.programming.programmer import Programmer
 
 Device = Annotated[
     str,
@@ -35,70 +55,93 @@ EngineName = Annotated[
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", min=0, help="The port's number within the card.")
 ]
-Timeout = Annotated[float, timeout_option("1m")]
-ShortTimeout = Annotated[float, timeout_option("10s")]
+_TIMEOUT_HELP = "How long the command may take."
+Timeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "1m")]
+ShortTimeout = Annotated[float, time_option("--timeout", _TIMEOUT_HELP, "10s")]
+TIMEOUT: Final = 60.0
 
 
 class Kind(StrEnum):
-    """What a device is."""
+    """Kinds of devices."""
 
     FME = "fme"
     PORT = "port"
 
 
-TIMEOUT = 60.0
-WHERE = {"root": ""}
-WHERE_AND_STATE = {"root": "", "state_dir": ""}
-WHERE_AND_RECORDS = {**WHERE_AND_STATE, "kubelet_dir": ""}
+class ListFormat(StrEnum):
+    """How to print the list."""
 
-app = typer.Typer(
-    name="fpga",
-    no_args_is_help=True,
-    add_completion=False,
+    TEXT = "text"
+    JSON = "json"
+    MAPPING = "mapping"
+
+
+on_root = with_settings(PluginSettings, {"root": ""}, group="Options")
+on_root_and_mode = with_settings(PluginSettings, {"root": "", "mode": ""}, group="Options")
+on_state = with_settings(PluginSettings, {"root": "", "state_dir": ""}, group="Options")
+on_records = with_settings(
+    PluginSettings, {"root": "", "state_dir": "", "kubelet_dir": ""}, group="Options"
 )
+
+app = typer.Typer(name="fpga", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
 def fpga() -> None:
-    """Look at this node's FPGAs, program and reset them.
+    """Show this node's FPGAs, program and reset them.
 
-    Exit codes: 0 done, 1 the card or its driver stands in the way, 2 the
-    bitstream or the request is wrong, 3 somebody else has the device, 4 there
-    is no such device (any more), 5 it gives no answer in time.
+    Exit codes: 0 done, 1 the card or its driver failed, 2 the bitstream or the
+    request is wrong, 3 somebody else has the device, 4 there is no such device
+    (any more), 5 it does not answer in time.
     """
 
 
 @app.command("list")
-@with_settings(PluginSettings, WHERE, group="Options")
+@on_root_and_mode
 def list_(
     *,
     kind: Annotated[
         Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
     given: Given,
-    output: Output = Format.TEXT,
+    output: Annotated[
+        ListFormat,
+        typer.Option(
+            "--output", "-o", help="Output format; mapping is YAML for kubectl apply, by --mode."
+        ),
+    ] = ListFormat.TEXT,
+    namespace: Annotated[
+        str | None, namespace_option("With -o mapping: namespace of the mappings.", "none")
+    ] = None,
 ) -> None:
-    """List the FMEs and ports of this node, with what is wrong with any.
+    """List the FMEs and ports of this node, and their problems.
+
+    With -o mapping it writes a mapping for each function that ports have (modes
+    af and region) or for each region (mode regiondevel).
 
     [bold]Examples[/bold]
       accelbind fpga list -o json
       accelbind fpga list --kind port
+      accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
-    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - only when it runs
-    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
-
-    inventory = scan(load_settings(PluginSettings, given).root)
-    rows = [each for each in fpga_show.listed(inventory) if kind in (None, each["kind"])]
+    settings = load_settings(PluginSettings, given)
+    inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
-    if output is Format.JSON:
+    if output is ListFormat.MAPPING:
+        typer.echo(mappings.mappings_yaml(inventory, settings.mode, namespace), nl=False)
+        for port in mappings.unmapped(inventory, settings.mode):
+            typer.echo(f"warning: no mapping for {port}: it shows no AFU id", err=True)
+        return
+    rows = [each for each in show.list_devices(inventory) if kind in (None, each["kind"])]
+    if output is ListFormat.JSON:
         print_json(rows)
     elif rows:
-        print_table(fpga_show.HEADINGS, map(fpga_show.row, rows))
+        print_table(show.HEADINGS, map(show.row, rows))
 
 
 @app.command()
-@with_settings(PluginSettings, WHERE, group="Options")
+@on_root
 def info(
     device: Device, *, given: Given, output: Output = Format.TEXT, timeout: ShortTimeout = 10.0
 ) -> None:
@@ -107,22 +150,18 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    from accelbind.fpga import info as fpga_info  # noqa: PLC0415 - as above
-    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from services.programming.port import name_behind  # noqa: PLC0415 - the same
-
     root = load_settings(PluginSettings, given).root
-    with fpga_run.exit_codes():
+    with exit_codes():
         device = name_behind(root, device)
-        told = fpga_run.in_time(device, lambda: fpga_info.describe(root, device), timeout)
+        found = in_time(device, lambda: device_info.describe(root, device), timeout)
     if output is Format.JSON:
-        print_json(told)
+        print_json(found)
     else:
-        print_facts(fpga_info.facts(told))
+        print_facts(device_info.facts(found))
 
 
 @app.command()
-@with_settings(PluginSettings, WHERE_AND_RECORDS, group="Options")
+@on_records
 def program(
     context: typer.Context,
     port: PortName,
@@ -131,60 +170,62 @@ def program(
     ],
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check that it could be done, and change nothing.")
+        bool, typer.Option("--dry-run", help="Check whether it is possible; change nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Program it even if the function is there already.")
+        bool, typer.Option("--force", help="Program it even if the port has the function already.")
     ] = False,
     user_clock: Annotated[
         str,
         typer.Option(
             metavar="POLICY",
-            help="Where the clock that the bitstream asks for can't be had: try (program it all the"
-            " same, and say so), require (refuse), or leave (don't look at clocks).",
+            help="What to do if the card can't provide the clock that the bitstream asks for: try"
+            " (program it and warn), require (refuse), or leave (ignore clocks).",
         ),
     ] = "try",
     given: Given,
     timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
-    """Put the function of a bitstream into a port.
+    """Program the function of a bitstream into a port.
 
-    Nothing is programmed if the bitstream doesn't fit the card, or while
-    somebody has the port open. What is there already isn't programmed again;
-    the port is reset all the same. Afterwards the port must show the function.
+    Nothing is programmed if the bitstream does not fit the card, or while
+    somebody has the port open. A function that the port has already is not
+    programmed again, but the port is reset. Afterwards the port must show the
+    function.
 
     [bold]Examples[/bold]
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
-    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from accelbind.fpga import show as fpga_show  # noqa: PLC0415 - as above
-    from services.bitstreams.storage import read_bitstream  # noqa: PLC0415 - the same
-    from services.programming.image import Image  # noqa: PLC0415 - the same
-
     settings = load_settings(PluginSettings, given)
-    lasting = _lasting_folder(settings.kubelet_dir)
-    programmer = _programmer(context, settings, timeout, user_clock, lasting)
-    with fpga_run.exit_codes():
-        port, image = _port_meant(settings.root, port), Image.of(read_bitstream(bitstream))
+    programmer = _programmer(
+        context,
+        settings,
+        timeout,
+        clock=_clock_policy(user_clock),
+        durable_dir=_durable_dir(settings.kubelet_dir),
+    )
+    with exit_codes():
+        port = _find_port(settings.root, port)
+        image = Image.of(read_bitstream(bitstream))
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
-            with fpga_run.shown(port, quiet=output is Format.JSON) as say:
-                done = fpga_run.in_time(
-                    port, lambda: programmer.ensure(port, image, force=force, on_step=say), timeout
-                )
+            with progress(port, quiet=output is Format.JSON) as on_step:
+
+                def ensure() -> Programmed:
+                    return programmer.ensure(port, image, force=force, on_step=on_step)
+
+                done = in_time(port, ensure, timeout)
     for remark in done.remarks:
         typer.echo(f"warning: {remark}", err=True)
-    if output is Format.JSON:
-        print_json(fpga_show.programmed(done, dry_run=dry_run))
-    else:
-        typer.echo(fpga_show.sentence(done, dry_run=dry_run))
+    sentence = show.program_sentence(done, dry_run=dry_run)
+    _print_done(output, sentence, show.program_result(done, dry_run=dry_run))
 
 
 @app.command()
-@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
+@on_state
 def reset(
     context: typer.Context,
     port: PortName,
@@ -193,23 +234,21 @@ def reset(
     timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
-    """Reset a port and the function in it, unless somebody has it.
+    """Reset a port and its function, unless somebody has it open.
 
     [bold]Example[/bold]
       accelbind fpga reset dfl-port.0
     """
-    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-
     settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
-    with fpga_run.exit_codes():
-        port = _port_meant(settings.root, port)
-        fpga_run.in_time(port, lambda: programmer.reset(port), timeout)
-    _done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
+    with exit_codes():
+        port = _find_port(settings.root, port)
+        in_time(port, lambda: programmer.reset(port), timeout)
+    _print_done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
 
 
 @app.command("clear-errors")
-@with_settings(PluginSettings, WHERE, group="Options")
+@on_root
 def clear_errors(
     context: typer.Context,
     device: Device,
@@ -218,24 +257,26 @@ def clear_errors(
     timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
-    """Clear the errors that an FME or a port has noted.
+    """Clear the errors that an FME or a port reports.
 
-    Each register is given the value that it reads, so that an error which
-    comes meanwhile isn't cleared unseen.
+    Writes to each register the value that it reads, so that an error that occurs
+    meanwhile is not lost. A port is opened exclusively, since its driver resets it.
 
     [bold]Example[/bold]
       accelbind fpga clear-errors dfl-port.0
     """
-    from accelbind.fpga import errors as fpga_errors  # noqa: PLC0415 - as above
-    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from services.programming.port import name_behind  # noqa: PLC0415 - the same
-
     root = load_settings(PluginSettings, given).root
-    with fpga_run.exit_codes():
+
+    def clear() -> tuple[str, list[dict[str, Any]]]:
+        place = find_device(scan(root), device)
+        calls = context.obj.driver_calls or KERNEL
+        with port_session(root, place, calls) if isinstance(place, PortPlace) else nullcontext():
+            cleared = clear_device_errors(DeviceFiles(root, place), place)
+        return place.name, [show.cleared_register(place.name, each) for each in cleared]
+
+    with exit_codes():
         device = name_behind(root, device)
-        name, cleared = fpga_run.in_time(
-            device, lambda: fpga_errors.clear(root, device, context.obj.driver_calls), timeout
-        )
+        name, cleared = in_time(device, clear, timeout)
     if output is Format.JSON:
         print_json({"device": name, "cleared": cleared})
         return
@@ -247,7 +288,7 @@ def clear_errors(
         typer.echo(f"{name} has no errors")
 
 
-RELEASE = """Take a port from the physical function, for a virtual one to have.
+RELEASE = """Release a port from the physical function, so that a virtual one can have it.
 
 [bold]Example[/bold]
   accelbind fpga release dfl-fme.0 --port 0
@@ -261,7 +302,7 @@ ASSIGN = """Give a port back to the physical function.
 
 @app.command("assign", help=ASSIGN)
 @app.command("release", help=RELEASE)
-@with_settings(PluginSettings, WHERE_AND_STATE, group="Options")
+@on_state
 def move(
     context: typer.Context,
     fme: EngineName,
@@ -271,69 +312,58 @@ def move(
     timeout: Timeout = TIMEOUT,
     output: Output = Format.TEXT,
 ) -> None:
-    """Moves a port between a card's physical function and its virtual ones."""
-    from accelbind.fpga import run as fpga_run  # noqa: PLC0415 - as above
-    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
-    from services.programming.port import find_engine, name_behind  # noqa: PLC0415 - the same
-
+    """Move a port between a card's physical function and its virtual ones."""
     settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
-    away = context.info_name == "release"
-    moved = programmer.release if away else programmer.assign
-    with fpga_run.exit_codes():
+    is_release = context.info_name == "release"
+    call = programmer.release if is_release else programmer.assign
+    with exit_codes():
         name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
-        fpga_run.in_time(name, lambda: moved(name, port), timeout)
-    word = "released" if away else "assigned"
-    told = {"device": name, "port": port, "outcome": word}
-    _done(output, f"port {port} of {name} is {word}", told)
+        in_time(name, lambda: call(name, port), timeout)
+    outcome = "released" if is_release else "assigned"
+    result = {"device": name, "port": port, "outcome": outcome}
+    _print_done(output, f"port {port} of {name} is {outcome}", result)
 
 
-def _port_meant(root: Path, named: str) -> str:
-    from services.devices.hardware.scan import scan  # noqa: PLC0415 - the same
-    from services.programming.port import name_behind, port_meant  # noqa: PLC0415 - as above
-
+def _find_port(root: Path, named: str) -> str:
     return port_meant(scan(root), name_behind(root, named))
 
 
-def _lasting_folder(kubelet_dir: Path) -> Path | None:
+def _durable_dir(kubelet_dir: Path) -> Path | None:
     """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
-    from services.kubelet.sockets import plugins_folder  # noqa: PLC0415 - the same
-    from services.node.node_mark import lasting_folder  # noqa: PLC0415 - as above
-
     plugins = plugins_folder(kubelet_dir)
     return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
+
+
+def _clock_policy(text: str) -> ClockPolicy:
+    try:
+        return ClockPolicy(text)
+    except ValueError as error:
+        known = ", ".join(ClockPolicy)
+        raise InvalidSettings(f"--user-clock must be one of {known}, not {text!r}") from error
 
 
 def _programmer(
     context: typer.Context,
     settings: PluginSettings,
     timeout: float,
-    user_clock: str = "try",
-    lasting: Path | None = None,
-) -> "Programmer":
-    """A programmer that waits for a card that somebody works on, but not until all time is up."""
-    from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
-    from services.programming.clock_registers import ClockPolicy  # noqa: PLC0415 - the same
-    from services.programming.ioctls import KERNEL  # noqa: PLC0415 - the same
-    from services.programming.programmer import Programmer  # noqa: PLC0415 - the same
-
-    try:
-        policy = ClockPolicy(user_clock)
-    except ValueError as error:
-        known = ", ".join(ClockPolicy)
-        raise InvalidSettings(f"--user-clock is one of {known}, not {user_clock!r}") from error
+    *,
+    clock: ClockPolicy = ClockPolicy.TRY,
+    durable_dir: Path | None = None,
+) -> Programmer:
+    """A programmer that waits up to half of the time for a card that somebody works on."""
     return Programmer(
         settings.root,
         settings.state_dir,
-        durable_dir=lasting,
-        clock=policy,
+        durable_dir=durable_dir,
+        clock=clock,
         calls=context.obj.driver_calls or KERNEL,
         lock_seconds=timeout / 2,
     )
 
 
-def _done(output: Format, sentence: str, told: dict[str, Any]) -> None:
+def _print_done(output: Format, sentence: str, result: dict[str, Any]) -> None:
     if output is Format.JSON:
-        print_json(told)
+        print_json(result)
     else:
         typer.echo(sentence)

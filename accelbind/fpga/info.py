@@ -1,4 +1,4 @@
-"""What `accelbind fpga info` tells of an FME or a port."""
+"""What `accelbind fpga info` shows of an FME or a port."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,20 +35,16 @@ _PCI_FILES = {
 
 
 def describe(root: Path, device: str) -> dict[str, Any]:
-    """All that is known of a device.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        device: Its name, or its node.
+    """All that is known of a device, by its name or its node.
 
     Raises:
-        DeviceGone: There is none of that name.
+        DeviceGone: There is no such device.
         HardwareError: Its files can't be read.
     """
     inventory = scan(root)
     place = find_device(inventory, device)
     files = DeviceFiles(root, place)
-    told = {
+    found = {
         "device": place.name,
         "kind": "fme" if isinstance(place, EnginePlace) else "port",
         "driver": place.card.driver,
@@ -58,11 +54,11 @@ def describe(root: Path, device: str) -> dict[str, Any]:
         "pci": _pci(root, place.card),
     }
     if isinstance(place, EnginePlace):
-        told |= _engine(root, place, files)
+        found |= _engine(root, place, files)
     else:
-        told |= _port(root, place, files)
-    told["errors"] = {name: f"{value:#x}" for name, value in read_errors(files, place).items()}
-    return told
+        found |= _port(root, place, files)
+    found["errors"] = {name: f"{value:#x}" for name, value in read_errors(files, place).items()}
+    return found
 
 
 def _pci(root: Path, card: Card) -> dict[str, Any]:
@@ -72,19 +68,19 @@ def _pci(root: Path, card: Card) -> dict[str, Any]:
     files = Sysfs(root)
     entry = files.resolve(f"{CLASSES[card.driver]}/{card.name}") or ""
     _, folder = function_folder(files, entry)
-    told = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
-    return told | {
+    found = {"address": pci.address, "physicalFunction": pci.physfn, "numaNode": pci.numa_node}
+    return found | {
         name: files.text(f"{folder}/{file}") if folder else "" for name, file in _PCI_FILES.items()
     }
 
 
 def _engine(root: Path, place: EnginePlace, files: DeviceFiles) -> dict[str, Any]:
-    told: dict[str, Any] = {"interfaceId": place.fme.interface_id}
-    told |= {name: files.text(file) for name, file in _FME_FILES.items()}
-    told |= _asked(place, files)
-    told |= _sensors(root, place)
-    told["problems"] = _problems(place.fme.problems)
-    return told
+    found: dict[str, Any] = {"interfaceId": place.fme.interface_id}
+    found |= {name: files.text(file) for name, file in _FME_FILES.items()}
+    found |= _driver_answers(place, files)
+    found |= _sensors(root, place)
+    found["problems"] = _problems(place.fme.problems)
+    return found
 
 
 def _sensors(root: Path, engine: EnginePlace) -> dict[str, Any]:
@@ -97,7 +93,7 @@ def _sensors(root: Path, engine: EnginePlace) -> dict[str, Any]:
 
 def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
     clock = read_user_clock(files)
-    told: dict[str, Any] = {
+    found: dict[str, Any] = {
         "fme": place.engine.name if place.engine else "",
         "number": place.port.number,
         "interfaceId": place.interface_id,
@@ -105,46 +101,46 @@ def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
         "userClock": str(clock) if clock else "",
         "powerState": files.text("power_state"),
     }
-    told |= _asked(place, files)
+    found |= _driver_answers(place, files)
     if place.engine is None:
-        return told | {"problems": _problems(place.port.problems)}
-    told["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
-    told |= _sensors(root, place.engine)
-    told["problems"] = _problems((*place.engine.fme.problems, *place.port.problems))
-    return told
+        return found | {"problems": _problems(place.port.problems)}
+    found["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
+    found |= _sensors(root, place.engine)
+    found["problems"] = _problems((*place.engine.fme.problems, *place.port.problems))
+    return found
 
 
 def _problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
     return [{"reason": each.reason, "message": each.message} for each in problems]
 
 
-def _asked(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:
-    """What the driver says; where it can't be asked, why."""
+def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:
+    """The answers of the driver, or why it gives none."""
     try:
         with opened_node(files.node(), f"{place.name} can't be opened", place) as node:
             try:
-                told: dict[str, Any] = {"apiVersion": node.api_version()}
+                found: dict[str, Any] = {"apiVersion": node.api_version()}
                 if isinstance(place, PortPlace):
-                    told |= _regions(node)
-                told["usedBy"] = [str(each) for each in node.calls.holders(node)]
+                    found |= _regions(node)
+                found["usedBy"] = [str(each) for each in node.calls.holders(node)]
             except OSError as error:
-                raise translated(error, f"{place.name} can't be asked") from error
+                raise translated(error, f"{place.name} does not answer") from error
     except HardwareError as error:
         return {"driverSays": str(error)}
-    return told
+    return found
 
 
 def _regions(node: DriverNode) -> dict[str, Any]:
-    found = node.port_info()
-    told: dict[str, Any] = {"umsgs": found.umsgs}
-    if found.capability is not None:
-        told |= {"capability": f"{found.capability:#x}", "interrupts": found.irqs}
-    regions = [node.region_info(index) for index in range(min(found.regions, MAX_REGIONS))]
-    told["regions"] = [
+    port = node.port_info()
+    found: dict[str, Any] = {"umsgs": port.umsgs}
+    if port.capability is not None:
+        found |= {"capability": f"{port.capability:#x}", "interrupts": port.irqs}
+    regions = [node.region_info(index) for index in range(min(port.regions, MAX_REGIONS))]
+    found["regions"] = [
         {"index": each.index, "size": each.size, "offset": each.offset, "access": each.access}
         for each in regions
     ]
-    return told
+    return found
 
 
 TITLES = {
@@ -183,30 +179,30 @@ PCI_TITLES = {
 }
 
 
-def facts(told: dict[str, Any]) -> dict[str, str]:
-    """The same for people: a title and a text each."""
-    return dict(_facts(told))
+def facts(found: dict[str, Any]) -> dict[str, str]:
+    """The same for people: a title and a text for each fact."""
+    return dict(_facts(found))
 
 
-def _facts(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    pci = told["pci"]
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    pci = found["pci"]
     for key, title in TITLES.items():
-        if key == "driverSays" and key in told:
-            yield "not asked", told[key]
-        elif key in told:
-            yield title, _text(told[key])
+        if key == "driverSays" and key in found:
+            yield "not asked", found[key]
+        elif key in found:
+            yield title, _text(found[key])
         if key == "sysfs":
             yield from ((title, _text(pci.get(key))) for key, title in PCI_TITLES.items())
             yield "PCI device", f"{pci['vendor']}:{pci['device']}" if pci.get("vendor") else ""
-    for each in told.get("regions", []):
+    for each in found.get("regions", []):
         text = f"{each['size']} bytes at {each['offset']:#x}, {each['access']}"
         yield f"region {each['index']}", text
     for key, title, unit in (("temperatures", "temperature", "°C"), ("powers", "power", "W")):
-        for name, value in told.get(key, {}).items():
+        for name, value in found.get(key, {}).items():
             yield f"{title} {name}", f"{value:g} {unit}"
-    yield from told["errors"].items()
-    yield "used by", ", ".join(told.get("usedBy", []))
-    yield "state", "; ".join(each["message"] for each in told["problems"]) or "ok"
+    yield from found["errors"].items()
+    yield "used by", ", ".join(found.get("usedBy", []))
+    yield "state", "; ".join(each["message"] for each in found["problems"]) or "ok"
 
 
 def _text(value: object) -> str:

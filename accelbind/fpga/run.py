@@ -1,4 +1,4 @@
-"""How `accelbind fpga` does what may hang: in time, shown on a terminal, with exit codes."""
+"""How `accelbind fpga` makes calls that may hang: in time, with progress and exit codes."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ EXIT_CODES: Final[tuple[tuple[type[HardwareError], int], ...]] = (
     (DeviceGone, Exit.GONE),
     (DeviceHung, Exit.HUNG),
 )
-"""Beside those of all commands: a script waits for a busy device, and gives up on a hung one."""
+"""Scripts wait for a busy device, and give up on a hung one."""
 
 
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Gives an error the code of its trouble, if it is one that scripts tell apart."""
+    """Gives errors of `EXIT_CODES` their exit code."""
     try:
         yield
     except HardwareError as error:
@@ -33,7 +33,7 @@ def exit_codes() -> Iterator[None]:
 
 
 def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
-    """What a call gives, unless it takes too long: then its thread is left behind.
+    """The result of a call; if it takes too long, its thread is abandoned.
 
     Raises:
         DeviceHung: It took too long.
@@ -42,13 +42,8 @@ def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
 
 
 @contextmanager
-def shown(port: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being done, and for how long; nothing anywhere else.
-
-    Args:
-        port: What is worked on.
-        quiet: Whether to show nothing on a terminal either.
-    """
+def progress(port: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows the stage of work and its duration, on a terminal and unless `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -56,7 +51,6 @@ def shown(port: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - the same
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        # The drivers don't tell how far they are: the bar moves, and the clock runs.
-        task = progress.add_task(port, total=None)
-        yield lambda stage: progress.update(task, description=f"{port}: {stage}")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(port, total=None)  # drivers don't report how far they are
+        yield lambda stage: bar.update(task, description=f"{port}: {stage}")

@@ -1,15 +1,16 @@
-"""What `accelbind fpga` shows of FMEs, ports and of what it did."""
+"""What `accelbind fpga` shows of FMEs, ports and its results."""
 
 from typing import Any, Final
 
 from services.devices.model import Card, Inventory, Port, Problem
+from services.programming.error_registers import ClearedRegister
 from services.programming.image import Programmed
 
 HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
 
 
-def listed(inventory: Inventory) -> list[dict[str, Any]]:
-    """The FMEs and ports of a node, each card's FME first; a card without either by itself."""
+def list_devices(inventory: Inventory) -> list[dict[str, Any]]:
+    """The FMEs and ports of a node, each card's FME first; a broken card itself."""
     rows = []
     for card in inventory.cards:
         if card.fme is not None:
@@ -64,8 +65,8 @@ def row(device: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def programmed(done: Programmed, *, dry_run: bool) -> dict[str, Any]:
-    """What has been done, for scripts."""
+def program_result(done: Programmed, *, dry_run: bool) -> dict[str, Any]:
+    """The result of programming, for scripts."""
     word = "programmed" if done.programmed else "present"
     return {
         "device": done.port,
@@ -78,8 +79,8 @@ def programmed(done: Programmed, *, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def sentence(done: Programmed, *, dry_run: bool) -> str:
-    """What has been done, for people."""
+def program_sentence(done: Programmed, *, dry_run: bool) -> str:
+    """The result of programming, for people."""
     if dry_run:
         what = f"AFU {done.afu_id} fits {done.port}"
         if done.programmed:
@@ -88,3 +89,13 @@ def sentence(done: Programmed, *, dry_run: bool) -> str:
     if done.programmed:
         return f"{done.port} has AFU {done.afu_id} now, programmed in {done.seconds:.1f} s"
     return f"{done.port} had AFU {done.afu_id} already, and was reset"
+
+
+def cleared_register(device: str, register: ClearedRegister) -> dict[str, Any]:
+    """An error register that was cleared."""
+    return {
+        "device": device,
+        "register": register.register,
+        "value": f"{register.value:#x}",
+        "now": None if register.now is None else f"{register.now:#x}",
+    }

@@ -2,7 +2,7 @@
 
 The sections `.acl.*` of the outer file are texts, but `.acl.fpga.bin`, which is the inner ELF file;
 its section `.acl.gbs.gz` is a gzip of the GBS (`aocl` of the FPGA SDK for OpenCL makes them). The
-GBS's AFU id is the one that all OpenCL board packages share: what tells two programs apart is the
+GBS's AFU id is the one that all OpenCL board packages share: two programs are distinguished by the
 outer file's `.acl.rand_hash`.
 """
 
@@ -79,7 +79,7 @@ def _program_id(outer: Mapping[str, memoryview]) -> str:
         raise InvalidBitstream(
             f"its section .acl.rand_hash is {quote(text)}, and it should be 40 hex digits"
             if text
-            else "it has no section .acl.rand_hash, which tells programs apart: it is no AOCX"
+            else "it has no section .acl.rand_hash, which identifies a program: it is no AOCX"
         )
     return text
 

@@ -75,7 +75,7 @@ class PortOwners:
         self._node = Topology(inventory.cards)
 
     def have(self, card: Card, port: Port) -> bool | None:
-        """Whether a container has a port; None where its region can't be told."""
+        """Whether a container has a port; None if its region is unknown."""
         engine = self._node.physical(card).fme
         if engine is None:
             return None

@@ -165,9 +165,9 @@ def _functions(card: Card, node: Topology) -> Iterator[Device]:
 def _bdf_units(card: Card, node: Topology) -> Iterator[Device]:
     """Mode `bdf`: a device a port, named by its PCI function.
 
-    A second port of one function gets its number in the card behind the address. Neither id plays
-    a part, so a card that has no file for one is as good as any; a file that is there and says
-    nothing usable is still a sign of a broken card.
+    A second port of one function gets its number in the card behind the address. The ids are not
+    needed, so a card may have no file for one of them. A file that is there and holds nothing
+    usable is still a sign of a broken card.
     """
     for index, port in enumerate(card.ports):
         if port.pci is None:
@@ -186,7 +186,7 @@ def _region(card: Card, node: Topology, *, with_engine: bool) -> Iterator[Device
     """Modes `region` and `regiondevel`: a device an engine, with the nodes of its ports.
 
     In `regiondevel` it has the engine's node too, and the workload programs its ports. So a port
-    that has no `afu_id` file yet is as good as any.
+    may have no `afu_id` file yet.
     """
     if card.fme is None:
         if node.physical(card) is card:

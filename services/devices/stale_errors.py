@@ -1,4 +1,4 @@
-"""Which error registers of ports to clear: those that a container left and nobody has any more.
+"""Which error registers of ports to clear: those that a container left behind.
 
 A port's errors stay until they are cleared (`drivers/fpga/dfl-afu-error.c`), so a workload that
 provokes one would make the port unhealthy for ever. The errors of a port that nobody has are

@@ -116,7 +116,8 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
         where = f" ({error.filename})" if error.filename else ""
         raise ClusterError(f"{what} can't be read: {error.strerror or error}{where}") from error
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ClusterError(f"{what} is no kubeconfig: {plain(str(error), 200)}") from error
+        reason = plain(" ".join(str(error).split()), 200)
+        raise ClusterError(f"{what} is no kubeconfig: {reason}") from error
 
 
 def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access:

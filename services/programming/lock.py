@@ -32,7 +32,7 @@ def card_lock(folder: Path, card: str, *, seconds: float) -> Iterator[None]:
 
     Args:
         folder: Where the locks are; created if missing.
-        card: What tells the card from others on the host, such as its PCI address.
+        card: Identifies the card on the host, such as its PCI address.
         seconds: How long to wait for it.
 
     Raises:

@@ -41,7 +41,7 @@ class EnginePlace:
 
     @property
     def key(self) -> str:
-        """What tells its card from others on the node, for as long as the card is there."""
+        """Identifies its card on the node, for as long as the card is there."""
         return self.card.place
 
 
@@ -72,12 +72,12 @@ class PortPlace:
 
     @property
     def key(self) -> str:
-        """What tells its card from others on the node; a virtual function has its engine's key."""
+        """Identifies its card on the node; a virtual function has its engine's key."""
         return self.engine.key if self.engine else self.card.place
 
     @property
     def record_key(self) -> str:
-        """What tells the port from others in the records of what is in ports."""
+        """Identifies the port in the records of what is in ports."""
         return f"{self.key}-port{self.port.number}"
 
 

@@ -85,7 +85,7 @@ class Records:
         """What is recorded to be in a port.
 
         Args:
-            port: What tells the port from others on the host.
+            port: Identifies the port on the host.
             inode: The number of its folder in sysfs.
             shown: The AFU id that it shows, canonical.
 
@@ -147,7 +147,7 @@ class Records:
         """Record what has just been programmed into a port and verified.
 
         Args:
-            port: What tells the port from others on the host.
+            port: Identifies the port on the host.
             inode: The number of its folder in sysfs.
             shown: The AFU id that it shows, canonical.
             program: The id of an OpenCL program; None for another function.
@@ -236,7 +236,7 @@ def _remove(path: Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file is there; one that cannot be looked at may be."""
+    """Whether a file is there, or may be: it cannot be read."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,6 @@
 """`accelbind check mappings`, on folders and on the API server stand-in as a process."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from lightkube.models.core_v1 import NodeStatus
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node
 
-from accelbind.cli import main
-from tests.support import Processes, accelbind_command, clean_environment, python_module
+from tests.accelbind.running import Done, run
+from tests.support import Processes, python_module
 
 Function = create_namespaced_resource(
     "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
@@ -53,30 +52,24 @@ def folder(tmp_path: Path) -> Folder:
     return make
 
 
-def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        accelbind_command("check", "mappings", *arguments),
-        env=clean_environment() | env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def check(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
+    return run("check", "mappings", *arguments, env=env)
 
 
 def found(*arguments: str | Path) -> tuple[int, list[tuple[str, str, str]]]:
-    done = run(*arguments, "-o", "json")
+    done = check(*arguments, "-o", "json")
     report = json.loads(done.stdout)
     listed = [(one["code"], one["namespace"], one["name"]) for one in report["findings"]]
     return done.returncode, listed
 
 
 def test_a_good_folder_is_fine(folder: Folder) -> None:
-    done = run(folder(function("a"), region("b")))
+    done = check(folder(function("a"), region("b")))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "2 mappings in 1 namespace: nothing found",
-        "not checked: whether nodes have the resources (--nodes FILE tells what they have)",
-        "not checked: whether what is asked for is mapped (--pods FILE tells what is)",
+        "2 mappings in 1 namespace: no findings",
+        "not checked: whether nodes have the resources (see --nodes)",
+        "not checked: whether pods ask for names that are not mapped (see --pods)",
     ]
 
 
@@ -84,7 +77,7 @@ def test_findings_are_a_table(folder: Folder) -> None:
     maps = folder(
         function("a"), function("b"), function("c", mode="no"), function("d"), region("d")
     )
-    done = run(maps)
+    done = check(maps)
     assert done.returncode == 1
     head, *rows, last, _, _ = done.stdout.splitlines()
     assert head.split() == ["FINDING", "NAMESPACE", "OF", "WHAT"]
@@ -132,20 +125,20 @@ def test_nodes_and_pods_of_files_count(folder: Folder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "holds no node"),
-        ("kind: Pod\n", "holds no node"),
-        ("- a\n", "holds no node"),
-        ("kind: List\nitems: 5\n", "holds no node"),
+        ("", "contains no node"),
+        ("kind: Pod\n", "contains no node"),
+        ("- a\n", "contains no node"),
+        ("kind: List\nitems: 5\n", "contains no node"),
         ("a: {\n", "line 2: not YAML"),
     ],
 )
 def test_a_file_without_nodes_is_wrong(
-    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+    folder: Folder, tmp_path: Path, text: str, problem: str
 ) -> None:
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text(text)
-    assert main(["check", "mappings", str(folder(function("a"))), "--nodes", str(nodes)]) == 2
-    assert problem in capsys.readouterr().err
+    done = check(folder(function("a")), "--nodes", nodes)
+    assert (done.returncode, problem in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +154,11 @@ def test_a_file_without_nodes_is_wrong(
         ["{maps}", "-o", "table"],
     ],
 )
-def test_a_wrong_request_is_exit_code_2(
-    folder: Folder, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_request_is_exit_code_2(folder: Folder, arguments: list[str]) -> None:
     maps = folder(function("a"))
-    filled = [argument.format(maps=maps) for argument in arguments]
-    assert main(["check", "mappings", *filled]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    done = check(*(argument.format(maps=maps) for argument in arguments))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
 
 
 def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
@@ -192,25 +183,25 @@ def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
         amounts: dict[str, Any] = {RESOURCE: "1"}
         node = NodeStatus(capacity=amounts, allocatable=amounts)
         client.create(Node(metadata=ObjectMeta(name="n"), status=node))
-        done = run("--kubeconfig", kubeconfig)
+        done = check("--kubeconfig", kubeconfig)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "1 mapping in 1 namespace: nothing found\n"
-        assert run(KUBECONFIG=str(kubeconfig)).stdout == done.stdout
+        assert done.stdout == "1 mapping in 1 namespace: no findings\n"
+        assert check(env={"KUBECONFIG": str(kubeconfig)}).stdout == done.stdout
         explained = explain(tmp_path, "a", "--kubeconfig", kubeconfig)
         assert (explained.returncode, explained.stderr) == (0, "")
         assert RESOURCE in explained.stdout
-        unknown = explain(tmp_path, "aa", KUBECONFIG=str(kubeconfig))
+        unknown = explain(tmp_path, "aa", env={"KUBECONFIG": str(kubeconfig)})
         assert (unknown.returncode, "did you mean" in unknown.stdout) == (1, True)
     assert server.terminate() == 0
-    done = run("--kubeconfig", kubeconfig)
+    done = check("--kubeconfig", kubeconfig)
     assert done.returncode == 1
     assert done.stderr.startswith("error: the API server ")
     assert explain(tmp_path, "a", "--kubeconfig", kubeconfig).returncode == 2
 
 
 def explain(
-    folder: Path, name: str, *arguments: str | Path, **env: str
-) -> subprocess.CompletedProcess[str]:
+    folder: Path, name: str, *arguments: str | Path, env: dict[str, str] | None = None
+) -> Done:
     """`accelbind explain` for a pod that asks for a mapping."""
     container = {
         "name": "c",
@@ -219,10 +210,4 @@ def explain(
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     (folder / "pod.yaml").write_text(json.dumps(pod | {"spec": {"containers": [container]}}))
-    return subprocess.run(
-        accelbind_command("explain", "-f", folder / "pod.yaml", *arguments),
-        env=clean_environment() | env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run("explain", "-f", folder / "pod.yaml", *arguments, env=env)

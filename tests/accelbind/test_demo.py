@@ -44,7 +44,7 @@ def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
         "+ FPGA_AFU_1=d8424dc4a4a3c413f89e433683f9040b",
         "programmed dfl-port.0 with AFU d8424dc4a4a3c413f89e433683f9040b",
         "/dev/dfl-port.1 rw on node-region, in self-test and loopback",
-        "did you mean fpga.intel.com/arria10-nlb0?",
+        "did you mean arria10-nlb0?",
         "pod asked for node device outcome function arria10-nlb0 node-af intel-fpga-port.0 running",
         "misspelt arria10-nbl0 - - refused, as expected",
         "6 of 6 pods behaved as expected; nothing is left running",

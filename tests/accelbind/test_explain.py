@@ -1,14 +1,15 @@
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from accelbind import explaining
+from accelbind import explain as command
+from accelbind import manifests
 from accelbind.cli import main
-from services.admission import preview
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -139,11 +140,11 @@ def test_colours_are_for_terminals_only(explain: Explain, monkeypatch: pytest.Mo
             file=terminal, force_terminal=True, color_system="standard", no_color=False, **options
         )
 
-    monkeypatch.setattr(explaining, "Console", console)
+    monkeypatch.setattr(command, "Console", console)
     explain(POD)
     shown = terminal.getvalue()
-    assert "\x1b[31m-        fpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1" in shown
-    assert f"\x1b[32m+      value: {ARRIA}" in shown
+    assert "\x1b[31mfpga.intel.com/arria10.dcp1.0-nlb0-orchestrated: 1" in shown
+    assert f"\x1b[32mvalue: {ARRIA}" in shown
 
 
 POD_OBJECT = {"kind": "Pod", "pod": "p", "namespace": "default"}
@@ -313,8 +314,8 @@ def test_mappings_without_a_namespace_are_of_namespace_default_as_in_the_webhook
     assert code == 1
     assert 'fpga.intel.com/nlb0-af does not exist in namespace "team"' in out
     assert err == (
-        "hint: nlb0-af is mapped by a document that names no namespace, which counts for namespace"
-        " default; with metadata.namespace team it would count for Pod p\n"
+        "hint: the mapping nlb0-af names no namespace, so it counts for namespace default; for Pod"
+        " p set its metadata.namespace to team\n"
     )
 
 
@@ -327,11 +328,13 @@ def test_there_is_no_hint_where_no_document_would_help(explain: Explain) -> None
 
 
 def test_the_limits_and_domains_of_the_webhook_can_be_given(explain: Explain) -> None:
-    manifest = pod('{"fpga.intel.com/nlb0-af": 2, "example.org/nlb0-af": 1}')
+    manifest = pod('{"fpga.intel.com/nlb0-af": 2}')
     (explained,) = explain.json(manifest, "--max-units", "1")
     assert explained["reasons"][0]["code"] == "too-many-units"
-    (explained,) = explain.json(manifest, "--domain", "example.org")
-    assert [rewrite["count"] for rewrite in explained["rewrites"]] == [1]
+    both = ("--domain", "example.org", "--domain", "fpga.intel.com")
+    manifest = pod('{"fpga.intel.com/nlb0-af": 2, "example.org/nlb0-af": 1}')
+    (explained,) = explain.json(manifest, *both)
+    assert sorted(rewrite["count"] for rewrite in explained["rewrites"]) == [1, 2]
     assert explain(manifest, "--max-units", "0")[0] == 2
 
 
@@ -347,8 +350,8 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
 @pytest.mark.parametrize(
     ("manifest", "error"),
     [
-        ("", "holds nothing that makes pods (Pod, List, CronJob, "),
-        ("kind: ConfigMap", "holds nothing that makes pods"),
+        ("", "contains nothing that makes pods (Pod, List, CronJob, "),
+        ("kind: ConfigMap", "contains nothing that makes pods"),
         ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
         ("a: *unknown", "line 1: *unknown: write out what this alias stands for"),
         ("kind: !!python/object:os.system x", "object:os.system' is refused"),
@@ -399,7 +402,7 @@ def test_a_pod_of_another_namespace_than_the_one_asked_for_is_an_error(explain: 
 def test_a_manifest_without_end_is_not_read(
     explain: Explain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "MAX_BYTES", 100)
+    monkeypatch.setattr(manifests, "MAX_BYTES", 100)
     code, _, err = explain(POD)
     assert code == 2
     assert err.endswith("pod.yaml has more than 100 bytes\n")
@@ -427,3 +430,50 @@ def test_what_only_yaml_1_1_knows_is_a_text(explain: Explain) -> None:
     code, out, err = explain(POD.replace("image: registry/app:1", "args: [=, 12:30:00, 1:20.5]"))
     assert (code, err) == (0, "")
     assert "admitted, rewritten" in out
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
+        ("intel.com/nlb0-aff", "fpga.intel.com/nlb0-af"),
+        ("fgpa.intel.com/nlb0-af", "fpga.intel.com/nlb0-af"),
+        ("example.org/devel", "fpga.intel.com/devel"),
+        (AF.replace("fpga.", ""), AF),
+        ("nlb0-af", "fpga.intel.com/nlb0-af"),
+        ("intel.com/qat", None),
+        ("gpu.intel.com/i915", None),
+        ("nvidia.com/gpu", None),
+        ("example.org/nlb0", None),
+        ("memory", None),
+        ("hugepages-2Mi", None),
+    ],
+)
+def test_a_resource_that_was_probably_meant_to_be_ours_gets_a_hint(
+    explain: Explain, key: str, meant: str | None
+) -> None:
+    code, out, err = explain(pod(json.dumps({key: 1})))
+    assert (code, "admitted unchanged" in out) == (0, True)
+    hint = (
+        f'hint: Pod p: container "app" asks for {key}, which accelbind does not serve; did you mean'
+        f" {meant}?\n"
+    )
+    assert err == (hint if meant else "")
+
+
+@pytest.mark.parametrize("columns", [30, 60, 72, 79, 80, 81, 100, 200])
+@pytest.mark.parametrize("manifest", [POD, pod('{"fpga.intel.com/nlb0-af": 1}'), "refused"])
+def test_lines_are_broken_between_words_only(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch, columns: int, manifest: str
+) -> None:
+    manifest = pod('{"fpga.intel.com/nlb0-a": 1}') if manifest == "refused" else manifest
+    wide = explain(manifest)[1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    narrow = explain(manifest)[1]
+    sign = r"^[+-]"
+    assert re.sub(sign, "", narrow, flags=re.MULTILINE).split() == (
+        re.sub(sign, "", wide, flags=re.MULTILINE).split()
+    )
+    too_long = [line for line in narrow.splitlines() if len(line) > columns]
+    assert [line for line in too_long if len(line.lstrip("+- ").split()) > 1] == []
+    assert [line for line in too_long if len(line.lstrip("+- ")) < columns] == []

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 import yaml
 
-from accelbind.doctor.model import State
+from accelbind.doctor.model import CheckStatus
 from accelbind.plain_port import ask
 from certs.folder import issue
 from services.bitstreams.storage import BitstreamStorage
@@ -312,7 +312,7 @@ def start_webhook(stage: Stage) -> tuple[int, bytes]:
     return found["admission"], issued.ca_certificate.read_bytes()
 
 
-async def doctor(stage: Stage, check: str) -> State:
+async def doctor(stage: Stage, check: str) -> CheckStatus:
     found = await asyncio.to_thread(
         lambda: cluster.looked(stage.api.kubeconfig_path, only=check)[check]
     )
@@ -326,10 +326,10 @@ async def migrate_cluster(stage: Stage) -> None:
     port, bundle = await asyncio.to_thread(start_webhook, stage)
     for each in cluster.configurations(f"https://127.0.0.1:{port}", bundle):
         stage.api.put(each)
-    assert await doctor(stage, "cluster.other-webhooks") is State.FAILED
+    assert await doctor(stage, "cluster.other-webhooks") is CheckStatus.FAILED
     stage.api.drop("MutatingWebhookConfiguration", OLD_CONFIGURATION)
     for check in ("other-webhooks", "webhooks", "webhook-rules", "served", "definitions"):
-        assert await doctor(stage, f"cluster.{check}") is State.OK, check
+        assert await doctor(stage, f"cluster.{check}") is CheckStatus.OK, check
 
 
 def container_of(pod: Json) -> dict[str, Any]:
@@ -379,8 +379,8 @@ async def test_a_deployment_of_the_public_suite_goes_on_unchanged(stage: Stage) 
     assert {path.read_text().strip() for path in afu} == {NLB0}, "the function was programmed"
     refused = await stage.http.post(PODS, json=demo("misspelt", "arria10.dcp1.2-nlb3-pre"))
     assert (refused.status_code, "did you mean" in refused.text) == (403, True)
-    assert await doctor(stage, "cluster.pending-pods") is State.OK
-    assert await doctor(stage, "cluster.nodes") is State.OK
+    assert await doctor(stage, "cluster.pending-pods") is CheckStatus.OK
+    assert await doctor(stage, "cluster.nodes") is CheckStatus.OK
 
 
 async def all_registered(ports: Path) -> None:

@@ -62,7 +62,7 @@ def of(plural: str) -> Matches:
 
 async def test_an_empty_cluster_has_nothing(api: ApiServerStandIn) -> None:
     seen = await look(api)
-    assert (len(seen.index), seen.advertised, seen.wishes, seen.missing) == (0, {}, [], [])
+    assert (len(seen.index), seen.advertised, seen.uses, seen.missing) == (0, {}, [], [])
 
 
 async def test_mappings_nodes_and_pods_are_seen(
@@ -84,14 +84,14 @@ async def test_mappings_nodes_and_pods_are_seen(
     seen = await look(api)
     assert set(seen.index.namespaces) == {"default", "team"}
     assert seen.advertised == {PHYSICAL.partition("/")[2]: 3}
-    assert seen.wishes == [
+    assert seen.uses == [
         ResourceUse("default", "Pod one", "fpga.intel.com/a"),
         ResourceUse("team", "Pod two", "fpga.intel.com/b"),
     ]
     assert seen.missing == [], "what a cluster doesn't serve isn't missed"
     only = await look(api, "team")
     assert only.index.namespaces == ("team",)
-    assert [wish.user for wish in only.wishes] == ["Pod two"]
+    assert [wish.user for wish in only.uses] == ["Pod two"]
     assert only.advertised == seen.advertised
 
 
@@ -103,7 +103,7 @@ async def test_pods_that_have_ended_ask_for_nothing(
     found = (await http.get(path)).json()
     found["status"]["phase"] = "Succeeded"
     assert (await http.put(path, json=found)).status_code == 200
-    assert (await look(api)).wishes == []
+    assert (await look(api)).uses == []
 
 
 def kind(name: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ async def test_what_we_may_not_list_is_named_with_the_permission(
     await created(http, FUNCTIONS, function("a"))
     with api.faults.failing(403, matches=of("nodes")), api.faults.failing(403, matches=of("pods")):
         seen = await look(api)
-        assert (len(seen.index), seen.advertised, seen.wishes) == (1, None, [])
+        assert (len(seen.index), seen.advertised, seen.uses) == (1, None, [])
         assert seen.missing == [
             'nodes: RBAC must allow us "list" on nodes in the whole cluster',
             'pods: RBAC must allow us "list" on pods in the whole cluster',
@@ -203,4 +203,4 @@ async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) 
         await look(api)
     broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'
     with api.faults.replaying(broken, matches=of("pods")):
-        assert (await look(api)).wishes == []
+        assert (await look(api)).uses == []

@@ -1,6 +1,5 @@
-"""What `make test-compose` says where it can't run, and what it takes for an engine of its own."""
+"""Which machines may start a Docker engine, and what a test's own engine leaves of the machine."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,65 +11,9 @@ ROOT = "CapInh:\t0000000000000000\nCapEff:\t{:016x}\nCapBnd:\t000001ffffffffff\n
 ALL = (1 << 41) - 1
 
 
-@pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The one folder of the path, empty; nothing in the environment tells of Docker."""
-    for name in ("BASE", "DOCKER_HOST", "COMPOSE_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    engine.composes.cache_clear()
-    yield tmp_path
-    engine.composes.cache_clear()
-
-
-def put(folder: Path, *names: str, says: str = "") -> None:
-    for name in names:
-        (folder / name).write_text(f"#!/bin/sh\n{says}\n")
-        (folder / name).chmod(0o755)
-
-
-def become(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: number)
-
-
-def test_what_is_missing_is_named_as_debian_names_it(
-    tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    become(0, monkeypatch)
-    assert engine.unmet(running=False).endswith(
-        "missing: debootstrap docker-compose docker.io iproute2 iptables util-linux"
-    )
-    put(tools, "docker", says='test "$1" = version')
-    put(tools, "debootstrap")
-    assert engine.unmet(running=True).endswith("missing: docker-compose")
-    put(tools, "docker-compose", says="echo 1.29.2")
-    engine.composes.cache_clear()
-    assert engine.unmet(running=True) == ""
-    assert engine.unmet(running=False).endswith("missing: docker.io iproute2 iptables util-linux")
-
-
-def test_who_is_not_root_learns_what_to_do(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    become(1000, monkeypatch)
-    put(tools, "docker", says='test "$1" = compose && echo v2.26.1')
-    put(tools, "dockerd", "debootstrap", "iptables-save", "ip", "setpriv")
-    said = engine.unmet(running=False)
-    assert "DOCKER_HOST" in said
-    assert "BASE=" in said
-    monkeypatch.setenv("BASE", "python:3.11-slim-bookworm")
-    assert engine.unmet(running=True) == ""
-    assert "root alone" in engine.unmet(running=False)
-
-
-def test_each_compose_is_found_once(tools: Path) -> None:
-    put(tools, "docker-compose", says="echo 1.29.2")
-    put(tools, "docker", says="echo v2.26.1")
-    assert engine.composes() == {"1.29.2": ("docker-compose",), "2.26.1": ("docker", "compose")}
-    engine.composes.cache_clear()
-    put(tools, "docker-compose", says="echo 2.26.1")
-    assert engine.composes() == {"2.26.1": ("docker-compose",)}
-    engine.composes.cache_clear()
-    put(tools, "docker-compose", "docker", says="exit 1")
-    assert engine.composes() == {}
+def put(folder: Path, name: str, says: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{says}\n")
+    (folder / name).chmod(0o755)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +35,11 @@ def test_the_gate_knows_the_words_for_a_machine_that_forbids_engines() -> None:
     assert ENGINES_ARE_FORBIDDEN in (REPOSITORY / ".ci" / "run").read_text()
 
 
-def test_rules_are_compared_without_their_counters(tools: Path) -> None:
+def test_rules_are_compared_without_their_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tools = tmp_path
     told = "# of now\\n*filter\\n:INPUT ACCEPT [{0}:7]\\n-A INPUT -i lo -j ACCEPT\\nCOMMIT"
     rules = []
     for count in (1, 2):

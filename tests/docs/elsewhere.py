@@ -41,7 +41,7 @@ ELSEWHERE = {
     r"docker compose exec plugin-af accelbind devices .*": _SUITE,
     r"docker build .*": _BUILT,
     r"accelbind devices --watch": (
-        "tests/accelbind/test_devices.py::test_changes_are_lines_where_nobody_watches_a_screen"
+        "tests/accelbind/test_devices.py::test_the_table_is_printed_again_after_each_change"
     ),
     r"accelbind certs renew --ca": (
         "tests/certs/test_commands.py::test_changing_the_ca_now_puts_both_into_the_bundle_first"

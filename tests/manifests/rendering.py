@@ -24,10 +24,10 @@ WHOLE = (*(f"overlays/{name}" for name in OVERLAYS), TWO_POOLS)
 """The kustomizations that install all of accelbind."""
 KUSTOMIZATIONS = ("crd", "base", *WHOLE, "samples")
 COMPONENTS = (
-    *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook"),
+    *("kubelet-root", "nfd", "cdi", "clear-errors", "oci-hook", "pod-logs"),
     *("cert-manager", "monitoring", "mapping-access", "enforce-mappings", "tolerate-taints"),
 )
-INCLUDED = {"mapping-access": "enforce-mappings"}
+INCLUDED = dict.fromkeys(("mapping-access", "pod-logs"), "enforce-mappings")
 """Components that another one includes; they exclude each other."""
 WORKLOADS = ("Deployment", "DaemonSet")
 QUICK = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -157,11 +157,6 @@ NODE_FEATURE_RULES: Final[Json] = {
 }
 
 SCHEMAS: Final = {
-    "ServiceMonitor": kind(
-        "monitoring.coreos.com/v1",
-        "ServiceMonitor",
-        closed(("selector", "endpoints"), jobLabel=TEXT, selector=SELECTOR, endpoints=ENDPOINTS),
-    ),
     "PodMonitor": kind(
         "monitoring.coreos.com/v1",
         "PodMonitor",

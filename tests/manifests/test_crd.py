@@ -5,7 +5,6 @@ stand-in gave the same errors on thousands of random objects.
 """
 
 import re
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from services.process.errors import InvalidMapping
 from simulator.apiserver import schemas
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import MERGE, client_of, created
-from tests.support import REPOSITORY, require, require_shared
+from tests.support import REPOSITORY, require_shared
 
 Json = dict[str, Any]
 
@@ -153,14 +152,6 @@ def test_the_rule_for_names_is_the_one_of_the_domain() -> None:
         function_ = function_.replace("\\", "\\\\")  # as CEL spells it in quotes
         assert rule["rule"] == f"!self.matches('^({region_}|{function_})$')"
         assert name["maxLength"] == 63
-
-
-def test_kubectl_renders_them() -> None:
-    done = subprocess.run(
-        [require("kubectl"), "kustomize", FOLDER], capture_output=True, text=True, check=True
-    )
-    rendered = {one["metadata"]["name"]: one for one in yaml.safe_load_all(done.stdout)}
-    assert rendered == {f"{plural}.fpga.intel.com": definition(plural) for plural in KINDS}
 
 
 # What they take

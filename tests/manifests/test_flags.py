@@ -4,17 +4,17 @@ Each container's command is run here with its arguments and variables and `--pri
 unknown flag or variable, or a value that can't be, ends it.
 """
 
+import os
 import re
-import subprocess
-from functools import cache
+from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
 
 import pytest
 import yaml
 
+from accelbind.cli import main
 from tests.manifests.rendering import OVERLAYS, Json, one, ours, rendered
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.support import REPOSITORY, clean_environment
 from tools.docs.settings import MODELS
 
 MODES = {
@@ -26,27 +26,29 @@ MODES = {
 }
 
 
-@cache
-def _printed(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str:
-    done = subprocess.run(
-        [*accelbind_command(*command), "--print-config"],
-        env=clean_environment() | dict(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Read = Callable[[Json], Json]
+ENFORCING = {"region", "regiondevel"}
+"""Modes whose plugins must know every pod that starts a container."""
 
 
-def settings(container: Json) -> dict[str, Any]:
-    """The settings that count in a container."""
-    assert container["command"] == ["accelbind"], "the images' entry point"
-    environment = {each["name"]: each.get("value", "node-1") for each in container.get("env", ())}
-    found: dict[str, Any] = yaml.safe_load(
-        _printed(tuple(container["args"]), tuple(sorted(environment.items())))
-    )
-    return found
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Read:
+    """Gives the settings of a container's process."""
+
+    def read(container: Json) -> Json:
+        assert container["command"] == ["accelbind"], "the images' entry point"
+        with monkeypatch.context() as environment:
+            for name in set(os.environ) - set(clean_environment()):
+                environment.delenv(name)
+            for each in container.get("env", ()):
+                environment.setenv(each["name"], each.get("value", "node-1"))
+            code = main([*container["args"], "--print-config"])
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        found: Json = yaml.safe_load(printed.out)
+        return found
+
+    return read
 
 
 def container_of(overlay: str, name: str) -> Json:
@@ -67,7 +69,7 @@ def beneath(path: str, container: Json) -> bool:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_plugin_understands_its_settings(overlay: str) -> None:
+def test_the_plugin_understands_its_settings(overlay: str, settings: Read) -> None:
     container = container_of(overlay, "accelbind-plugin")
     found = settings(container)
     assert found["mode"] == MODES.get(overlay, "af")
@@ -78,7 +80,7 @@ def test_the_plugin_understands_its_settings(overlay: str) -> None:
         assert beneath(f"{found['root']}/{folder}", container)
     for folder in ("device-plugins", "pod-resources"):
         assert beneath(f"{found['kubelet-dir']}/{folder}", container)
-    assert beneath(found["pod-logs-dir"], container)
+    assert beneath(found["pod-logs-dir"], container) == (found["mode"] in ENFORCING)
     assert beneath(found["state-dir"], container)
     assert beneath(found["bitstreams"], container) == (found["mode"] == "region")
     assert found["programming"] == ("oci-hook" if overlay == "region-hook" else "prestart")
@@ -86,13 +88,17 @@ def test_the_plugin_understands_its_settings(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_errors_are_cleared_only_where_sysfs_can_be_written_to(overlay: str) -> None:
+def test_errors_are_cleared_only_where_sysfs_can_be_written_to(
+    overlay: str, settings: Read
+) -> None:
     container = container_of(overlay, "accelbind-plugin")
     (sys,) = [mount for mount in container["volumeMounts"] if mount["name"] == "sys"]
     assert settings(container)["clear-errors"] is not sys.get("readOnly", False)
 
 
-def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads() -> None:
+def test_the_webhook_understands_its_settings_and_listens_where_the_service_leads(
+    settings: Read,
+) -> None:
     container = container_of("af", "accelbind-webhook")
     found = settings(container)
     assert ports(container) == {"https": found["port"], "metrics": found["metrics-port"]}
@@ -103,7 +109,7 @@ def test_the_webhook_understands_its_settings_and_listens_where_the_service_lead
     assert [(port["port"], port["targetPort"]) for port in service] == [(443, "https")]
 
 
-def test_the_certificates_are_for_what_the_manifests_name() -> None:
+def test_the_certificates_are_for_what_the_manifests_name(settings: Read) -> None:
     items = rendered("base")
     container = container_of("af", "accelbind-certs")
     found = settings(container)
@@ -117,7 +123,7 @@ def test_the_certificates_are_for_what_the_manifests_name() -> None:
         one(items, "ValidatingWebhookConfiguration", name)
 
 
-def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it() -> None:
+def test_the_hook_is_where_the_plugin_tells_the_runtime_to_find_it(settings: Read) -> None:
     spec = ours("overlays/region-hook")["accelbind-plugin"]
     (installer,) = spec["initContainers"]
     (mount,) = installer["volumeMounts"]

@@ -109,6 +109,7 @@ COMPONENTS: dict[str, tuple[str, Json]] = {
     "kubelet-root": ("af", {"kubelet": {"root": "/var/lib/k0s/kubelet"}}),
     "nfd": ("af", {"nodeFeatureRule": {"enabled": True}}),
     "cdi": ("af", {"pools": [{"name": "default", "cdi": True}]}),
+    "pod-logs": ("af", {"pools": [{"name": "default", "podLogs": True}]}),
     "enforce-mappings": ("af", {"pools": [{"name": "default", "enforceMappings": "always"}]}),
     "tolerate-taints": (
         "af",
@@ -316,6 +317,7 @@ CASES = [
                 "pod.containers.0.env.-1",
                 variable("ACCELBIND_PROGRAMMING", "none"),
             ),
+            ({"podLogs": True}, "pod.volumes.2.name", "pod-logs"),
             ({"cdi": True}, "pod.containers.0.env.-1", variable("ACCELBIND_CDI", "true")),
             ({"args": ["--x"]}, "pod.containers.0.args.-1", "--x"),
             ({"env": [variable("A", "b")]}, "pod.containers.0.env.-1", variable("A", "b")),
@@ -359,7 +361,6 @@ CASES = [
             *(kind, name, "metadata.labels.release", "x"),
         )
         for kind, name in (
-            ("ServiceMonitor", "accelbind-webhook"),
             ("PodMonitor", "accelbind"),
             ("PrometheusRule", "accelbind"),
         )

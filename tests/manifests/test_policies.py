@@ -326,15 +326,6 @@ def test_services_policies_and_monitors_select_pods_that_are_there(folder: str) 
         assert any(chosen.items() <= each.items() for each in labels)
         for ingress in policy["spec"].get("ingress", ()):
             assert all(port["port"] in ports for port in ingress["ports"])
-    for monitor in of_kind(items, "ServiceMonitor"):
-        wanted = monitor["spec"]["selector"]["matchLabels"].items()
-        (service,) = [
-            each
-            for each in of_kind(items, "Service")
-            if wanted <= each["metadata"].get("labels", {}).items()
-        ]
-        named_ports = {port["name"] for port in service["spec"]["ports"]}
-        assert all(each["port"] in named_ports for each in monitor["spec"]["endpoints"])
     for monitor in of_kind(items, "PodMonitor"):
         (choice,) = monitor["spec"]["selector"]["matchExpressions"]
         for value in choice["values"]:

@@ -1,16 +1,18 @@
 """The samples are what the webhook takes, each as its mode has it."""
 
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from accelbind.cli import main
 from tests.manifests.rendering import MANIFESTS, rendered
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.support import REPOSITORY
 
 SAMPLES = MANIFESTS / "samples"
+Explain = Callable[[Path, Path], tuple[int, str]]
 BECOMES = {
     "af": "fpga.intel.com/af-ce4.d84.",
     "region": "fpga.intel.com/region-ce48969398f05f33946d560708be108a",
@@ -22,16 +24,17 @@ BECOMES = {
 }
 
 
-def explained(sample: Path, mappings: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        accelbind_command("explain", "-f", sample, "--mappings", mappings),
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "warning" not in done.stderr
-    return done.returncode, done.stdout
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
+    """Gives exit code and output of `accelbind explain` for a pod and a folder of mappings."""
+
+    def run(sample: Path, mappings: Path) -> tuple[int, str]:
+        code = main(["explain", "-f", str(sample), "--mappings", str(mappings)])
+        printed = capsys.readouterr()
+        assert "warning" not in printed.err
+        return code, printed.out
+
+    return run
 
 
 def test_every_sample_is_known_here() -> None:
@@ -39,8 +42,8 @@ def test_every_sample_is_known_here() -> None:
 
 
 @pytest.mark.parametrize("name", BECOMES)
-def test_a_sample_is_admitted(name: str) -> None:
-    code, text = explained(SAMPLES / "pods" / f"{name}.yaml", SAMPLES / "mappings")
+def test_a_sample_is_admitted(name: str, explain: Explain) -> None:
+    code, text = explain(SAMPLES / "pods" / f"{name}.yaml", SAMPLES / "mappings")
     assert code == 0, text
     wanted = BECOMES[name]
     assert f"becomes {wanted}" in text if wanted else "admitted unchanged" in text
@@ -68,20 +71,13 @@ def test_the_workload_without_root_passes_the_level_restricted(path: str) -> Non
     assert {"hugepages-2Mi", "memory"} <= set(limits), "huge pages need CPU or memory as well"
 
 
-def test_without_its_mapping_a_sample_is_refused(tmp_path: Path) -> None:
-    code, text = explained(SAMPLES / "pods" / "af.yaml", tmp_path)
+def test_without_its_mapping_a_sample_is_refused(tmp_path: Path, explain: Explain) -> None:
+    code, text = explain(SAMPLES / "pods" / "af.yaml", tmp_path)
     assert code == 1, text
 
 
 def test_nothing_is_wrong_with_the_mappings() -> None:
-    done = subprocess.run(
-        accelbind_command("check", "mappings", SAMPLES / "mappings"),
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    assert main(["check", "mappings", str(SAMPLES / "mappings")]) == 0
 
 
 def test_what_is_mapped_comes_before_who_asks_for_it() -> None:

@@ -24,71 +24,95 @@ from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
 from tests.webhook.test_server import client_context, connect, ended, head, serving
-from webhook import acceptor, limits
+from webhook import acceptor
+from webhook import limits as connection_limits
 from webhook.ledger import EvictionReason, Limits
 from webhook.limits import HEADER_BYTES, MAX_HEADERS
 
-WHOLE = 3 * MEBIBYTE
-UNFINISHED = head(WHOLE) + b" " * (WHOLE - 1)
-LIMITS = Limits()
+CLOSING = "closing connections to stay within limits"
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 500
 """A ClientHello of an ordinary length; it means nothing."""
-
-
-def evicted(webhook: Webhook, reason: EvictionReason) -> float:
-    return webhook.metric(f'accelbind_connections_evicted_total{{reason="{reason}"}}')
 
 
 def fresh_review(webhook: Webhook, uid: str) -> bool:
     return bool(patch_of(webhook.ask("/mutate", body(uid=uid)).body, uid))
 
 
-def logged_once(webhook: Webhook, reason: EvictionReason) -> bool:
-    (line,) = webhook.events("closing connections to stay within limits")
-    return line["reason"] == reason
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Makes a review; returns the status line and the body of the answer."""
+    content = body()
+    writer.write(head(len(content)) + content)
+    found = await reader.readuntil(b"\r\n\r\n")
+    length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return found[:12] + await reader.readexactly(length)
 
 
-def test_unfinished_bodies_push_out_each_other_and_no_reviews(start: Starter) -> None:
-    webhook = start()
-    with contextlib.ExitStack() as attack:
-        kept = attack.enter_context(contextlib.closing(webhook.connect()))
-        assert review(kept, "before")
-        for number in range(30):
-            secured = attack.enter_context(webhook.raw())
-            with contextlib.suppress(OSError):  # it may be closed before all is sent
-                secured.sendall(UNFINISHED)
-            assert review(kept, f"kept-{number}")
-            assert number % 5 or fresh_review(webhook, f"fresh-{number}")
-            assert webhook.metric("accelbind_connections_held_bytes") <= LIMITS.held_bytes
-        assert evicted(webhook, EvictionReason.MEMORY) >= 30 - LIMITS.held_bytes // WHOLE
-    assert logged_once(webhook, EvictionReason.MEMORY)
+def test_unfinished_bodies_push_out_each_other_and_no_reviews(tmp_path: Path) -> None:
+    size = 100_000
+    limits = Limits(held_bytes=10 * size)
+
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench(max_body=size).app, limits=limits) as server:
+            kept = await connect(server)
+            assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
+            flood = []
+            for _ in range(20):
+                reader, writer = await connect(server)
+                writer.write(head(size) + b" " * (size - 1))
+                flood.append((reader, writer))
+                assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
+                assert server.limiter.ledger.held_bytes <= limits.held_bytes
+            await eventually_async(
+                lambda: server.limiter.evictions.counts[EvictionReason.MEMORY] >= 10
+            )
+            assert await ended(flood[0][0])
+            fresh = await connect(server)
+            assert (await ask(*fresh)).startswith(b"HTTP/1.1 200")
+            for _, writer in [kept, fresh, *flood]:
+                writer.transport.abort()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    (line,) = [each for each in logs if each["event"] == CLOSING]
+    assert line["reason"] == EvictionReason.MEMORY
 
 
-def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(start: Starter) -> None:
-    webhook = start()
-    number = 2 * LIMITS.handshakes
-    with contextlib.ExitStack() as attack:
-        kept = attack.enter_context(contextlib.closing(webhook.connect()))
-        assert review(kept, "before")
-        for _ in range(number):
-            attack.enter_context(socket.create_connection(("localhost", webhook.port), timeout=60))
-        assert eventually(
-            lambda: evicted(webhook, EvictionReason.HANDSHAKES) == number - LIMITS.handshakes
-        )
-        assert webhook.metric("accelbind_connections_handshaking") == LIMITS.handshakes
-        assert review(kept, "kept")
-        assert fresh_review(webhook, "fresh")
-    assert eventually(lambda: webhook.metric("accelbind_connections") == 0)
-    assert logged_once(webhook, EvictionReason.HANDSHAKES)
+def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app, limits=Limits(handshakes=10)) as server:
+            kept = await connect(server)
+            assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
+            port = server.acceptors[0].port
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(25)]
+            counts = server.limiter.evictions.counts
+            await eventually_async(lambda: counts[EvictionReason.HANDSHAKES] == 15)
+            assert server.limiter.ledger.handshakes == 10
+            for each in (kept, fresh := await connect(server)):
+                assert (await ask(*each)).startswith(b"HTTP/1.1 200")
+            for _, writer in [kept, fresh, *silent]:
+                writer.transport.abort()
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    (line,) = [each for each in logs if each["event"] == CLOSING]
+    assert line["reason"] == EvictionReason.HANDSHAKES
 
 
-def test_an_unfinished_head_counts_with_what_its_headers_take(start: Starter) -> None:
-    webhook = start()
-    with webhook.raw() as secured:
-        secured.sendall(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
-        least = HEADER_BYTES * MAX_HEADERS
-        assert eventually(lambda: webhook.metric("accelbind_connections_held_bytes") >= least)
-    assert eventually(lambda: webhook.metric("accelbind_connections_held_bytes") == 0)
+def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app) as server:
+            _, writer = await connect(server)
+            writer.write(b"POST /mutate HTTP/1.1\r\n" + b"a:b\r\n" * MAX_HEADERS)
+            least = HEADER_BYTES * MAX_HEADERS
+            await eventually_async(lambda: server.limiter.ledger.held_bytes >= least)
+            writer.transport.abort()
+            await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -101,24 +125,30 @@ def test_an_unfinished_head_counts_with_what_its_headers_take(start: Starter) ->
     ],
     ids=["128 KiB", "over 8 KiB", "cut off", "plain HTTP"],
 )
-def test_a_hello_that_is_too_long_is_not_read(start: Starter, sent: bytes) -> None:
-    webhook = start()
-    with socket.create_connection(("localhost", webhook.port), timeout=60) as plain:
-        plain.sendall(sent)
-        with contextlib.suppress(ConnectionResetError):
-            assert plain.recv(1) == b"", "nothing is answered"
-    assert fresh_review(webhook, "after")
-    assert eventually(lambda: webhook.metric("accelbind_connections_handshaking") == 0)
+def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            writer.write(sent)
+            assert await ended(reader), "nothing is answered"
+            await eventually_async(lambda: server.limiter.ledger.connections == 0)
+            writer.transport.abort()
+
+    asyncio.run(scenario())
 
 
-def test_a_client_that_does_not_wait_for_answers_is_cut_off(start: Starter) -> None:
-    webhook = start()
-    with webhook.raw() as secured, contextlib.suppress(OSError):
-        secured.sendall(b"GET /healthz HTTP/1.1\r\n\r\n" * 50_000)
-        while secured.recv(65536):
-            pass
-    assert evicted(webhook, EvictionReason.PIPELINED) == 1
-    assert fresh_review(webhook, "after")
+def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app) as server:
+            reader, writer = await connect(server)
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n" * 50_000)
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(65536):
+                    pass
+            assert server.limiter.evictions.counts[EvictionReason.PIPELINED] == 1
+            writer.transport.abort()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("talks", [False, True], ids=["says nothing", "speaks no TLS to its end"])
@@ -180,14 +210,7 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
 def test_a_connection_that_has_never_asked_goes_before_one_that_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LEAST_SECONDS", 0.01)
-    content = body()
-
-    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        writer.write(head(len(content)) + content)
-        found = await reader.readuntil(b"\r\n\r\n")
-        length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        return found[:12] + await reader.readexactly(length)
+    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 0.01)
 
     async def scenario() -> None:
         async with serving(tmp_path, Bench().app, limits=Limits(connections=4)) as server:
@@ -207,7 +230,7 @@ def test_a_connection_that_has_never_asked_goes_before_one_that_has(
 def test_new_connections_wait_while_those_before_them_are_still_young(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LEAST_SECONDS", 3600.0)
+    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 3600.0)
 
     async def scenario() -> bytes:
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
@@ -307,11 +330,10 @@ def attacked(
 @pytest.mark.parametrize(
     ("connections", "kinds"),
     [
-        (40, {"bodies": 20}),
+        (60, {"bodies": 20, "drips": 40}),
         (600, {"idle": 350, "kept": 100}),
-        (600, {"half_open": 400}),
-        (300, {"heads": 150}),
-        (400, {"bodies": 20, "half_open": 100, "kept": 100, "short_heads": 100, "drips": 60}),
+        (600, {"half_open": 200, "silent": 200}),
+        (300, {"heads": 100, "short_heads": 50}),
     ],
     ids=str,
 )

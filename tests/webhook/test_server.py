@@ -102,7 +102,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
     content = body()
 
     async def scenario() -> list[bytes]:
-        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=1)) as server:
+        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
             reader, writer = await connect(server)
             lines = []
             for _ in range(3):
@@ -113,7 +113,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
                 await reader.readexactly(length)
                 (connection,) = server._connections
                 assert connection.waiting_since is None
-                await _ticks(1.5)
+                await _ticks(0.4)
             writer.close()
             return lines
 

@@ -80,9 +80,9 @@ def test_several_domains_may_be_ours() -> None:
     ("domain", "wanted"),
     [
         ("", "at least one domain is needed"),
-        ("A.example", "is no DNS name"),
-        ("a/b", "is no DNS name"),
-        ("a." * 130 + "a", "is no DNS name"),
+        ("A.example", "is not a DNS name"),
+        ("a/b", "is not a DNS name"),
+        ("a." * 130 + "a", "is not a DNS name"),
         ("kubernetes.io", "belong to Kubernetes itself"),
         ("x.k8s.io", "belong to Kubernetes itself"),
     ],

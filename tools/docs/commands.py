@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from accelbind import hook
 from accelbind.cli import COMMANDS, app, load
-from accelbind.doctor import command as doctor
+from accelbind.doctor import catalogue
 from tools.docs.settings import MODELS
 from tools.docs.texts import code, default_cell, table
 
@@ -46,8 +46,8 @@ def sections() -> Iterator[str]:
 
 def checks() -> str:
     """What the doctor looks at."""
-    found = [*doctor.node_checks({}, 1.0), *doctor.cluster_checks(None, "", None, None)]
-    return table(("check", "what it asks"), ((code(each.id), each.title) for each in found))
+    found = (*catalogue.NODE, *catalogue.CLUSTER)
+    return table(("check", "what it asks"), ((code(key), title) for key, title, _ in found))
 
 
 def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it

@@ -1,4 +1,4 @@
-"""PCI functions: which one a card is on, and what sysfs says about a function."""
+"""PCI functions: which one a card is on, and what sysfs has about it."""
 
 import re
 
@@ -24,7 +24,7 @@ def address_in(path: str) -> tuple[str, str]:
 
 
 def read_function(files: Sysfs, address: str, folder: str | None = None) -> PciFunction:
-    """What sysfs says about a function, physical or virtual.
+    """Read a function from sysfs, physical or virtual.
 
     Args:
         files: The root's files.

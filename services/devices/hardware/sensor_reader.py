@@ -42,7 +42,7 @@ MAX_DEPTH: Final = 10
 """Folders below an engine down to a sensor; eight on an N3000."""
 
 MAX_FOLDERS: Final = 512
-"""Folders below an engine that are looked into; some sixty on an N6000."""
+"""Folders below an engine that are searched; some sixty on an N6000."""
 
 MAX_CHANNELS: Final = 128
 """Sensors of a card that are read; some forty on an N6000."""

@@ -12,15 +12,10 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from accelbind.doctor.access import NEEDED, Access
-from accelbind.doctor.bundle import Bundles
+from accelbind.doctor.access import NEEDED
+from accelbind.doctor.catalogue import cluster_checks
 from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.definitions import Definitions
 from accelbind.doctor.model import Result, run
-from accelbind.doctor.pods import Pods
-from accelbind.doctor.policy import CertificatesPolicy
-from accelbind.doctor.pools import Pools
-from accelbind.doctor.webhooks import Webhooks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
@@ -216,14 +211,8 @@ def looked(
     only: str = "cluster.",
 ) -> dict[str, Result]:
     """What comes of the checks of a cluster, by id; for a thread."""
-    cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",))
-    webhooks = Webhooks.of(cluster)
-    pools = Pools(cluster)
-    parts = (
-        *(cluster, pools, Definitions(cluster), webhooks, Bundles(cluster, webhooks, address)),
-        *(Pods(cluster), Access(cluster, pools), CertificatesPolicy(cluster)),
-    )
-    checks = [check for part in parts for check in part.checks() if check.id.startswith(only)]
+    cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",), address)
+    checks = [check for check in cluster_checks(cluster) if check.id.startswith(only)]
     return {result.id: result for result in run(checks, 60)}
 
 

@@ -5,7 +5,6 @@ import base64
 import copy
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,10 +20,9 @@ from accelbind.doctor.access import (
     NEEDED_TO_ENFORCE,
     NEEDED_TO_PROGRAM,
 )
-from accelbind.doctor.definitions import DEFINITIONS
-from accelbind.doctor.model import Result, State
-from accelbind.doctor.policy import ACCOUNT, POLICY, VALIDATIONS
-from accelbind.doctor.webhooks import _PATHS, Hook, _judged
+from accelbind.doctor.definitions import ACCOUNT, DEFINITIONS, POLICY, VALIDATIONS
+from accelbind.doctor.model import CheckStatus, Result
+from accelbind.doctor.webhooks import PATHS, Hook, hook_lines
 from certs.folder import issue
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
@@ -40,8 +38,9 @@ from tests.accelbind.doctor.answers import (
 from tests.accelbind.doctor.answers import (
     looked_in_thread as looked,
 )
+from tests.accelbind.running import run_process
 from tests.simulator.apiserver.support import PHYSICAL, function, node_with, pod
-from tests.support import REPOSITORY, accelbind_command, clean_environment
+from tests.support import REPOSITORY
 from webhook.endpoints import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
@@ -58,18 +57,8 @@ async def test_a_cluster_that_is_well_has_no_red_line(
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         furnish(api, port, bundle)
         with answering(api, answers):
-            done = await asyncio.to_thread(
-                subprocess.run,
-                accelbind_command(
-                    "doctor", "--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json"
-                ),
-                cwd=REPOSITORY,
-                env=clean_environment(),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=400,
-            )
+            flags = ("--cluster", "--kubeconfig", api.kubeconfig_path, "-o", "json")
+            done = await asyncio.to_thread(run_process, "doctor", *flags)
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] != "ok"]
     assert wrong == []
@@ -80,9 +69,18 @@ async def test_a_cluster_that_is_well_has_no_red_line(
 async def test_an_api_server_that_is_away_is_one_red_line(api: ApiServerStandIn) -> None:
     async with api.away():
         results = await looked(api)
-    assert results.pop("cluster.api-server").state is State.FAILED
-    assert {result.state for result in results.values()} == {State.UNSEEN}
+    assert results.pop("cluster.api-server").state is CheckStatus.FAILED
+    assert {result.state for result in results.values()} == {CheckStatus.UNSEEN}
     assert "see cluster.api-server" in told(results["cluster.served"])
+
+
+async def test_credentials_that_are_refused_are_one_red_line(api: ApiServerStandIn) -> None:
+    with answering(api, lambda _: 401):
+        results = await looked(api)
+    assert results.pop("cluster.api-server").state is CheckStatus.FAILED
+    assert {told(result) for result in results.values()} == {
+        "unseen: the API server does not answer: see cluster.api-server → "
+    }
 
 
 async def test_who_may_see_nothing_says_what_it_takes(api: ApiServerStandIn) -> None:
@@ -91,16 +89,16 @@ async def test_who_may_see_nothing_says_what_it_takes(api: ApiServerStandIn) -> 
 
     with answering(api, forbidden):
         results = await looked(api)
-    assert results.pop("cluster.api-server").state is State.OK
+    assert results.pop("cluster.api-server").state is CheckStatus.OK
     states = {result.id: result.state for result in results.values()}
-    assert set(states.values()) == {State.UNSEEN}, states
+    assert set(states.values()) == {CheckStatus.UNSEEN}, states
     assert "RBAC" in told(results["cluster.nodes"])
 
 
 async def test_an_old_cluster_is_warned_of(api: ApiServerStandIn) -> None:
     with answering(api, cluster.one("/version", {"gitVersion": "v1.28.4"})):
         result = await looked_at(api, "cluster.api-server")
-    assert (result.state, "older than 1.30" in told(result)) == (State.WARNING, True)
+    assert (result.state, "older than 1.30" in told(result)) == (CheckStatus.WARNING, True)
 
 
 # Definitions -------------------------------------------------------------------------------------
@@ -134,16 +132,16 @@ def unestablished(definition: Json) -> None:
 @pytest.mark.parametrize(
     ("spoil", "state", "words"),
     [
-        (None, State.FAILED, "isn't defined"),
-        (loose, State.WARNING, "isn't accelbind's"),
-        (unserved, State.FAILED, "doesn't serve version v2"),
-        (of_old, State.FAILED, "save them, delete the definition"),
-        (cluster_wide, State.FAILED, "something else"),
-        (unestablished, State.FAILED, "names clash"),
+        (None, CheckStatus.FAILED, "is not defined"),
+        (loose, CheckStatus.WARNING, "is not accelbind's"),
+        (unserved, CheckStatus.FAILED, "does not serve version v2"),
+        (of_old, CheckStatus.FAILED, "save them, delete the definition"),
+        (cluster_wide, CheckStatus.FAILED, "something other"),
+        (unestablished, CheckStatus.FAILED, "names clash"),
     ],
 )
 async def test_definitions_that_are_not_ours(
-    api: ApiServerStandIn, spoil: Callable[[Json], None] | None, state: State, words: str
+    api: ApiServerStandIn, spoil: Callable[[Json], None] | None, state: CheckStatus, words: str
 ) -> None:
     found = {each["metadata"]["name"]: each for each in cluster.definitions()}
 
@@ -151,7 +149,7 @@ async def test_definitions_that_are_not_ours(
         return found.get(request.path.rpartition("/")[2])
 
     with answering(api, answer):
-        assert (await looked_at(api, "cluster.definitions")).state is State.OK
+        assert (await looked_at(api, "cluster.definitions")).state is CheckStatus.OK
     for each in found.values():
         if spoil:
             spoil(each)
@@ -183,11 +181,11 @@ def test_what_is_expected_of_definitions_is_what_the_manifests_say() -> None:
 
 async def test_configurations_that_are_missing(api: ApiServerStandIn) -> None:
     result = await looked_at(api, "cluster.webhooks")
-    assert result.state is State.FAILED
-    assert [line.state for line in result.lines].count(State.FAILED) == 2
+    assert result.state is CheckStatus.FAILED
+    assert [line.state for line in result.lines].count(CheckStatus.FAILED) == 2
     assert (await looked(api, only="cluster.webhook-rules"))[
         "cluster.webhook-rules"
-    ].state is State.OK
+    ].state is CheckStatus.OK
 
 
 async def test_the_public_suites_webhook_is_found(api: ApiServerStandIn) -> None:
@@ -197,8 +195,8 @@ async def test_the_public_suites_webhook_is_found(api: ApiServerStandIn) -> None
     public["webhooks"][0]["name"] = "fpga.mutator.webhooks.intel.com"
     api.put(public)
     result = await looked_at(api, "cluster.other-webhooks")
-    assert (result.state, "docs/migration.md" in told(result)) == (State.FAILED, True)
-    assert (await looked_at(api, "cluster.webhooks")).state is State.FAILED, "it isn't ours"
+    assert (result.state, "docs/migration.md" in told(result)) == (CheckStatus.FAILED, True)
+    assert (await looked_at(api, "cluster.webhooks")).state is CheckStatus.FAILED, "it isn't ours"
 
 
 def entry(index: int = 0, **changes: Any) -> Hook:
@@ -210,58 +208,58 @@ def entry(index: int = 0, **changes: Any) -> Hook:
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
-        ({"failurePolicy": "Ignore"}, State.FAILED, "pass unseen"),
-        ({"matchConditions": []}, State.FAILED, "no pod at all"),
+        ({"failurePolicy": "Ignore"}, CheckStatus.FAILED, "pods are not checked"),
+        ({"matchConditions": []}, CheckStatus.FAILED, "no pod can be created"),
         (
             {"matchConditions": [{"name": "x", "expression": "'other.domain/' in initContainers"}]},
-            State.FAILED,
-            "don't name fpga.intel.com/",
+            CheckStatus.FAILED,
+            "do not name fpga.intel.com/",
         ),
         (
             {"matchConditions": [{"name": "x", "expression": "'fpga.intel.com/' in containers"}]},
-            State.FAILED,
+            CheckStatus.FAILED,
             "leave out init containers",
         ),
-        ({"reinvocationPolicy": "Never"}, State.WARNING, "reinvocationPolicy"),
-        ({"matchPolicy": "Exact"}, State.WARNING, "matchPolicy"),
-        ({"timeoutSeconds": 30}, State.WARNING, "timeoutSeconds is 30"),
-        ({"admissionReviewVersions": ["v1beta1"]}, State.FAILED, "admission.k8s.io/v1"),
-        ({"clientConfig": {"url": "https://h/mutate"}}, State.FAILED, "certs run sets it"),
+        ({"reinvocationPolicy": "Never"}, CheckStatus.WARNING, "reinvocationPolicy"),
+        ({"matchPolicy": "Exact"}, CheckStatus.WARNING, "matchPolicy"),
+        ({"timeoutSeconds": 30}, CheckStatus.WARNING, "timeoutSeconds is 30"),
+        ({"admissionReviewVersions": ["v1beta1"]}, CheckStatus.FAILED, "admission.k8s.io/v1"),
+        ({"clientConfig": {"url": "https://h/mutate"}}, CheckStatus.FAILED, "certs run sets it"),
         (
             {"clientConfig": {"service": {"path": "/validate"}, "caBundle": "eA=="}},
-            State.FAILED,
-            "calls the path /validate, which doesn't answer for pods: /mutate or /pods does",
+            CheckStatus.FAILED,
+            "calls /validate for pods, not /mutate or /pods",
         ),
         (
             {"clientConfig": {"url": "https://h", "caBundle": "eA=="}},
-            State.FAILED,
-            "calls the path /, which",
+            CheckStatus.FAILED,
+            "calls / for pods",
         ),
         (
             {"namespaceSelector": {"matchLabels": {"fpga": "yes"}}},
-            State.WARNING,
-            "only what has the label fpga",
+            CheckStatus.WARNING,
+            "namespaceSelector leaves out what has no label fpga",
         ),
         (
             {"rules": [{"operations": ["UPDATE"], "resources": ["pods"]}]},
-            State.FAILED,
-            "isn't asked when pods are created",
+            CheckStatus.FAILED,
+            "is not called when pods are created",
         ),
     ],
 )
-def test_configurations_that_are_wrong(changes: Json, state: State, words: str) -> None:
-    assert [*_judged(entry(), ("fpga.intel.com/",))] == []
-    assert [*_judged(entry(1), ("fpga.intel.com/",))] == []
-    (line,) = _judged(entry(**changes), ("fpga.intel.com/",))
+def test_configurations_that_are_wrong(changes: Json, state: CheckStatus, words: str) -> None:
+    assert [*hook_lines(entry(), ("fpga.intel.com/",))] == []
+    assert [*hook_lines(entry(1), ("fpga.intel.com/",))] == []
+    (line,) = hook_lines(entry(**changes), ("fpga.intel.com/",))
     assert (line.state, words in line.what + line.todo) == (state, True), line
 
 
 def test_the_paths_are_the_webhooks() -> None:
-    assert {path for *_, known in _PATHS for path in known} == set(ENDPOINTS)
+    assert {path for *_, known in PATHS for path in known} == set(ENDPOINTS)
     for each in cluster.configurations("https://h/through/a/proxy", b"x"):
         mutating = each["kind"].startswith("Mutating")
         for one in each["webhooks"]:
-            assert [*_judged(Hook("x", one, mutating), ("fpga.intel.com/",))] == []
+            assert [*hook_lines(Hook("x", one, mutating), ("fpga.intel.com/",))] == []
 
 
 # Certificates ------------------------------------------------------------------------------------
@@ -278,24 +276,26 @@ async def test_a_certificate_that_the_bundle_does_not_fit(
 ) -> None:
     other = issue(tmp_path / "other", ["127.0.0.1"]).ca_certificate.read_bytes()
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
-        assert (await served(api, port, bundle)).state is State.OK
-        assert (await served(api, port, other + bundle)).state is State.OK, "while a CA changes"
+        assert (await served(api, port, bundle)).state is CheckStatus.OK
+        assert (await served(api, port, other + bundle)).state is CheckStatus.OK, (
+            "while a CA changes"
+        )
         result = await served(api, port, other)
-        assert result.state is State.FAILED
+        assert result.state is CheckStatus.FAILED
         assert "it is for 127.0.0.1, by " in told(result)
         assert "certs run sets the bundle" in told(result)
         empty = await served(api, port, b"no certificate")
-        assert empty.state is State.FAILED
-        assert (await looked_at(api, "cluster.bundles")).state is State.FAILED
+        assert empty.state is CheckStatus.FAILED
+        assert (await looked_at(api, "cluster.bundles")).state is CheckStatus.FAILED
 
 
 @pytest.mark.parametrize(
     ("days_ago", "name", "state", "words"),
     [
-        (300, "127.0.0.1", State.WARNING, "its renewal is overdue"),
-        (100, "127.0.0.1", State.OK, "good until"),
-        (400, "127.0.0.1", State.FAILED, "expired"),
-        (0, "elsewhere.svc", State.FAILED, "it is for elsewhere.svc"),
+        (300, "127.0.0.1", CheckStatus.WARNING, "its renewal is overdue"),
+        (100, "127.0.0.1", CheckStatus.OK, "valid until"),
+        (400, "127.0.0.1", CheckStatus.FAILED, "expired"),
+        (0, "elsewhere.svc", CheckStatus.FAILED, "it is for elsewhere.svc"),
     ],
 )
 async def test_certificates_that_end_or_are_for_others(
@@ -304,7 +304,7 @@ async def test_certificates_that_end_or_are_for_others(
     *,
     days_ago: int,
     name: str,
-    state: State,
+    state: CheckStatus,
     words: str,
 ) -> None:
     now = datetime.now(UTC).replace(microsecond=0) - timedelta(days=days_ago)
@@ -318,8 +318,8 @@ async def test_a_bundle_whose_cas_have_expired(api: ApiServerStandIn, tmp_path: 
     old = issue(tmp_path / "old", ["h"], days=1, ca_days=2, now=then).ca_certificate.read_bytes()
     new = issue(tmp_path / "new", ["h"]).ca_certificate.read_bytes()
     for bundle, state, words in (
-        (old, State.FAILED, "0 of 1 CAs"),
-        (old + new, State.OK, "1 of 2 CAs"),
+        (old, CheckStatus.FAILED, "0 of 1 CAs"),
+        (old + new, CheckStatus.OK, "1 of 2 CAs"),
     ):
         for each in cluster.configurations("https://127.0.0.1:1", bundle):
             api.put(each)
@@ -331,11 +331,11 @@ async def test_a_webhook_that_is_away(api: ApiServerStandIn, tmp_path: Path) -> 
     async with cluster.serving(tmp_path / "tls") as (port, bundle):
         pass
     result = await served(api, port, bundle)
-    assert (result.state, "nobody can be reached" in told(result)) == (State.FAILED, True)
+    assert (result.state, "connection refused" in told(result)) == (CheckStatus.FAILED, True)
     for each in cluster.configurations("https://nowhere.invalid", bundle):
         api.put(each)
     result = await looked_at(api, "cluster.served")
-    assert (result.state, "from here" in told(result)) == (State.UNSEEN, True)
+    assert (result.state, "from here" in told(result)) == (CheckStatus.UNSEEN, True)
 
 
 async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_
         {"spec": {"ports": [{"name": "https", "port": 443}]}},
     )
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{SYSTEM}/endpointslices"
-    assert "isn't there" in told(await looked_at(api, "cluster.served"))
+    assert "does not exist" in told(await looked_at(api, "cluster.served"))
     with answering(api, service):
         (line,) = (await looked_at(api, "cluster.served")).lines
         assert "no pod behind the Service" in line.what, "once, for all entries"
@@ -368,14 +368,14 @@ async def test_each_pod_behind_the_service_is_called(api: ApiServerStandIn, tmp_
         with answering(api, behind(good)):
             result = await looked_at(api, "cluster.served")
             assert (result.state, f"{server} at 127.0.0.1:{good}" in told(result)) == (
-                State.OK,
+                CheckStatus.OK,
                 True,
             )
         with answering(api, behind(good, bad)):
             result = await looked_at(api, "cluster.served")
-            assert [line.state for line in result.lines] == [State.OK, State.FAILED]
+            assert [line.state for line in result.lines] == [CheckStatus.OK, CheckStatus.FAILED]
         result = await looked_at(api, "cluster.served", address=("127.0.0.1", good))
-        assert result.state is State.OK, "as --webhook-address says"
+        assert result.state is CheckStatus.OK, "as --webhook-address says"
 
 
 # Rights ------------------------------------------------------------------------------------------
@@ -408,20 +408,20 @@ def test_the_rights_that_are_asked_about_are_those_of_the_manifests() -> None:
 
 async def test_rights_that_are_missing_or_too_many(api: ApiServerStandIn) -> None:
     check = "cluster.access.plugin"
-    assert (await looked_at(api, check)).state is State.SKIPPED, "there is no such account"
+    assert (await looked_at(api, check)).state is CheckStatus.SKIPPED, "there is no such account"
     with answering(api, cluster.judging(cluster.as_the_manifests_say)):
         assert "4 of 4 rights" in told(await looked_at(api, "cluster.access.webhook"))
         assert "4 of 4 rights" in told(await looked_at(api, check))
     with answering(api, cluster.judging(lambda _: False)):
         result = await looked_at(api, check)
-    assert result.state is State.FAILED
+    assert result.state is CheckStatus.FAILED
     assert "accelbind-plugin may not watch nodes in the whole cluster" in told(result)
     assert "create events in namespace default" in told(result)
     with answering(api, cluster.judging(lambda _: True)):
         result = await looked_at(api, check)
-    red = [line for line in result.lines if line.state is State.FAILED]
+    red = [line for line in result.lines if line.state is CheckStatus.FAILED]
     assert len(red) == len(EXCESSIVE)
-    assert "may list secrets in the whole cluster, which it has no use for" in told(result)
+    assert "may list secrets in the whole cluster, which it does not need" in told(result)
 
 
 ENFORCED = {"name": "ACCELBIND_ENFORCE_MAPPINGS", "value": "always"}
@@ -461,14 +461,14 @@ async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
     with answering(api, cluster.first_of(there, cluster.judging(lambda _: True))):
         result = await looked_at(api, "cluster.access.plugin")
     assert f"{count} of {count} rights" in told(result)
-    yellow = [line for line in result.lines if line.state is State.WARNING]
+    yellow = [line for line in result.lines if line.state is CheckStatus.WARNING]
     assert {re.findall(r"only (\S+) needs", line.todo)[0] for line in yellow} == spare
     with answering(api, cluster.first_of(there, cluster.judging(cluster.as_the_manifests_say))):
         result = await looked_at(api, "cluster.access.plugin")
     assert f"4 of {count} rights" in told(result)
     assert ("component mapping-access" in told(result)) == (count > 4)
     assert ("overlays/region" in told(result)) == (count > 7)
-    assert (result.state is State.FAILED) == (count > 4)
+    assert (result.state is CheckStatus.FAILED) == (count > 4)
 
 
 async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:
@@ -481,7 +481,7 @@ async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerSta
         result = await looked_at(api, "cluster.access.plugin")
     assert "4 of 4 rights" in told(result)
     assert "9 of 9 rights" in told(result)
-    yellow = [line.what for line in result.lines if line.state is State.WARNING]
+    yellow = [line.what for line in result.lines if line.state is CheckStatus.WARNING]
     assert yellow
     assert all(text.startswith("accelbind-plugin may ") for text in yellow)
 
@@ -500,8 +500,8 @@ async def test_who_may_not_ask_about_others_asks_about_itself(api: ApiServerStan
     account = f"system:serviceaccount:{SYSTEM}:accelbind-webhook"
     with answering(api, answers(account)):
         results = await looked(api, only="cluster.access")
-    assert results["cluster.access.webhook"].state is State.FAILED
-    assert results["cluster.access.plugin"].state is State.UNSEEN
+    assert results["cluster.access.webhook"].state is CheckStatus.FAILED
+    assert results["cluster.access.plugin"].state is CheckStatus.UNSEEN
     assert "subjectaccessreviews" in told(results["cluster.access.plugin"])
 
 
@@ -509,7 +509,7 @@ async def test_who_may_not_ask_about_others_asks_about_itself(api: ApiServerStan
 
 
 async def test_workloads_that_are_not_ready_say_why(api: ApiServerStandIn) -> None:
-    assert (await looked_at(api, "cluster.workloads")).state is State.SKIPPED
+    assert (await looked_at(api, "cluster.workloads")).state is CheckStatus.SKIPPED
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     broken = {
         "metadata": {"name": "accelbind-plugin-x", "namespace": SYSTEM},
@@ -537,11 +537,15 @@ async def test_workloads_that_are_not_ready_say_why(api: ApiServerStandIn) -> No
     todo = " ".join(line.todo for line in result.lines)
     assert f"kubectl describe deployment -n {SYSTEM} w" in todo
     assert f"kubectl logs -n {SYSTEM} accelbind-plugin-x" in todo
-    assert [line.state for line in result.lines] == [State.FAILED, State.WARNING, State.FAILED]
+    assert [line.state for line in result.lines] == [
+        CheckStatus.FAILED,
+        CheckStatus.WARNING,
+        CheckStatus.FAILED,
+    ]
 
 
 async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
-    assert (await looked_at(api, "cluster.other-suites")).state is State.OK
+    assert (await looked_at(api, "cluster.other-suites")).state is CheckStatus.OK
     owner = [{"kind": "FpgaDevicePlugin", "controller": True}]
     named = {"name": "intel-fpga-plugin-sample", "namespace": "inteldeviceplugins-system"}
     answers = cluster.first_of(
@@ -562,7 +566,7 @@ async def test_other_suites_are_found(api: ApiServerStandIn) -> None:
     )
     with answering(api, answers):
         result = await looked_at(api, "cluster.other-suites")
-    assert [line.state for line in result.lines] == [State.FAILED] * 3
+    assert [line.state for line in result.lines] == [CheckStatus.FAILED] * 3
     assert "kubectl delete fpgadeviceplugin sample" in told(result)
     assert "its operator re-creates it" in told(result)
 
@@ -573,7 +577,11 @@ async def test_nodes_without_accelerators_or_in_no_mode(api: ApiServerStandIn) -
     bad["metadata"]["annotations"] = {"fpga.intel.com/device-plugin-mode": "fast"}
     api.put(bad)
     result = await looked_at(api, "cluster.nodes")
-    assert [line.state for line in result.lines] == [State.FAILED, State.WARNING, State.FAILED]
+    assert [line.state for line in result.lines] == [
+        CheckStatus.FAILED,
+        CheckStatus.WARNING,
+        CheckStatus.FAILED,
+    ]
     assert "kubectl annotate node n1" in told(result)
     api.put(node_with("n2", {PHYSICAL: "1"}))
     assert "1 node offers" in told(await looked_at(api, "cluster.nodes"))
@@ -583,25 +591,25 @@ async def test_a_mapping_that_no_node_serves_is_a_fault_only_once_a_pod_waits_fo
     api: ApiServerStandIn,
 ) -> None:
     api.put(function("nlb0"))
-    assert (await looked_at(api, "cluster.mappings")).state is State.WARNING
-    assert (await looked_at(api, "cluster.pending-pods")).state is State.OK
+    assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING
+    assert (await looked_at(api, "cluster.pending-pods")).state is CheckStatus.OK
     api.put(stuck("waits", PHYSICAL))
-    assert (await looked_at(api, "cluster.mappings")).state is State.WARNING
+    assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING
     result = await looked_at(api, "cluster.pending-pods")
-    assert (result.state, "which no node knows" in told(result)) == (State.FAILED, True)
+    assert (result.state, "which no node knows" in told(result)) == (CheckStatus.FAILED, True)
 
 
 async def test_mappings_are_checked_as_by_the_command_for_them(api: ApiServerStandIn) -> None:
     api.put(function("nlb0"))
     result = await looked_at(api, "cluster.mappings")
     assert (result.state, "never-advertised: default/AcceleratorFunction nlb0" in told(result)) == (
-        State.WARNING,
+        CheckStatus.WARNING,
         True,
     )
     api.put(node_with("n1", {PHYSICAL: "1"}))
     api.put(function("same"))
     result = await looked_at(api, "cluster.mappings")
-    assert (result.state, "duplicate" in told(result)) == (State.WARNING, True)
+    assert (result.state, "duplicate" in told(result)) == (CheckStatus.WARNING, True)
 
 
 def stuck(
@@ -617,7 +625,7 @@ def stuck(
 async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
     api: ApiServerStandIn,
 ) -> None:
-    assert (await looked_at(api, "cluster.pending-pods")).state is State.OK
+    assert (await looked_at(api, "cluster.pending-pods")).state is CheckStatus.OK
     api.put(node_with("n1", {PHYSICAL: "1", "fpga.intel.com/region-00000000": "0"}))
     refusal = "rpc error: PreStartContainer: no bitstream for AFU"
     state = {"waiting": {"reason": "CreateContainerConfigError", "message": refusal}}
@@ -643,8 +651,8 @@ async def test_pods_that_wait_in_vain_are_told_from_those_in_a_queue(
     assert "no bitstream for AFU" in found["refused"].what
     assert "which no node knows" in found["units"].what
     states = {name: line.state for name, line in found.items()}
-    assert states.pop("queued") is State.WARNING
-    assert set(states.values()) == {State.FAILED}
+    assert states.pop("queued") is CheckStatus.WARNING
+    assert set(states.values()) == {CheckStatus.FAILED}
     api.put(node_with("n2", {"b-com.com/accelerator": "40"}))
     assert "of which nodes have 40" in told(await looked_at(api, "cluster.pending-pods"))
 
@@ -693,18 +701,18 @@ def shortened(found: dict[str, Json]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "state", "words"),
     [
-        (lambda _: None, State.OK, "is there and bound"),
-        (without_policy, State.WARNING, "there is no ValidatingAdmissionPolicy"),
-        (unbound, State.FAILED, "no ValidatingAdmissionPolicyBinding"),
-        (bound_to_another, State.FAILED, "no ValidatingAdmissionPolicyBinding"),
-        (auditing, State.FAILED, "doesn't deny (validationActions: Audit)"),
-        (lenient, State.WARNING, "failurePolicy is Ignore"),
-        (about_one_kind, State.FAILED, "not about validatingwebhookconfigurations"),
-        (shortened, State.FAILED, "validations are missing"),
+        (lambda _: None, CheckStatus.OK, "is there and bound"),
+        (without_policy, CheckStatus.WARNING, "there is no ValidatingAdmissionPolicy"),
+        (unbound, CheckStatus.FAILED, "no ValidatingAdmissionPolicyBinding"),
+        (bound_to_another, CheckStatus.FAILED, "no ValidatingAdmissionPolicyBinding"),
+        (auditing, CheckStatus.FAILED, "does not deny (validationActions: Audit)"),
+        (lenient, CheckStatus.WARNING, "failurePolicy is Ignore"),
+        (about_one_kind, CheckStatus.FAILED, "does not cover validatingwebhookconfigurations"),
+        (shortened, CheckStatus.FAILED, "validations are missing"),
     ],
 )
 async def test_a_policy_that_holds_the_account_to_less_is_told(
-    api: ApiServerStandIn, spoil: Callable[[dict[str, Json]], None], state: State, words: str
+    api: ApiServerStandIn, spoil: Callable[[dict[str, Json]], None], state: CheckStatus, words: str
 ) -> None:
     found = cluster.policies()
     spoil(found)
@@ -716,7 +724,7 @@ async def test_a_policy_that_holds_the_account_to_less_is_told(
 
 async def test_no_policy_is_asked_for_without_an_account(api: ApiServerStandIn) -> None:
     result = await looked_at(api, "cluster.policy")
-    assert (result.state, "no account" in told(result)) == (State.SKIPPED, True)
+    assert (result.state, "no account" in told(result)) == (CheckStatus.SKIPPED, True)
 
 
 def test_the_policy_that_is_looked_for_is_that_of_the_manifests() -> None:

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from accelbind.cli import main
-from accelbind.doctor.files import NodeFiles
-from accelbind.doctor.model import Check, Line, Once, Result, State, failed, ok, run
+from accelbind.doctor.catalogue import node_checks
+from accelbind.doctor.model import Check, CheckStatus, Line, Once, Result, failed, ok, run
 from accelbind.doctor.node import Node
-from accelbind.doctor.plugin import RunningPlugin
 from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import describe
@@ -31,6 +30,8 @@ from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, CardSpec, Rack
 from simulator.hanging import Hang
 from simulator.kubelet.standin import KubeletStandIn
+from tests.accelbind.running import run as command
+from tests.accelbind.running import run_process
 from tests.plugin.support import Pods, running, settings
 from tests.plugin.unprivileged import as_nobody, open_to_all
 from tests.support import (
@@ -52,12 +53,7 @@ def looked(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> dic
     """What comes of all checks of a node, by id."""
     values = {"metrics_port": 1} | values
     options = settings(folder, mode, **values)
-    node = Node(options, Once(lambda: mode))
-    checks = [
-        *node.checks(),
-        *NodeFiles(node, 20).checks(),
-        *RunningPlugin(options).checks(),
-    ]
+    checks = node_checks(Node(options, mode))
     return {result.id: result for result in run(checks, 30)}
 
 
@@ -67,7 +63,7 @@ def told(result: Result) -> str:
 
 def assert_red_lines_say_what_to_do(results: dict[str, Result]) -> None:
     lines = [line for result in results.values() for line in result.lines]
-    assert [line for line in lines if line.state is State.FAILED and not line.todo] == []
+    assert [line for line in lines if line.state is CheckStatus.FAILED and not line.todo] == []
 
 
 @contextmanager
@@ -108,18 +104,6 @@ def plain_port(answers: dict[str, tuple[int, str]]) -> Iterator[int]:
 # A node that is well -----------------------------------------------------------------------------
 
 
-def ask(*flags: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        accelbind_command("doctor", *flags),
-        cwd=REPOSITORY,
-        env=clean_environment() | (env or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-
-
 @pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.UNITS])
 async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: PluginMode) -> None:
     rack = Rack(short_dir / "root")
@@ -146,7 +130,7 @@ async def test_a_node_that_is_well_has_no_red_line(short_dir: Path, mode: Plugin
         flags += ["--pod-logs-dir", short_dir / "k/pod-logs", "--cdi-dir", short_dir / "cdi"]
         flags += ["--metrics-host", "127.0.0.1", "--metrics-port", str(port), "--node"]
         flags += ["--bitstreams", short_dir / "bitstreams", "--state-dir", short_dir / "state"]
-        done = await asyncio.to_thread(ask, *flags)
+        done = await asyncio.to_thread(run_process, "doctor", *flags)
     assert done.stderr == ""
     document = json.loads(done.stdout)
     wrong = [each for each in document["checks"] if each["state"] not in {"ok", "skipped"}]
@@ -189,11 +173,11 @@ def test_what_is_wrong_with_a_card_is_a_red_line(
     rack.add_card(CardSpec(driver="opae", faults=(fault,)))
     rack.add_card(CardSpec())
     results = looked(short_dir)
-    assert results[check].state is State.FAILED
+    assert results[check].state is CheckStatus.FAILED
     assert words in told(results[check])
     other = "node.cards" if check == "node.device-nodes" else "node.device-nodes"
-    assert results[other].state is State.OK, "a fault is told once"
-    assert results["node.driver"].state is State.OK
+    assert results[other].state is CheckStatus.OK, "a fault is told once"
+    assert results["node.driver"].state is CheckStatus.OK
     assert_red_lines_say_what_to_do(results)
 
 
@@ -216,15 +200,15 @@ def test_a_node_without_driver_says_which_to_load(short_dir: Path) -> None:
         (short_dir / "root" / folder).mkdir(parents=True)
     results = looked(short_dir)
     assert "modprobe dfl-pci" in told(results["node.driver"])
-    assert results["node.driver"].state is State.FAILED
-    assert results["node.cards"].state is State.SKIPPED
+    assert results["node.driver"].state is CheckStatus.FAILED
+    assert results["node.cards"].state is CheckStatus.SKIPPED
     assert "--root" in told(looked(short_dir / "elsewhere")["node.driver"])
 
 
 def test_mode_units_needs_no_card(short_dir: Path) -> None:
     results = looked(short_dir, PluginMode.UNITS)
     skipped = ("node.driver", "node.cards", "node.device-nodes")
-    assert {results[each].state for each in skipped} == {State.SKIPPED}
+    assert {results[each].state for each in skipped} == {CheckStatus.SKIPPED}
 
 
 # The kubelet -------------------------------------------------------------------------------------
@@ -235,21 +219,21 @@ def test_no_kubelet_is_said_with_where_it_was_looked_for(short_dir: Path) -> Non
     assert f"{short_dir}/k/device-plugins is no folder" in told(results["node.kubelet"])
     (short_dir / "k/device-plugins").mkdir(parents=True)
     results = looked(short_dir)
-    assert "kubelet.sock isn't there" in told(results["node.kubelet"])
-    assert results["node.pod-resources"].state is State.FAILED
-    assert results["node.checkpoint"].state is State.SKIPPED
-    assert results["node.plugin-sockets"].state is State.WARNING
+    assert "kubelet.sock does not exist" in told(results["node.kubelet"])
+    assert results["node.pod-resources"].state is CheckStatus.FAILED
+    assert results["node.checkpoint"].state is CheckStatus.SKIPPED
+    assert results["node.plugin-sockets"].state is CheckStatus.WARNING
     assert_red_lines_say_what_to_do(results)
 
 
 def test_a_socket_that_a_kubelet_left_behind_is_known(short_dir: Path) -> None:
     path = short_dir / "k/device-plugins/kubelet.sock"
     with listening(path):
-        assert looked(short_dir)["node.kubelet"].state is State.OK
+        assert looked(short_dir)["node.kubelet"].state is CheckStatus.OK
     assert "nobody listens on it" in told(looked(short_dir)["node.kubelet"])
     path.unlink()
     path.write_text("")
-    assert "that is no socket" in told(looked(short_dir)["node.kubelet"])
+    assert "it is no socket" in told(looked(short_dir)["node.kubelet"])
 
 
 def test_plugins_that_serve_beside_ours_are_found(short_dir: Path) -> None:
@@ -261,25 +245,28 @@ def test_plugins_that_serve_beside_ours_are_found(short_dir: Path) -> None:
         assert "2 sockets of one plugin" in told(looked(short_dir)["node.plugin-sockets"])
         with listening(folder / "accelbind-ffffffff-1.sock"):
             result = looked(short_dir)["node.plugin-sockets"]
-            assert (result.state, "2 plugins" in told(result)) == (State.FAILED, True)
+            assert (result.state, "2 accelbind plugins" in told(result)) == (
+                CheckStatus.FAILED,
+                True,
+            )
         public = folder / "fpga.intel.com-region-ce48969398f05f33946d560708be108a.sock"
         with listening(public):
             result = looked(short_dir)["node.plugin-sockets"]
             assert "another FPGA plugin" in told(result)
             assert "docs/migration.md" in told(result)
-        assert looked(short_dir)["node.plugin-sockets"].state is State.OK, "it ended"
+        assert looked(short_dir)["node.plugin-sockets"].state is CheckStatus.OK, "it ended"
 
 
 @pytest.mark.parametrize(
     ("text", "state", "words"),
     [
-        ('{"Data": {"PodDeviceEntries": null}}', State.OK, "0 allocations"),
-        ('{"Data": {"PodDeviceEntries": [', State.FAILED, "is no checkpoint"),
-        ("", State.FAILED, "is no checkpoint"),
-        ("[]", State.FAILED, "is no checkpoint"),
+        ('{"Data": {"PodDeviceEntries": null}}', CheckStatus.OK, "0 allocations"),
+        ('{"Data": {"PodDeviceEntries": [', CheckStatus.FAILED, "is no checkpoint"),
+        ("", CheckStatus.FAILED, "is no checkpoint"),
+        ("[]", CheckStatus.FAILED, "is no checkpoint"),
     ],
 )
-def test_a_checkpoint_is_read(short_dir: Path, text: str, state: State, words: str) -> None:
+def test_a_checkpoint_is_read(short_dir: Path, text: str, state: CheckStatus, words: str) -> None:
     path = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
     path.parent.mkdir(parents=True)
     path.write_text(text)
@@ -287,16 +274,16 @@ def test_a_checkpoint_is_read(short_dir: Path, text: str, state: State, words: s
     assert (result.state, words in told(result)) == (state, True)
 
 
-def test_log_folders_need_not_be_there_but_must_be_readable(short_dir: Path) -> None:
+def test_log_folders_need_not_exist_but_must_be_readable(short_dir: Path) -> None:
     def result() -> Result:
         return looked(short_dir, pod_logs_dir=short_dir / "logs")["node.pod-logs"]
 
     assert "pods are found by their devices" in told(result())
     (short_dir / "logs").touch()
-    assert result().state is State.WARNING
+    assert result().state is CheckStatus.WARNING
     (short_dir / "logs").unlink()
     (short_dir / "logs/ns_pod_uid").mkdir(parents=True)
-    assert "1 pods" in told(result())
+    assert "1 pod in" in told(result())
 
 
 # Files -------------------------------------------------------------------------------------------
@@ -317,19 +304,21 @@ def test_cdi_files_that_runtimes_would_refuse_are_red(short_dir: Path) -> None:
     rack = Rack(short_dir / "root")
     address = rack.add_card(CardSpec())
     cdi = short_dir / "cdi"
-    assert looked(short_dir, cdi_dir=cdi)["node.cdi"].state is State.SKIPPED
+    assert looked(short_dir, cdi_dir=cdi)["node.cdi"].state is CheckStatus.SKIPPED
     result = looked(short_dir, cdi_dir=cdi, cdi=True)["node.cdi"]
-    assert (result.state, "accelbind-fpga.json" in told(result)) == (State.FAILED, True)
+    assert (result.state, "accelbind-fpga.json" in told(result)) == (CheckStatus.FAILED, True)
     path = written_cdi(short_dir)
-    assert "1 devices in 1 file" in told(looked(short_dir, cdi_dir=cdi, cdi=True)["node.cdi"])
+    assert "1 device in 1 file" in told(looked(short_dir, cdi_dir=cdi, cdi=True)["node.cdi"])
     other = cdi / "intel.cdi.k8s.io-fpga-dfl-port.0.yaml"
     other.write_text("kind: intel.cdi.k8s.io/fpga\ndevices:\n- name: dfl-port.0\n")
     assert "both define" in told(looked(short_dir, cdi_dir=cdi)["node.cdi"])
     other.unlink()
     rack.break_(address, Fault.PORT_NODE_MISSING)
-    assert "/dev/dfl-port.0, which isn't there" in told(looked(short_dir, cdi_dir=cdi)["node.cdi"])
+    assert "/dev/dfl-port.0, which does not exist" in told(
+        looked(short_dir, cdi_dir=cdi)["node.cdi"]
+    )
     path.write_text('{"kind": ')
-    assert looked(short_dir, cdi_dir=cdi)["node.cdi"].state is State.FAILED
+    assert looked(short_dir, cdi_dir=cdi)["node.cdi"].state is CheckStatus.FAILED
     path.unlink()
     os.mkfifo(path)
     assert "is no file" in told(looked(short_dir, cdi_dir=cdi)["node.cdi"])
@@ -338,56 +327,58 @@ def test_cdi_files_that_runtimes_would_refuse_are_red(short_dir: Path) -> None:
 def test_bitstreams_are_read_and_missed(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
     region = PluginMode.REGION
-    assert looked(short_dir)["node.bitstreams"].state is State.SKIPPED
+    assert looked(short_dir)["node.bitstreams"].state is CheckStatus.SKIPPED
     missing = looked(short_dir, region)["node.bitstreams"]
-    assert (missing.state, "bitstream install" in told(missing)) == (State.FAILED, True)
+    assert (missing.state, "bitstream install" in told(missing)) == (CheckStatus.FAILED, True)
     (short_dir / "bitstreams").mkdir()
     without = looked(short_dir, region)["node.bitstreams"]
-    assert (without.state, A10_INTERFACE in told(without)) == (State.WARNING, True)
+    assert (without.state, A10_INTERFACE in told(without)) == (CheckStatus.WARNING, True)
     source = short_dir / "new.gbs"
     source.write_bytes(make_gbs(A10_INTERFACE, NLB0, b"raw"))
     place, _ = BitstreamStorage(short_dir / "bitstreams").install(source)
     good = looked(short_dir, region)["node.bitstreams"]
-    assert (good.state, "1 can be used" in told(good)) == (State.OK, True)
+    assert (good.state, "1 usable bitstream" in told(good)) == (CheckStatus.OK, True)
     place.write_bytes(place.read_bytes()[:100])
     broken = looked(short_dir, region)["node.bitstreams"]
-    assert (broken.state, str(place) in told(broken)) == (State.FAILED, True)
+    assert (broken.state, str(place) in told(broken)) == (CheckStatus.FAILED, True)
     none = looked(short_dir / "x", region, programming=Programming.NONE)["node.bitstreams"]
-    assert none.state is State.SKIPPED
+    assert none.state is CheckStatus.SKIPPED
 
 
 @pytest.mark.parametrize(
     ("make", "state", "words"),
     [
-        (lambda _: None, State.OK, "isn't there yet"),
-        (lambda path: path.mkdir(mode=0o700), State.OK, "alone"),
-        (lambda path: (path.mkdir(), path.chmod(0o777)), State.FAILED, "chmod 755"),
-        (lambda path: path.write_text(""), State.FAILED, "no folder"),
-        (lambda path: path.symlink_to("elsewhere"), State.FAILED, "no folder"),
+        (lambda _: None, CheckStatus.OK, "does not exist yet"),
+        (lambda path: path.mkdir(mode=0o700), CheckStatus.OK, "only user"),
+        (lambda path: (path.mkdir(), path.chmod(0o777)), CheckStatus.FAILED, "chmod 755"),
+        (lambda path: path.write_text(""), CheckStatus.FAILED, "no folder"),
+        (lambda path: path.symlink_to("elsewhere"), CheckStatus.FAILED, "no folder"),
     ],
 )
 def test_the_folder_of_locks_is_for_nobody_else(
-    short_dir: Path, make: Callable[[Path], object], state: State, words: str
+    short_dir: Path, make: Callable[[Path], object], state: CheckStatus, words: str
 ) -> None:
     make(short_dir / "state")
     result = looked(short_dir, PluginMode.REGION)["node.state-dir"]
     assert (result.state, words in told(result)) == (state, True)
-    assert looked(short_dir)["node.state-dir"].state is State.SKIPPED
+    assert looked(short_dir)["node.state-dir"].state is CheckStatus.SKIPPED
 
 
 def test_the_hook_must_be_there_and_a_programme(short_dir: Path) -> None:
     values: dict[str, Any] = {"programming": Programming.OCI_HOOK, "cdi_dir": short_dir / "cdi"}
     path = short_dir / "root/opt/accelbind/hook/accelbind-hook"
     unmounted = looked(short_dir, **values)["node.hook"]
-    assert unmounted.state is State.UNSEEN, "as in a pod, which needs none of the host's folder"
+    assert unmounted.state is CheckStatus.UNSEEN, (
+        "as in a pod, which needs none of the host's folder"
+    )
     path.parent.mkdir(parents=True)
-    assert "isn't there" in told(looked(short_dir, **values)["node.hook"])
+    assert "does not exist" in told(looked(short_dir, **values)["node.hook"])
     path.write_text("#!/bin/sh\n")
     path.chmod(0o644)
     assert "can't be executed" in told(looked(short_dir, **values)["node.hook"])
     path.chmod(0o755)
-    assert looked(short_dir, **values)["node.hook"].state is State.OK
-    assert looked(short_dir)["node.hook"].state is State.SKIPPED
+    assert looked(short_dir, **values)["node.hook"].state is CheckStatus.OK
+    assert looked(short_dir)["node.hook"].state is CheckStatus.SKIPPED
 
 
 # The plugin --------------------------------------------------------------------------------------
@@ -420,9 +411,9 @@ def test_what_the_plugin_says_of_itself_counts(short_dir: Path) -> None:
     }
     with plain_port(answers) as port:
         results = looked(short_dir, metrics_port=port)
-        plugin = RunningPlugin(settings(short_dir, metrics_port=port))
-        assert plugin.mode(None) is PluginMode.REGION
-        assert plugin.mode(PluginMode.BDF) is PluginMode.BDF
+        options = settings(short_dir, metrics_port=port)
+        assert Node(options).mode is PluginMode.REGION
+        assert Node(options, PluginMode.BDF).mode is PluginMode.BDF
     assert "the kubelet is away" in told(results["node.plugin"])
     assert "healthz: r: no answer" in told(results["node.plugin"])
     assert "b of r (held by ns/train): it burns" in told(results["node.devices"])
@@ -430,25 +421,25 @@ def test_what_the_plugin_says_of_itself_counts(short_dir: Path) -> None:
         results["node.permissions"]
     )
     failing = ("node.plugin", "node.devices", "node.permissions")
-    assert {results[each].state for each in failing} == {State.FAILED}
+    assert {results[each].state for each in failing} == {CheckStatus.FAILED}
     assert_red_lines_say_what_to_do(results)
 
 
 def test_a_plugin_that_is_away_or_out_of_reach(short_dir: Path) -> None:
     results = looked(short_dir)
     assert (results["node.plugin"].state, results["node.devices"].state) == (
-        State.FAILED,
-        State.UNSEEN,
+        CheckStatus.FAILED,
+        CheckStatus.UNSEEN,
     )
     with listening(short_dir / "k/device-plugins/accelbind-0123abcd-1.sock"):
         result = looked(short_dir)["node.plugin"]
-    assert result.state is State.UNSEEN, "it runs, in a pod with an address of its own"
+    assert result.state is CheckStatus.UNSEEN, "it runs, in a pod with an address of its own"
     assert "kubectl exec" in told(result)
     with plain_port({"/metrics": (200, "{{{ 7 of 9")}) as port:
         results = looked(short_dir, metrics_port=port)
-        assert RunningPlugin(settings(short_dir, metrics_port=port)).mode(None) is PluginMode.AF
-    assert results["node.permissions"].state is State.UNSEEN
-    assert results["node.plugin"].state is State.FAILED
+        assert Node(settings(short_dir, metrics_port=port)).mode is PluginMode.AF
+    assert results["node.permissions"].state is CheckStatus.UNSEEN
+    assert results["node.plugin"].state is CheckStatus.FAILED
 
 
 # Checks as such ----------------------------------------------------------------------------------
@@ -500,7 +491,7 @@ def test_no_check_hides_another() -> None:
     assert "ok: first" in told(results["i"]), "what was seen before is told"
     assert "no answer within 0.5 s" in told(results["a"])
     assert "ok: before" in told(results["b"])
-    assert "accelbind has made a mistake here: ZeroDivisionError: oh" in told(results["b"])
+    assert "internal error: ZeroDivisionError: oh" in told(results["b"])
     assert "/secret: no permission" in told(results["e"])
     assert "/sys/x: Input/output error" in told(results["f"])
     assert len(results["h"].lines) == 501
@@ -530,18 +521,20 @@ def test_what_several_need_is_made_once_and_fails_for_all() -> None:
 def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
     Rack(short_dir / "root").add_card(CardSpec(faults=(Fault.PORT_ERRORS,)))
     flags = ("--root", short_dir / "root", "--kubelet-dir", short_dir / "k", "--metrics-port", "1")
-    done = ask(*flags, "--only", "node.driver", "--only", "node.cards")
+    done = command("doctor", *flags, "--only", "node.driver", "--only", "node.cards")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines() == [
-        "ok       node.driver  Is the driver of the cards loaded?",
-        "         1 card under the driver dfl",
-        "FAILED   node.cards  Can all cards be read, and are they well?",
+        "ok       node.driver  Is the cards' driver loaded?",
+        "         1 card with driver dfl",
+        "FAILED   node.cards  Can all cards be read, and are they healthy?",
         "         failed: region0: errors/errors of dfl-port.0 reads 0x40",
         "         → accelbind fpga clear-errors PORT once nobody has it; see what the workload did",
         "",
         "2 checks: 1 failed, 1 ok",
     ]
-    done = ask(*flags, "--only", "node.driver", "--only", "node.cards", "--skip", "node.cards")
+    done = command(
+        "doctor", *flags, "--only", "node.driver", "--only", "node.cards", "--skip", "node.cards"
+    )
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 checks: 1 ok")
 
 

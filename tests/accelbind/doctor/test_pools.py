@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from accelbind.doctor.model import State
+from accelbind.doctor.model import CheckStatus
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.accelbind.doctor import answers as cluster
 from tests.accelbind.doctor.answers import Json, answering, looked_at, told
@@ -38,22 +38,22 @@ RUNNING = [cluster.plugin_on("n1")]
     [
         (
             Scene([cluster.labelled("n1", {PHYSICAL: "1"})], TWO[:1], RUNNING),
-            [State.OK],
+            [CheckStatus.OK],
             "plugins cover 1 node",
         ),
         (
             Scene([without_labels("n1", "1"), without_labels("n2", "2")], TWO[:1], RUNNING),
-            [State.FAILED],
+            [CheckStatus.FAILED],
             "kubectl label node n1 n2 accelbind.dev/plugin=true",
         ),
         (
             Scene([without_labels("n1", "1")], TWO[1:], []),
-            [State.FAILED],
-            "labels that the node selector or affinity of accelbind-plugin-b asks for",
+            [CheckStatus.FAILED],
+            "labels that the node selector or affinity of accelbind-plugin-b requires",
         ),
         (
             Scene([without_labels("n1", "0")], TWO[:1], []),
-            [State.WARNING, State.OK],
+            [CheckStatus.WARNING, CheckStatus.OK],
             "nothing, if the cards are gone; else kubectl label node n1",
         ),
         (
@@ -62,7 +62,7 @@ RUNNING = [cluster.plugin_on("n1")]
                 TWO,
                 [*RUNNING, cluster.plugin_on("n1", "accelbind-plugin-b")],
             ),
-            [State.FAILED, State.OK],
+            [CheckStatus.FAILED, CheckStatus.OK],
             "DaemonSets accelbind-plugin and accelbind-plugin-b select node n1",
         ),
         (
@@ -74,12 +74,12 @@ RUNNING = [cluster.plugin_on("n1")]
                 TWO[:1],
                 RUNNING,
             ),
-            [State.FAILED],
+            [CheckStatus.FAILED],
             "accelbind-plugin does not tolerate team:NoSchedule of 2 nodes (n1, n2)",
         ),
         (
             Scene([cluster.labelled("n1", {}, tainted("accelbind.dev/fpga"))], TWO[:1], RUNNING),
-            [State.OK],
+            [CheckStatus.OK],
             "plugins cover 1 node",
         ),
         (
@@ -88,23 +88,23 @@ RUNNING = [cluster.plugin_on("n1")]
                 TWO[:1],
                 [cluster.plugin_on("n2"), cluster.plugin_on("n1", phase="Failed")],
             ),
-            [State.FAILED],
+            [CheckStatus.FAILED],
             "DaemonSet accelbind-plugin selects node n1, but has no pod there",
         ),
         (
             Scene([node_with("n1", {"cpu": "4"})], TWO, []),
-            [State.OK],
+            [CheckStatus.OK],
             "plugins cover 0 nodes",
         ),
         (
             Scene([without_labels(f"n{number}", "1") for number in range(10, 23)], TWO[:1], []),
-            [State.FAILED],
+            [CheckStatus.FAILED],
             "13 nodes (n10, n11, n12, n13, n14, n15, n16, n17, n18, n19 and 3 more)",
         ),
     ],
 )
 async def test_nodes_are_covered_by_one_plugin_daemonset_each(
-    scene: Scene, states: list[State], words: str, api: ApiServerStandIn
+    scene: Scene, states: list[CheckStatus], words: str, api: ApiServerStandIn
 ) -> None:
     for node in scene.nodes:
         api.put(node)
@@ -118,4 +118,4 @@ async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandI
     api.put(without_labels("n1", "1"))
     other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
     with answering(api, cluster.pools([other], [])):
-        assert (await looked_at(api, "cluster.pools")).state is State.SKIPPED
+        assert (await looked_at(api, "cluster.pools")).state is CheckStatus.SKIPPED

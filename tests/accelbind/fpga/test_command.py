@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accelbind.cli import main
-from accelbind.fpga import run as fpga_run
+from accelbind.fpga import command as fpga_command
 from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRefused
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
@@ -256,7 +256,7 @@ def test_scripts_can_tell_troubles_apart(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(fpga_run, "in_time", fail)
+    monkeypatch.setattr(fpga_command, "in_time", fail)
     assert run(capsys, rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
     for asked in (("-o", "json"), ("-ojson",), ("--output=json",)):
         same, out, err = run(capsys, rack, "reset", "dfl-port.0", *asked)
@@ -284,4 +284,4 @@ def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(
 def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fpga", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert [word for word in ("3 somebody", "4 there", "5 it gives") if word not in shown] == []
+    assert [word for word in ("3 somebody", "4 there", "5 it does") if word not in shown] == []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.admission.preview import read_pods
+from accelbind.manifests import read_pods
 from simulator.demo import own
 from tests.support import REPOSITORY, Processes
 
@@ -86,7 +86,7 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
 
 
 def planned(file: Path) -> own.OwnPods:
-    return own.read([(file.name, pod) for pod in read_pods(file)], MAPPINGS)
+    return own.read(read_pods([file]), MAPPINGS)
 
 
 def test_a_node_has_what_the_pods_ask_for_by_either_name(tmp_path: Path) -> None:

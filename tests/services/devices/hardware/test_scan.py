@@ -326,56 +326,59 @@ def test_regions_without_engine_and_port_are_no_cards(tmp_path: Path) -> None:
     assert inventory.problems == ()
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_class_entries_may_be_folders(tmp_path: Path, driver: str) -> None:
-    rack = lay_out(tmp_path, [CardSpec(driver)])
-    for entry in sorted((tmp_path / "sys/class").glob("*/*")):
+def entries_as_folders(root: Path) -> None:
+    for entry in sorted((root / "sys/class").glob("*/*")):
         target = entry.resolve()
         entry.unlink()
         shutil.copytree(target, entry, symlinks=True)
-    inventory = scan(tmp_path)
-    (device,) = advertise(inventory, PluginMode.AF).devices()
-    assert device.healthy
-    assert device.pci_addresses == rack.addresses
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_links_may_be_absolute(tmp_path: Path, driver: str) -> None:
-    lay_out(tmp_path, [CardSpec(driver)])
-    for index, entry in enumerate(sorted((tmp_path / "sys/class").glob("*/*"))):
+def absolute_links(root: Path) -> None:
+    """The first entry's link starts at the root, the others spell the root out."""
+    for index, entry in enumerate(sorted((root / "sys/class").glob("*/*"))):
         target = entry.resolve()
         entry.unlink()
-        entry.symlink_to(target if index else f"/{target.relative_to(tmp_path.resolve())}")
-    (device,) = tree(tmp_path).devices()
-    assert device.healthy
+        entry.symlink_to(target if index else f"/{target.relative_to(root.resolve())}")
 
 
-def test_parts_of_a_card_may_be_links_within_the_root(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    entry = tmp_path / "sys/class/fpga_region/region0"
-    for part in ("dfl-port.0", "dfl-fme.0"):
-        moved = tmp_path / "sys/devices/platform" / part
+def parts_as_links(root: Path) -> None:
+    for part in sorted(root.glob("sys/class/*/*/*-port.0")) + sorted(
+        root.glob("sys/class/*/*/*-fme.0")
+    ):
+        moved = root / "sys/devices/platform" / part.name
         moved.parent.mkdir(exist_ok=True)
-        (entry / part).rename(moved)
-        (entry / part).symlink_to(f"/sys/devices/platform/{part}")
-    (device,) = tree(tmp_path).devices()
-    assert device.healthy
-    (entry / "dfl-port.0").unlink()
-    (entry / "dfl-port.0").symlink_to("/sys/devices/platform/nothing")
-    card = the_card(scan(tmp_path))
-    assert [problem.reason for problem in card.ports[0].problems] == ["afu-id-missing"]
+        part.rename(moved)
+        part.symlink_to(f"/sys/devices/platform/{part.name}")
 
 
-def test_the_class_folders_may_be_links(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("dfl")])
-    (tmp_path / "sys/class").rename(tmp_path / "sys/devices/class")
-    (tmp_path / "sys/class").symlink_to("/sys/devices/class")
-    for entry in (tmp_path / "sys/devices/class/fpga_region").iterdir():
+def class_as_link(root: Path) -> None:
+    (root / "sys/class").rename(root / "sys/devices/class")
+    (root / "sys/class").symlink_to("/sys/devices/class")
+    for entry in (root / "sys/devices/class").glob("*/*"):
         target = entry.readlink()
         entry.unlink()
         entry.symlink_to(f"../{target}")
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize(
+    "change", [entries_as_folders, absolute_links, parts_as_links, class_as_link]
+)
+def test_sysfs_may_be_laid_out_in_other_ways(
+    tmp_path: Path, driver: str, change: Callable[[Path], None]
+) -> None:
+    rack = lay_out(tmp_path, [CardSpec(driver)])
+    change(tmp_path)
     (device,) = tree(tmp_path).devices()
-    assert device.healthy
+    assert (device.healthy, device.pci_addresses) == (True, rack.addresses)
+
+
+def test_a_part_that_is_a_link_to_nowhere_is_reported(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl")])
+    parts_as_links(tmp_path)
+    shutil.rmtree(tmp_path / "sys/devices/platform/dfl-port.0")
+    card = the_card(scan(tmp_path))
+    assert [problem.reason for problem in card.ports[0].problems] == ["afu-id-missing"]
 
 
 def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> None:
@@ -442,23 +445,6 @@ def test_a_card_that_vanishes_while_it_is_read_is_not_there(
     assert [card.name for card in scan(tmp_path).cards] == ["region2"]
 
 
-def test_ports_on_a_virtual_function_have_the_engine_of_the_physical_one(tmp_path: Path) -> None:
-    for driver in DRIVERS:
-        root = tmp_path / driver
-        rack = lay_out(root, [CardSpec(driver, ports=2, address="0000:5e:00.0")])
-        assert rack.move_to_vf("0000:5e:00.0", 1) == "0000:5e:00.1"
-        physical, virtual = scan(root).cards
-        assert (virtual.fme, virtual.pci and virtual.pci.physfn) == (None, physical.address)
-        devices = list(tree(root).devices())
-        assert [device.pci_addresses for device in devices] == [
-            ("0000:5e:00.0",),
-            ("0000:5e:00.1",),
-        ]
-        assert all(device.healthy for device in devices)
-        (region,) = tree(root, PluginMode.REGION).devices()
-        assert len(region.nodes) == 2
-
-
 def test_a_driver_that_is_only_declared_is_scanned_as_any_other(tmp_path: Path) -> None:
     acme = Driver(
         name="acme",
@@ -498,35 +484,42 @@ def test_a_driver_that_is_only_declared_is_scanned_as_any_other(tmp_path: Path) 
 # Nodes without cards
 
 
-def test_a_root_without_sysfs_says_so(tmp_path: Path) -> None:
-    (problem,) = scan(tmp_path).problems
-    assert problem.reason == "no-sysfs"
-    assert problem.message == (
-        f"there is no sys folder below {tmp_path}: name the host's root with --root"
-    )
+UNLOADED = (
+    "neither /sys/class/fpga nor /sys/class/fpga_region exists: load the driver, intel-fpga-pci or"
+    " dfl-pci"
+)
 
 
-def test_a_node_without_driver_says_what_to_load(tmp_path: Path) -> None:
-    devices = tmp_path / "sys/bus/pci/devices/0000:5e:00.0"
-    devices.mkdir(parents=True)
-    (problem,) = scan(tmp_path).problems
-    assert problem.reason == "no-driver"
-    wanted = "neither /sys/class/fpga nor /sys/class/fpga_region exists: "
-    wanted += "load the driver, intel-fpga-pci or dfl-pci"
-    assert problem.message == wanted
-    (devices / "class").write_text("0x120000\n")
-    (problem,) = scan(tmp_path).problems
-    assert problem.message == f"{wanted}; accelerators on the PCI bus: 0000:5e:00.0"
-
-
-def test_a_node_with_a_driver_and_no_card_says_so(tmp_path: Path) -> None:
-    (tmp_path / "sys/class/fpga_region").mkdir(parents=True)
-    (tmp_path / "sys/class/fpga_region/regions").mkdir()
+@pytest.mark.parametrize(
+    ("files", "reason", "message"),
+    [
+        ([], "no-sysfs", "there is no sys folder below {root}: name the host's root with --root"),
+        (["sys/bus/pci/devices/0000:5e:00.0/vendor"], "no-driver", UNLOADED),
+        (
+            ["sys/bus/pci/devices/0000:5e:00.0/class"],
+            "no-driver",
+            f"{UNLOADED}; accelerators on the PCI bus: 0000:5e:00.0",
+        ),
+        (
+            ["sys/class/fpga_region/regions/x"],
+            "no-cards",
+            "/sys/class/fpga_region list no card with a port",
+        ),
+        (
+            ["sys/class/fpga"],
+            "class-unreadable",
+            "/sys/class/fpga can't be listed: Not a directory",
+        ),
+    ],
+)
+def test_a_node_without_cards_says_why(
+    tmp_path: Path, files: list[str], reason: str, message: str
+) -> None:
+    for each in files:
+        (tmp_path / each).parent.mkdir(parents=True)
+        (tmp_path / each).write_text("0x120000\n")
     inventory = scan(tmp_path)
-    assert inventory.cards == ()
-    (problem,) = inventory.problems
-    assert problem.reason == "no-cards"
-    assert problem.message == "/sys/class/fpga_region list no card with a port"
+    assert inventory == Inventory((), (Problem(reason, message.format(root=tmp_path)),))
 
 
 def test_a_class_folder_that_can_not_be_listed_does_not_hide_the_other(tmp_path: Path) -> None:
@@ -534,9 +527,7 @@ def test_a_class_folder_that_can_not_be_listed_does_not_hide_the_other(tmp_path:
     (tmp_path / "sys/class/fpga").write_text("")
     inventory = scan(tmp_path)
     assert [card.driver for card in inventory.cards] == ["dfl"]
-    (problem,) = inventory.problems
-    assert problem.reason == "class-unreadable"
-    assert problem.message == "/sys/class/fpga can't be listed: Not a directory"
+    assert [problem.reason for problem in inventory.problems] == ["class-unreadable"]
 
 
 # Again and again
@@ -606,17 +597,6 @@ def test_the_drivers_of_all_ages_report_heat(tmp_path: Path, file: str) -> None:
     assert fme is not None
     (problem,) = fme.problems
     assert problem == Problem("overheated", f"{file} of dfl-fme.0 reads 0x1")
-
-
-def test_a_numa_node_that_is_corrected_is_seen(tmp_path: Path) -> None:
-    rack = lay_out(tmp_path, [CardSpec("dfl", numa_node=0)])
-    scanner = Scanner(rack.root)
-    scanner.scan()
-    (rack.root / rack._names(rack.addresses[0], 0)["function"] / "numa_node").write_text("1\n")
-    card = the_card(scanner.scan())
-    assert card.pci is not None
-    assert card.pci.numa_node == 1
-    assert card.ports[0].pci == card.pci
 
 
 @pytest.mark.parametrize("driver", DRIVERS)

@@ -1,0 +1,86 @@
+"""`accelbind fpga list -o mapping`: custom resources for the functions and regions of a node."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from accelbind.fpga import show
+from services.devices.model import Inventory, PluginMode
+from services.mappings.model import ACCELERATOR_FUNCTION, API_VERSION, FPGA_REGION
+from services.process.errors import InvalidSettings
+
+_DIGITS = 8
+"""Of an id in a name, unless that makes two names the same."""
+
+_HEAD = """\
+# Rename these as pods should request them: fpga.intel.com/NAME. Check the result with
+# accelbind check mappings DIR.
+"""
+
+Ids = tuple[str, ...]
+"""An interface id, and of a function its AFU id."""
+
+
+def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None) -> str:
+    """The mappings as YAML documents; empty if there is nothing to map.
+
+    Args:
+        inventory: The cards of the node.
+        mode: The node's: af and region map functions, regiondevel maps regions.
+        namespace: That of the mappings; None leaves it out.
+
+    Raises:
+        InvalidSettings: Devices of this mode need no mapping.
+    """
+    if mode not in (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL):
+        raise InvalidSettings(f"devices of mode {mode} need no mapping")
+    devices: dict[Ids, list[str]] = defaultdict(list)
+    for port in show.list_devices(inventory):
+        if ids := _ids(port, mode):
+            devices[ids].append(port["device"])
+    documents = [
+        f"---\n# {', '.join(devices[ids])}\n{_dump(_mapping(name, ids, mode, namespace))}"
+        for ids, name in zip(devices, _names([*devices]), strict=True)
+    ]
+    return _HEAD + "".join(documents) if documents else ""
+
+
+def unmapped(inventory: Inventory, mode: PluginMode) -> Iterator[str]:
+    """Yield the ports that have no mapping, since they show no AFU id."""
+    for port in show.list_devices(inventory):
+        if port["kind"] == "port" and not _ids(port, mode):
+            yield port["device"]
+
+
+def _ids(port: dict[str, Any], mode: PluginMode) -> Ids | None:
+    if port["kind"] != "port":
+        return None
+    wanted = ("interfaceId",) if mode is PluginMode.REGIONDEVEL else ("interfaceId", "afuId")
+    ids = tuple(port[name] for name in wanted)
+    return ids if all(ids) else None
+
+
+def _names(known: Sequence[Ids]) -> Iterable[str]:
+    short = [_name(ids, _DIGITS) for ids in known]
+    return short if len(set(short)) == len(short) else [_name(ids, None) for ids in known]
+
+
+def _name(ids: Ids, digits: int | None) -> str:
+    return "-".join(["afu" if len(ids) > 1 else "fpga", *(each[:digits] for each in ids)])
+
+
+def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    common = {"apiVersion": API_VERSION, "metadata": metadata}
+    if mode is PluginMode.REGIONDEVEL:
+        return common | {"kind": FPGA_REGION, "spec": {"interfaceId": ids[0]}}
+    spec = {"interfaceId": ids[0], "afuId": ids[1], "mode": str(mode)}
+    return common | {"kind": ACCELERATOR_FUNCTION, "spec": spec}
+
+
+def _dump(mapping: dict[str, Any]) -> str:
+    order = {key: mapping[key] for key in ("apiVersion", "kind", "metadata", "spec")}
+    text: str = yaml.safe_dump(order, sort_keys=False)
+    return text

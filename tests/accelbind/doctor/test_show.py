@@ -1,0 +1,113 @@
+"""How `accelbind doctor` shows results to people: one cause is one finding."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accelbind.cli import main
+from accelbind.doctor.model import Line, Result, failed, ok, unseen, warning
+from accelbind.doctor.show import lines
+
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+current-context: c
+users: [{name: u, user: {}}]
+"""
+
+
+def shown(*results: Result, verbose: bool = False) -> list[str]:
+    return [line for _, line in lines(results, verbose=verbose)]
+
+
+def result(number: int, *found: Line) -> Result:
+    return Result(f"check.{number}", f"Question {number}?", list(found))
+
+
+SAME = [result(number, unseen("no answer", "see check.0")) for number in range(3)]
+MANY = [warning(f"mapping {n}", "delete it", "mappings have no node") for n in range(15)]
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        (
+            SAME,
+            [
+                "unseen   check.0  and 2 more checks (--verbose lists them)",
+                "         unseen: no answer",
+                "         → see check.0",
+            ],
+        ),
+        (
+            [result(0, unseen("no permission")), result(1, unseen("no answer"))],
+            [
+                "unseen   check.0  Question 0?",
+                "         unseen: no permission",
+                "unseen   check.1  Question 1?",
+                "         unseen: no answer",
+            ],
+        ),
+        (
+            [result(0, *MANY, failed("clash", "rename one"))],
+            [
+                "FAILED   check.0  Question 0?",
+                "         warning: 15 mappings have no node (--verbose lists them)",
+                "         → delete it",
+                "         failed: clash",
+                "         → rename one",
+            ],
+        ),
+        (
+            [result(0, MANY[0], ok("all else"))],
+            [
+                "warning  check.0  Question 0?",
+                "         warning: mapping 0",
+                "         → delete it",
+            ],
+        ),
+        (
+            [result(0, *(failed(f"device {n}", "") for n in range(23)))],
+            [
+                "FAILED   check.0  Question 0?",
+                *(f"         failed: device {n}" for n in range(20)),
+                "         … and 3 more (--verbose lists them)",
+            ],
+        ),
+    ],
+)
+def test_findings_with_one_cause_are_one(results: list[Result], expected: list[str]) -> None:
+    assert shown(*results)[:-2] == expected
+
+
+def test_verbose_shows_each_check_and_each_line() -> None:
+    verbose = shown(*SAME, result(3, *MANY), verbose=True)
+    assert [line for line in verbose if "(--verbose" in line] == []
+    assert sum("no answer" in line for line in verbose) == 3
+    assert sum("warning: mapping " in line for line in verbose) == 15
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (KUBECONFIG, "can't be reached: "),
+        ("a: [\nb", "is no kubeconfig: while parsing"),
+        (None, "can't be used: not found"),
+    ],
+)
+def test_a_wrong_kubeconfig_is_one_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, cause: str
+) -> None:
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    command = ["doctor", "--cluster", "--kubeconfig", str(path)]
+    assert main(command) == 1
+    out = capsys.readouterr().out
+    assert (out.count(cause), "\\n" in out) == (1, False)
+    assert len(out.splitlines()) == 7
+    assert main([*command, "-o", "json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"]["failed"] == 1
+    assert document["counts"]["unseen"] == len(document["checks"]) - 1 > 10

@@ -1,0 +1,114 @@
+"""`accelbind fpga list -o mapping`: what it writes is right for `accelbind check mappings`."""
+
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from accelbind.cli import main
+from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
+from services.devices.resources import advertise
+from services.mappings.folder import load_folder
+from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from tests.support import require_shared
+
+MODES = ("af", "region", "regiondevel")
+
+
+def resources_of(
+    root: Path, folder: Path, mode: str, capsys: pytest.CaptureFixture[str], namespace: str
+) -> tuple[set[str], str]:
+    """The resources of the written mappings, which pass all checks, and the warnings."""
+    flags = ["--root", str(root), "--mode", mode, "-o", "mapping"]
+    flags += ["-n", namespace] if namespace else []
+    assert main(["fpga", "list", *flags]) == 0
+    folder.mkdir()
+    text, warnings = capsys.readouterr()
+    (folder / "mappings.yaml").write_text(text)
+    assert main(["check", "mappings", str(folder)]) == 0, capsys.readouterr().out
+    assert "no findings" in capsys.readouterr().out
+    snapshot = load_folder(folder)
+    assert list(snapshot.problems) == []
+    assert set(snapshot.index.namespaces) <= {namespace or "default"}
+    resources = {
+        f"fpga.intel.com/{each.resolution.resource}"
+        for each in snapshot.index.namespace(namespace or "default").by_name.values()
+    }
+    return resources, warnings
+
+
+@pytest.mark.parametrize("namespace", ["", "team-a"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("driver", ["opae", "dfl"])
+def test_the_mappings_of_synthetic_cards_are_of_what_a_plugin_offers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, driver: str, mode: str, namespace: str
+) -> None:
+    rack = Rack(tmp_path / "root")
+    rack.add_card(CardSpec(driver, ports=2))
+    rack.add_card(CardSpec(driver, afu_ids=(NLB3,)))
+    rack.add_card(CardSpec(driver, interface_id=D5005_INTERFACE))
+    found, warnings = resources_of(rack.root, tmp_path / "maps", mode, capsys, namespace)
+    assert warnings == ""
+    assert found == set(advertise(scan(rack.root), PluginMode(mode)).resources)
+    documents = [*yaml.safe_load_all((tmp_path / "maps" / "mappings.yaml").read_text())]
+    if mode == "regiondevel":
+        assert {each["kind"] for each in documents} == {"FpgaRegion"}
+        assert len(documents) == 2
+    else:
+        assert {each["kind"] for each in documents} == {"AcceleratorFunction"}
+        assert {each["spec"]["mode"] for each in documents} == {mode}
+        assert len(documents) == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mock_sys_dfl_n3000_nlb0",
+        "mock_sys_dfl_n6000_sku0_nlb0",
+        "mock_sys_dfl_n6000_sku1_nlb0",
+        "mock_sys_tmp-1socket-nlb0",
+        "mock_sys_tmp-dcp-rc-nlb3",
+    ],
+)
+def test_the_mappings_of_a_real_card_are_of_what_a_plugin_offers(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, mode: str
+) -> None:
+    with tarfile.open(require_shared("hardware", f"{name}.tar.gz")) as archive:
+        # Some links of the snapshots lead out of them, as they did on the card's host.
+        archive.extractall(tmp_path / "card", filter=lambda member, _: member)  # noqa: S202 - ours
+    root = tmp_path / "card" / "tmp"
+    found, warnings = resources_of(root, tmp_path / "maps", mode, capsys, "default")
+    offered = set(advertise(scan(root), PluginMode(mode)).resources)
+    if "sku" in name and mode != "regiondevel":
+        assert found == set(), "its port shows no AFU id"
+        assert warnings == "warning: no mapping for dfl-port.0: it shows no AFU id\n"
+    else:
+        assert (found, warnings) == (offered, "")
+
+
+def test_names_are_told_apart_and_devices_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rack = Rack(tmp_path / "root")
+    rack.add_card(CardSpec("dfl", afu_ids=(NLB0,)))
+    rack.add_card(CardSpec("dfl", afu_ids=(f"{NLB0[:-1]}f",)))
+    assert main(["fpga", "list", "-o", "mapping", "--root", str(rack.root)]) == 0
+    text = capsys.readouterr().out
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
+    assert names == [f"afu-{A10_INTERFACE}-{NLB0}", f"afu-{A10_INTERFACE}-{NLB0[:-1]}f"]
+    assert re.findall(r"^# (dfl-port.*)$", text, re.MULTILINE) == ["dfl-port.0", "dfl-port.1"]
+
+
+@pytest.mark.parametrize("mode", ["units", "bdf"])
+def test_a_mode_whose_devices_need_no_mapping_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str
+) -> None:
+    rack = Rack(tmp_path / "root")
+    rack.add_card(CardSpec("dfl"))
+    flags = ["--root", str(rack.root), "--mode", mode]
+    assert main(["fpga", "list", "-o", "mapping", *flags]) == 2
+    assert capsys.readouterr().err == f"error: devices of mode {mode} need no mapping\n"

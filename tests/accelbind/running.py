@@ -1,0 +1,51 @@
+"""Runs a command line, and gives what it printed."""
+
+import contextlib
+import io
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from accelbind.cli import main
+from tests.support import REPOSITORY, accelbind_command, clean_environment
+
+
+class Done(NamedTuple):
+    """The end of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
+    """Runs `accelbind` in this process, with variables beside those of the test.
+
+    Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        code = main([str(each) for each in arguments])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str | Path) -> Done:
+    """Runs `accelbind` in a process of its own."""
+    done = subprocess.run(
+        accelbind_command(*arguments),
+        cwd=REPOSITORY,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

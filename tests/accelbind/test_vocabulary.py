@@ -1,0 +1,189 @@
+"""One vocabulary: what every command calls the same things, found by walking all of them."""
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from accelbind import cli
+from accelbind.cli import main
+from tests.support import REPOSITORY
+
+PROCESSES: Final = {"webhook", "plugin", "certs run"}
+READS_THE_API_SERVER: Final = {
+    *("webhook", "plugin", "certs run"),
+    *("certs show", "certs renew", "check mappings", "doctor", "explain"),
+}
+HAS_NO_OUTPUT: Final = {*PROCESSES, "demo"}
+
+
+def walk(command: Any, words: list[str]) -> Iterator[tuple[str, Any]]:
+    below = getattr(command, "commands", None)
+    if not below:
+        yield " ".join(words), command
+    for name, each in (below or {}).items():
+        yield from walk(each, [*words, name])
+
+
+COMMANDS: Final = {
+    words: command for name in cli.COMMANDS for words, command in walk(cli.load(name), [name])
+}
+
+
+def options(command: Any) -> dict[str, Any]:
+    return {flag: param for param in command.params for flag in param.opts if flag[:1] == "-"}
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """The help of every command, on a wide terminal."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "1000")
+        for words in COMMANDS:
+            with contextlib.redirect_stdout(io.StringIO()) as text:
+                assert main([*words.split(), "--help"]) == 0
+            found[words] = text.getvalue()
+    return found
+
+
+def with_flag(flag: str) -> set[str]:
+    return {words for words, command in COMMANDS.items() if flag in options(command)}
+
+
+def test_commands_that_read_the_api_server_take_a_kubeconfig() -> None:
+    assert with_flag("--kubeconfig") == READS_THE_API_SERVER
+
+
+def test_all_commands_that_print_a_result_take_an_output_format(pages: dict[str, str]) -> None:
+    assert with_flag("--output") == with_flag("-o") == set(COMMANDS) - HAS_NO_OUTPUT
+    for words in with_flag("--output"):
+        formats = "<text|json|mapping>" if words == "fpga list" else "<text|json>"
+        assert formats in pages[words], words
+
+
+@pytest.mark.parametrize(
+    ("flag", "others"),
+    [
+        ("--bitstreams", {"--storage", "--bitstream-dir"}),
+        ("--filename", {"--file", "--manifest"}),
+        ("--lifetime", {"--validity", "--valid"}),
+        ("--kubeconfig", {"--kube-config", "--config"}),
+        ("--root", {"--sysfs", "--sysfs-root"}),
+        ("--timeout", {"--deadline", "--time-out"}),
+    ],
+)
+def test_a_thing_has_one_name(flag: str, others: set[str]) -> None:
+    assert with_flag(flag)
+    assert {words for other in others for words in with_flag(other)} == set()
+
+
+def test_a_short_flag_means_the_same_everywhere() -> None:
+    meanings: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for param in command.params:
+            long = [flag for flag in param.opts if flag.startswith("--")]
+            for flag in param.opts:
+                if len(flag) == 2:
+                    meanings.setdefault(flag, set()).update(long[:1])
+    meanings.pop("-h", None)
+    assert meanings == {
+        "-f": {"--filename"},
+        "-n": {"--namespace"},
+        "-o": {"--output"},
+        "-v": {"--verbose"},
+        "-w": {"--watch"},
+    }
+
+
+def test_a_flag_has_the_same_metavar_everywhere() -> None:
+    found: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for flag, param in options(command).items():
+            if param.metavar:
+                found.setdefault(flag, set()).add(param.metavar)
+    assert found.pop("--port") == {"N", "PORT"}, "a card's port, or one of TCP"
+    assert {flag: each for flag, each in found.items() if len(each) > 1} == {}
+
+
+def test_defaults_have_one_notation(pages: dict[str, str]) -> None:
+    for words, page in pages.items():
+        assert re.findall(r"(?i)\(default|default is|defaults to|(?<!\[)default:", page) == [], (
+            words
+        )
+
+
+def time_flags() -> list[tuple[str, str]]:
+    return [
+        (words, flag)
+        for words, command in COMMANDS.items()
+        for flag, param in options(command).items()
+        if param.metavar == "TIME" and flag != "--max-staleness"
+    ]
+
+
+ARGUMENTS: Final = {
+    "certs issue": ["--dir", "{folder}/tls", "--name", "localhost"],
+    "certs renew": ["--dir", "{folder}/absent"],
+    "certs run": ["--print-config"],
+    "webhook": ["--tls-cert", "c", "--tls-key", "k", "--print-config"],
+    "plugin": ["--print-config"],
+    "doctor": ["--node", "--only", "node.driver", "--root", "{folder}"],
+    "devices": ["--files", "--root", "{folder}", "--kubelet-dir", "{folder}"],
+    "fpga info": ["dfl-port.0", "--root", "{folder}"],
+    "fpga program": ["dfl-port.0", "x.gbs", "--root", "{folder}", "--kubelet-dir", "{folder}"],
+    "fpga reset": ["dfl-port.0", "--root", "{folder}"],
+    "fpga clear-errors": ["dfl-port.0", "--root", "{folder}"],
+    "fpga assign": ["dfl-fme.0", "--root", "{folder}"],
+    "fpga release": ["dfl-fme.0", "--root", "{folder}"],
+}
+
+
+@pytest.mark.parametrize("time", ["90", "90d", "5s"])
+@pytest.mark.parametrize(("words", "flag"), time_flags())
+def test_a_time_is_read_in_the_same_way_everywhere(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, flag: str, time: str
+) -> None:
+    arguments = [each.format(folder=tmp_path) for each in ARGUMENTS[words]]
+    main([*words.split(), *arguments, flag, time])
+    shown = capsys.readouterr()
+    assert "a time is a number with" not in shown.err + shown.out
+
+
+def test_days_are_documented_where_a_bare_number_counts_them() -> None:
+    for words, flag in time_flags():
+        text = options(COMMANDS[words])[flag].help or ""
+        in_days = flag in {"--lifetime", "--ca-lifetime", "--days", "--ca-days"}
+        assert ("a bare number counts days" in text) == in_days, (words, flag)
+
+
+@pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))
+def test_the_variable_kubeconfig_counts_where_no_flag_is_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    named = tmp_path / "named-by-the-variable"
+    monkeypatch.setenv("KUBECONFIG", str(named))
+    sample = REPOSITORY / "examples" / "pods" / "preprogrammed.yaml"
+    more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"]}.get(words, [])
+    assert main([*words.split(), *more]) in {1, 2}
+    shown = capsys.readouterr()
+    assert str(named) in shown.out + shown.err
+
+
+@pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))
+def test_the_file_of_kubectl_counts_where_nothing_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text("[]")
+    sample = REPOSITORY / "examples" / "pods" / "preprogrammed.yaml"
+    more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"]}.get(words, [])
+    assert main([*words.split(), *more]) in {1, 2}
+    shown = capsys.readouterr()
+    assert str(tmp_path / ".kube" / "config") in shown.out + shown.err
