@@ -1,12 +1,26 @@
-"""What the documents name is there; tests/docs runs what they have people type."""
+"""What the documentation names exists. tests/docs runs its commands."""
 
 import re
 import subprocess
+from pathlib import Path
+
+import pytest
 
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
+PACKAGES = ("accelbind", "certs", "plugin", "services", "simulator", "tools", "webhook")
+NAMED = {
+    "module": re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`"),
+    "file": re.compile(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|proto|yaml|md|json))`"),
+    "folder": re.compile(r"^\| `([a-z_0-9]+)/` \|", re.MULTILINE),
+}
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/developers.md")
+EXAMPLES = {"services/devices/hardware/drivers/acme.py"}
+"""Files that a reader is told to create."""
+
 
 def shown_flags(command: str) -> set[str]:
+    """Return the flags in a command's help."""
     done = subprocess.run(
         accelbind_command(*command.split(), "--help"),
         cwd=REPOSITORY,
@@ -18,26 +32,45 @@ def shown_flags(command: str) -> set[str]:
     return set(re.findall(r"--[a-z][a-z-]+", done.stdout))
 
 
+def exists(kind: str, name: str) -> bool:
+    path = REPOSITORY / (name.replace(".", "/") if kind == "module" else name)
+    return path.is_dir() or path.with_suffix(".py").is_file() or path.is_file()
+
+
 def test_the_readme_is_a_page_and_not_a_manual() -> None:
-    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 250
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_and_files_that_pages_for_developers_name_exist(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    found = {(kind, name) for kind, pattern in NAMED.items() for name in pattern.findall(text)}
+    assert found
+    assert [name for kind, name in found if name not in EXAMPLES and not exists(kind, name)] == []
+
+
+def test_the_architecture_names_every_package_and_the_way_of_a_pod() -> None:
+    text = (REPOSITORY / "ARCHITECTURE.md").read_text()
+    assert set(PACKAGES) <= set(NAMED["folder"].findall(text))
+    layers = text.partition("subgraph services")[2].partition("end\n")[0]
+    subjects = {path.parent.name for path in REPOSITORY.glob("services/*/__init__.py")} | {"names"}
+    assert set(re.findall(r"^ +(\w+)\[", layers, re.MULTILINE)) == subjects
+    pod = text.partition("## The way of a pod")[2].partition("##")[0]
+    steps = re.findall(r"^\| `([\w.]+)` \|", pod, re.MULTILINE)
+    assert steps[0].startswith("webhook.")
+    assert len(steps) <= 8
+
+
+def targets(makefile: Path) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+):", makefile.read_text(), re.MULTILINE))
 
 
 def test_the_targets_that_are_named_exist() -> None:
-    targets = set(
-        re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    )
     files = (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"))
     named = {
         word
         for file in files
         for word in re.findall(r"(?:^|`)make ([a-z0-9-]+)", file.read_text(), re.MULTILINE)
     }
-    assert {"demo", "test", "lint", "bench", "soak"} <= targets
-    assert named - targets == set()
-
-
-def test_the_rooms_of_the_house_exist() -> None:
-    text = (REPOSITORY / "ARCHITECTURE.md").read_text()
-    rooms = re.findall(r"^\| `([a-z_/]+)/` \|", text, re.MULTILINE)
-    assert len(rooms) >= 10
-    assert [room for room in rooms if not (REPOSITORY / room).is_dir()] == []
+    assert {"demo", "test", "lint", "bench", "soak"} <= named
+    assert named - targets(REPOSITORY / "Makefile") == set()

@@ -51,19 +51,22 @@ class GroupVersionKind(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
-class Review(msgspec.Struct, gc=False, rename={"sub_resource": "subResource", "pod": "object"}):
-    """A review that can be answered."""
-
+class _Request(msgspec.Struct, gc=False):
     uid: str
     """The answer repeats it."""
     kind: GroupVersionKind = GroupVersionKind()
     operation: str = ""
     """Such as ``CREATE``."""
-    sub_resource: str = ""
+    sub_resource: str = msgspec.field(name="subResource", default="")
     """Such as ``status``; empty for the object itself."""
     namespace: str = ""
     """Of the object."""
-    pod: Pod | None = None
+
+
+class Review(_Request):
+    """A review that can be answered."""
+
+    pod: Pod | None = msgspec.field(name="object", default=None)
     """The object, read as a pod."""
 
     @property
@@ -109,16 +112,8 @@ class _Envelope(msgspec.Struct, gc=False, rename="camel"):
     api_version: str = ""
 
 
-class _AnyRequest(msgspec.Struct, rename="camel"):
-    uid: str
-    kind: GroupVersionKind = GroupVersionKind()
-    operation: str = ""
-    sub_resource: str = ""
-    namespace: str = ""
-
-
 class _AnyEnvelope(msgspec.Struct, rename="camel"):
-    request: _AnyRequest
+    request: _Request
     kind: str = ""
     api_version: str = ""
 
@@ -194,16 +189,8 @@ def _decode_leniently(body: bytes, problem: str) -> Review:
         # Its kind is unknown, so it is treated as what these webhooks are called for.
         pod = GroupVersionKind(version="v1", kind="Pod")
         return UnreadableReview(uid_only.request.uid, pod, "CREATE", problem=problem)
-    request = envelope.request
-    _check(envelope.kind, envelope.api_version, request.uid)
-    return UnreadableReview(
-        request.uid,
-        request.kind,
-        request.operation,
-        request.sub_resource,
-        request.namespace,
-        problem=problem,
-    )
+    _check(envelope.kind, envelope.api_version, envelope.request.uid)
+    return UnreadableReview(**msgspec.structs.asdict(envelope.request), problem=problem)
 
 
 def _check(kind: str, api_version: str, uid: str) -> None:

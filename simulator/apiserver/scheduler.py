@@ -229,7 +229,8 @@ def _problems(pod: Json, asked: Counter[str], node: Json, taken: Counter[str]) -
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     problems = []
     for name, amount in sorted((asked + _ONE_POD).items()):
-        if name in _ALWAYS_COUNTED and name not in allocatable:
+        counted = name in _ALWAYS_COUNTED or name.startswith("hugepages-")
+        if counted and name not in allocatable:
             continue  # a stand-in node may be silent about what nobody runs out of
         total = quantities.nanos(allocatable.get(name, 0))
         if amount > total - taken[name]:

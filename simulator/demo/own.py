@@ -113,7 +113,7 @@ def _pod(one: Explained, number: int, file: str) -> DemoPod:
     pod = {"apiVersion": "v1", "kind": "Pod", **manifest, "metadata": metadata}
     text = yaml.safe_dump({"spec": pod.get("spec")}, sort_keys=False, allow_unicode=True)
     title = f"Pod {one.namespace}/{metadata['name']}"
-    return DemoPod(file, title, pod, text)
+    return DemoPod(Path(file).name, title, pod, text)
 
 
 def _object(mapping: OneMapping) -> Json:

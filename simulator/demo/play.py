@@ -69,8 +69,9 @@ class Player:
             if self.picture and plan.in_picture:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
-        summary = show.summary(reports, again=self.again)
-        self._print(show.title("Summary"), summary)
+        for console in filter(None, (self.console, self.picture)):
+            summary = show.summary(reports, console.width, again=self.again)
+            console.print(show.title("Summary"), summary)
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:
@@ -176,7 +177,7 @@ def play(
 def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, int | str]:
     """Act, and stop all processes whatever happens; returns their exit codes."""
     try:
-        with _signals_interrupt():
+        with _signals_interrupt(stage):
             act()
             return stage.stop()
     except Exception:
@@ -241,14 +242,10 @@ def _reasons(pod: Json) -> list[str]:
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def _signals_interrupt(stage: Stage) -> Iterator[None]:
     """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, stage.interrupt) for number in numbers]
     try:
         yield
     finally:

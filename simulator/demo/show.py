@@ -28,10 +28,14 @@ from simulator.demo.reports import (
 )
 from simulator.demo.stage import Stage
 
-REFUSED = "refused"
+_GAP = 2
+"""Columns between two columns of a table."""
 
-_LONGEST = 19
-"""Characters of a name in the table at the end that are shown in any case."""
+_SHORTEST = 12
+"""To how many characters a name may be cut in the table at the end."""
+
+_OUTCOME = 11
+"""Where outcomes of several words are broken."""
 
 WHY_REQUESTS = (
     "Patches change limits and requests, since the API server copies limits to requests before it"
@@ -81,8 +85,8 @@ def nodes(found: Sequence[tuple[NodePlan, Json]]) -> RenderableType:
     for plan, node in found:
         cards = f"{len(plan.cards)} x {plan.driver}" if plan.cards else "none"
         first = (Text(plan.name, style="bold"), plan.mode, cards)
-        for name, count in sorted(capacity(node).items()):
-            table.add_row(*first, name.removeprefix(f"{DOMAIN}/"), str(count))
+        for name, count in sorted(capacity(node).items()) or [("none", 0)]:
+            table.add_row(*first, Text(name.removeprefix(f"{DOMAIN}/")), str(count))
             first = (Text(), "", "")
     return table
 
@@ -98,7 +102,7 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     table.add_column(no_wrap=True, min_width=10)
     table.add_column(overflow="fold")
     for label, line in _lines(report, verbose=verbose):
-        if not verbose and label != REFUSED:
+        if not verbose and line.no_wrap is None:
             line.no_wrap, line.overflow = True, "ellipsis"
         table.add_row(Text(label, style="dim"), line)
     if verbose:
@@ -106,24 +110,40 @@ def pod(report: PodReport, *, verbose: bool) -> RenderableType:
     return table
 
 
-def summary(reports: Sequence[PodReport], *, again: bool = False) -> RenderableType:
-    """A row for each pod: what it asked for, where it runs, what it got."""
-    table = _table("pod", "asked for", "node", "device", "outcome")
-    table.columns[1].no_wrap = table.columns[4].no_wrap = False
-    table.columns[1].min_width = min(_LONGEST, max(map(len, _asked_for(reports)), default=0))
-    for report in reports:
-        table.add_row(
-            report.plan.name,
-            "\n".join(report.asked_for) or "-",
-            report.node or "-",
-            "\n".join(Path(one).name for one in report.devices) or "-",
+def summary(reports: Sequence[PodReport], width: int, *, again: bool = False) -> RenderableType:
+    """A row for each pod: what it asked for, where it runs, what it got.
+
+    On a narrow screen the names that were asked for are cut; if that is not enough, all is folded.
+    """
+    headings = ("pod", "asked for", "node", "device", "outcome")
+    rows = [
+        (
+            Text(report.plan.name),
+            Text("\n".join(report.asked_for) or "-"),
+            Text(report.node or "-"),
+            Text("\n".join(Path(one).name for one in report.devices) or "-"),
             _outcome(report, again=again),
         )
+        for report in reports
+    ]
+    table = _table(*headings)
+    widest = [
+        max(len(line) for cell in (heading, *map(str, cells)) for line in cell.split("\n"))
+        for heading, *cells in zip(headings, *rows, strict=True)
+    ]
+    widest[4] = min(widest[4], _OUTCOME)
+    left = width - sum(widest) + widest[1] - _GAP * (len(headings) - 1)
+    for column in table.columns:
+        column.no_wrap = False
+        if left < min(widest[1], _SHORTEST):
+            column.overflow = "fold"
+    if left >= min(widest[1], _SHORTEST):
+        widest[1] = min(widest[1], left)
+        for column, wanted in zip(table.columns, widest, strict=True):
+            column.width = wanted
+    for row in rows:
+        table.add_row(*row)
     return table
-
-
-def _asked_for(reports: Sequence[PodReport]) -> list[str]:
-    return [one for report in reports for one in report.asked_for]
 
 
 def end(
@@ -176,7 +196,7 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
             f' "{report.plan.file}": {status.get("message")}'
         )
         text = message if verbose else str(status.get("message"))
-        yield REFUSED, Text(text, style="red")
+        yield "refused", Text(text, style="red", no_wrap=False)
         return
     changes = _changes(report.patch, verbose=verbose)
     yield from _labelled("patch", changes or [Text("none: nothing to change", style="dim")])
@@ -187,7 +207,9 @@ def _lines(report: PodReport, *, verbose: bool) -> Iterator[tuple[str, Text]]:
     yield from _containers(report.stored) if verbose else _devices(report)
     if not report.is_running:
         reasons = report.reasons or ["no reason was reported; --keep leaves the logs"]
-        yield from _labelled("not running", (Text(one, style="red") for one in reasons))
+        yield from _labelled(
+            "not running", (Text(one, style="red", no_wrap=False) for one in reasons)
+        )
 
 
 def _labelled(label: str, lines: Iterable[Text]) -> Iterator[tuple[str, Text]]:
@@ -284,7 +306,7 @@ def _below_root(path: str) -> str:
 
 
 def _table(*headings: str) -> Table:
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(box=None, header_style="bold", padding=(0, _GAP, 0, 0), pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="ellipsis", no_wrap=True)
     return table

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,12 +65,14 @@ class Stage:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
+    _starting: bool = False
+    _interrupted: bool = False
 
     def start(self, name: str, module: str, *arguments: str | Path) -> Part:
         """Start `python -m module arguments`; the name is unique and names its log."""
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        with log.open("wb") as output:
+        with self._uninterrupted(), log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
@@ -79,9 +81,26 @@ class Stage:
                 env=_environment(),
                 start_new_session=True,
             )
-        part = Part(name, log, process)
-        self.parts.append(part)
+            part = Part(name, log, process)
+            self.parts.append(part)
         return part
+
+    def interrupt(self, *_: object) -> None:
+        """Raise KeyboardInterrupt; while a process is being started, once it is known."""
+        self._interrupted = True
+        if not self._starting:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Let nothing come between a process and its entry in `parts`."""
+        self._starting = True
+        try:
+            yield
+        finally:
+            self._starting = False
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def announced(self, file: Path, what: str) -> dict[str, Any]:
         """The JSON, such as ports, that a process writes to a file once it serves."""

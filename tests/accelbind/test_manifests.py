@@ -58,7 +58,7 @@ def checked(capsys: pytest.CaptureFixture[str], paths: list[str]) -> list[str]:
 
 def planned(_: object, paths: list[str]) -> list[str]:
     found = own.read(read_pods([Path(path) for path in paths]), MAPPINGS)
-    return [each.pod["metadata"]["name"] for each in found.world.pods]
+    return [each.name for each in found.world.pods]
 
 
 @pytest.mark.parametrize("read", [explained, checked, planned])

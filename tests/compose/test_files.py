@@ -133,12 +133,12 @@ def test_a_services_flags_exist(name: str) -> None:
 
 
 def typed() -> list[list[str]]:
-    """What README has people type, without `docker compose`."""
-    lines = [each.plain for each in commands("README.md")]
+    """What the quickstart has people type, without `docker compose`."""
+    lines = [each.plain for each in commands("docs/quickstart.md")]
     return [shlex.split(line)[2:] for line in lines if line.startswith("docker compose ")]
 
 
-def test_make_test_compose_runs_what_readme_has_people_type() -> None:
+def test_make_test_compose_runs_what_the_quickstart_has_people_type() -> None:
     """In this order: all of it, the pods once more, with a view, inside, and away with it."""
     assert [[word for word in words if word in VERBS] for words in typed()] == [
         [verb] for verb in ("up", "run", "up", "exec", "down")

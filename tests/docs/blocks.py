@@ -1,4 +1,4 @@
-"""The commands in the documents: fenced blocks, cut into what is typed at once."""
+"""The commands in the documentation, from its fenced blocks."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from tests.support import REPOSITORY
 
 SHELL = ("sh", "bash", "console")
 INERT = ("yaml", "json", "text", "python", "toml", "diff", "promql", "mermaid")
-"""Languages of blocks in which nothing is to be typed."""
+"""Languages of blocks without commands."""
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<body>.*?)^ *```[ ]*$", re.MULTILINE | re.DOTALL
@@ -24,12 +24,12 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is typed at once, though it may take several lines.
+    """A command, which may have several lines.
 
     Args:
-        page: the document, below the repository.
-        line: where it begins.
-        text: as it stands there, without a prompt.
+        page: Path of the page in the repository.
+        line: Its first line.
+        text: Without a prompt.
     """
 
     page: str
@@ -38,12 +38,12 @@ class Command:
 
     @property
     def plain(self) -> str:
-        """Its first line without a comment behind it: what a list may name it by."""
+        """Its first line without a comment."""
         return _COMMENT.sub("", self.text.partition("\n")[0]).strip()
 
     @property
     def programs(self) -> set[str]:
-        """The programs that it starts; none for one that only sets variables."""
+        """The programs that it starts; none if it only sets variables."""
         found = set(re.findall(r"\$\((\w+)", self.text))
         script = _HERE.split(self.text)[0] if _HERE.search(self.text) else self.text
         words = shlex.shlex(script.replace("\\\n", " "), posix=True, punctuation_chars="|&;<>()")
@@ -60,7 +60,7 @@ class Command:
 
 
 def pages() -> list[str]:
-    """The documents of the repository, below it: what people read, wherever it is."""
+    """Return the paths of all pages in the repository."""
     found = [
         *REPOSITORY.glob("*.md"),
         *REPOSITORY.glob("docs/**/*.md"),
@@ -71,12 +71,12 @@ def pages() -> list[str]:
 
 
 def languages(page: str) -> list[str]:
-    """The language of each block of a document."""
+    """Return the language of each block of a page."""
     return [match["language"] for match in _FENCE.finditer(_text(page))]
 
 
 def commands(page: str, text: str | None = None) -> list[Command]:
-    """The commands of a document, in its order."""
+    """Return the commands of a page, in order."""
     text = _text(page) if text is None else text
     found: list[Command] = []
     for match in _FENCE.finditer(text):
@@ -93,7 +93,7 @@ def _text(page: str) -> str:
 
 
 def _cut(body: str, *, prompted: bool) -> Iterator[tuple[int, str]]:
-    """The commands of a block, with the numbers of their first lines; of prompts, no output."""
+    """Yield the commands of a block with their line numbers, without the output of prompts."""
     lines = iter(enumerate(body.splitlines()))
     for at, line in lines:
         if prompted and not line.startswith("$ "):
@@ -115,7 +115,7 @@ def _cut(body: str, *, prompted: bool) -> Iterator[tuple[int, str]]:
 
 
 def _open(text: str) -> bool:
-    """Whether a quotation is still open."""
+    """Return whether a quotation is still open."""
     if _HERE.search(text):
         return False
     try:
@@ -126,7 +126,7 @@ def _open(text: str) -> bool:
 
 
 def inline_commands(page: str) -> list[str]:
-    """The commands of ours that a document names within its text."""
+    """Return the commands of accelbind that a page names within its text."""
     text = _FENCE.sub("", _text(page))
     spans = re.findall(r"`(accelbind [a-z][^`]*)`", text)
     return [" ".join(span.split()) for span in spans]

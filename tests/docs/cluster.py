@@ -1,7 +1,7 @@
-"""The cluster in which the documents' commands are tried: a stand-in that runs what it is sent.
+"""The cluster for the commands of the documentation: stand-ins, and processes of this machine.
 
-Workloads of the manifests become processes of this machine: the Deployments of the certificates and
-of the webhook, and the DaemonSet of the plugin on a node with cards. Everything else is kept.
+The Deployments of webhook and certs and the DaemonSet of the plugin become processes once they are
+applied. Everything else is only stored.
 """
 
 import base64
@@ -28,66 +28,61 @@ Json = dict[str, Any]
 
 NODE = "worker-1"
 INTERFACE = "ce48969398f05f33946d560708be108a"
+OTHER_NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-2"}}
+"""For pages that name a second node; nothing runs there."""
 SERVICE = f"accelbind-webhook.{NAMESPACE}.svc"
 TLS_SECRET = "accelbind-webhook-tls"  # noqa: S105 - its name
 EVERY = 0.1
 
+FURTHER = """
+Deployment apps/v1 deploy
+DaemonSet apps/v1 ds
+ReplicaSet apps/v1 rs
+Service v1 svc
+ServiceAccount v1 sa
+ConfigMap v1 cm
+ResourceQuota v1 quota
+Role rbac.authorization.k8s.io/v1
+RoleBinding rbac.authorization.k8s.io/v1
+ClusterRole rbac.authorization.k8s.io/v1 cluster
+ClusterRoleBinding rbac.authorization.k8s.io/v1 cluster
+NetworkPolicy networking.k8s.io/v1
+PodDisruptionBudget policy/v1
+ValidatingAdmissionPolicy admissionregistration.k8s.io/v1 cluster
+ValidatingAdmissionPolicyBinding admissionregistration.k8s.io/v1 cluster
+PodMonitor monitoring.coreos.com/v1
+ServiceMonitor monitoring.coreos.com/v1
+PrometheusRule monitoring.coreos.com/v1
+FpgaDevicePlugin deviceplugin.intel.com/v1beta1 cluster
+NodeFeatureRule nfd.k8s-sigs.io/v1alpha1 cluster
+"""
+"""Kinds that the stand-in only stores: kind, version, short name or `cluster` for its scope."""
 
-_VERSIONS = {"deviceplugin.intel.com": "v1beta1", "nfd.k8s-sigs.io": "v1alpha1"}
 
-
-def _resource(kind: str, group: str, *short: str, spread: bool = True, many: str = "") -> Resource:
-    version = _VERSIONS.get(group, "v1")
+def _resource(kind: str, api_version: str, word: str = "") -> Resource:
+    group, _, version = api_version.rpartition("/")
+    lower = kind.lower()
     return Resource(
         group,
         version,
-        many or f"{kind.lower()}s",
+        f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s",
         kind,
-        namespaced=spread,
-        short_names=short,
+        namespaced=word != "cluster",
+        short_names=(word,) if word not in ("", "cluster") else (),
         subresources=frozenset({"status"}),
         counts_generations=True,
     )
 
 
-_RBAC, _MONITORING = "rbac.authorization.k8s.io", "monitoring.coreos.com"
-_ADMISSION = "admissionregistration.k8s.io"
-FURTHER = (
-    _resource("Deployment", "apps", "deploy"),
-    _resource("DaemonSet", "apps", "ds"),
-    _resource("ReplicaSet", "apps", "rs"),
-    _resource("Service", "", "svc"),
-    _resource("ServiceAccount", "", "sa"),
-    _resource("ConfigMap", "", "cm"),
-    _resource("ResourceQuota", "", "quota"),
-    _resource("Role", _RBAC),
-    _resource("RoleBinding", _RBAC),
-    _resource("ClusterRole", _RBAC, spread=False),
-    _resource("ClusterRoleBinding", _RBAC, spread=False),
-    _resource("NetworkPolicy", "networking.k8s.io", many="networkpolicies"),
-    _resource("PodDisruptionBudget", "policy"),
-    _resource(
-        "ValidatingAdmissionPolicy", _ADMISSION, spread=False, many="validatingadmissionpolicies"
-    ),
-    _resource("ValidatingAdmissionPolicyBinding", _ADMISSION, spread=False),
-    _resource("PodMonitor", _MONITORING),
-    _resource("ServiceMonitor", _MONITORING),
-    _resource("PrometheusRule", _MONITORING),
-    _resource("FpgaDevicePlugin", "deviceplugin.intel.com", spread=False),
-    _resource("NodeFeatureRule", "nfd.k8s-sigs.io", spread=False),
-)
-"""What the stand-in doesn't serve by itself: kept as it is sent, and nothing is made of it."""
-
-
 class Cluster:
-    """A stand-in for an API server, a node, and processes for the workloads that it is sent.
+    """A stand-in for an API server, a node with two cards, and processes for workloads.
 
     Args:
-        portal: to the event loop in which the stand-in serves.
-        api: the stand-in.
-        services: where it finds Services.
-        folder: with a path short enough for unix sockets in it.
-        processes: takes what is started.
+        portal: To the event loop in which the stand-in serves.
+        api: The stand-in.
+        services: Where it finds Services.
+        folder: With a path short enough for unix sockets in it.
+        processes: Owns what is started.
     """
 
     def __init__(
@@ -106,7 +101,7 @@ class Cluster:
         self._controllers = threading.Thread(target=self._control)
 
     def start(self) -> None:
-        """Lays out the node, and begins to look for workloads."""
+        """Create the node, and start the controllers."""
         rack = Rack(self.folder / "root")
         for _ in range(2):
             rack.add_card(CardSpec(interface_id=INTERFACE, afu_ids=(NLB0,)))
@@ -126,87 +121,75 @@ class Cluster:
         driver = ("--root", self.folder / "root")
         self.processes.start(python_module("simulator.driver", *driver), name="driver")
         eventually(ready.exists, timeout=60, what="the kubelet stand-in")
+        self.portal.call(self.api.put, OTHER_NODE)
         self._controllers.start()
 
     def stop(self) -> None:
-        """Looks for workloads no more."""
+        """Stop the controllers."""
         self._over.set()
         if self._controllers.ident is not None:
             self._controllers.join(60)
 
-    def get(self, kind: str, name: str, namespace: str) -> Json | None:
-        """An object; None if there is none."""
-        return self.portal.call(partial(self.api.get, kind, name, namespace))
+    def get(self, kind: str, name: str, namespace: str) -> Json:
+        """Return an object; empty if there is none."""
+        return self.portal.call(partial(self.api.get, kind, name, namespace)) or {}
 
     def _control(self) -> None:
         while not self._over.wait(EVERY):
             for kind in ("Deployment", "DaemonSet"):
                 for item in self.portal.call(self.api.objects, kind):
-                    self._see_to(kind, item)
+                    self._reconcile(kind, item)
 
-    def _see_to(self, kind: str, item: Json) -> None:
+    def _reconcile(self, kind: str, item: Json) -> None:
         metadata = item["metadata"]
-        name, status = metadata["name"], item.get("status", {})
+        name = metadata["name"]
         if name not in self._started and metadata["namespace"] == NAMESPACE:
-            begin = getattr(self, f"_begin_{name.removeprefix('accelbind-')}", None)
-            if begin is not None:
-                if not begin():
+            start = getattr(self, f"_start_{name.removeprefix('accelbind-')}", None)
+            if start is not None:
+                if not start():
                     return
                 self._started.add(name)
-        if status.get("observedGeneration") != metadata["generation"]:
+        if item.get("status", {}).get("observedGeneration") != metadata["generation"]:
             strategy = {"type": "RollingUpdate"} | item["spec"].get("updateStrategy", {})
             spec = item["spec"] | {"updateStrategy": strategy}  # with the default
             changed = item | {"spec": spec, "status": _rolled_out(kind, item)}
             self.portal.call(self.api.put, changed)
 
-    def _begin_certs(self) -> bool:
+    def _start_certs(self) -> bool:
         self.processes.accelbind(
             *("certs", "run", "--kubeconfig", self.kubeconfig, "--namespace", NAMESPACE),
             *("--metrics-port", "0", "--interval", "1s"),
         )
         return True
 
-    def _begin_webhook(self) -> bool:
-        """Starts it once its Secret is whole, as a kubelet would; whether it serves."""
-        secret = self.get("Secret", TLS_SECRET, NAMESPACE) or {}
-        pair = {name: (secret.get("data") or {}).get(name) for name in ("tls.crt", "tls.key")}
-        if not all(pair.values()):
+    def _start_webhook(self) -> bool:
+        """Start it once its Secret is complete; return whether it serves and is trusted."""
+        data = self.get("Secret", TLS_SECRET, NAMESPACE).get("data") or {}
+        if not (data.get("tls.crt") and data.get("tls.key")):
             return False
         tls, ports = self.folder / "tls", self.folder / "webhook.ports"
         if not tls.exists():
             tls.mkdir()
-            for name, value in pair.items():
-                (tls / name).write_bytes(base64.b64decode(str(value)))
+            for name in ("tls.crt", "tls.key"):
+                (tls / name).write_bytes(base64.b64decode(data[name]))
             self._webhook = self.processes.accelbind(
                 *("webhook", "--tls-cert", tls / "tls.crt", "--tls-key", tls / "tls.key"),
                 *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
-                *(
-                    "--metrics-host",
-                    "127.0.0.1",
-                    "--metrics-port",
-                    "0",
-                    "--ports-file",
-                    ports,
-                    "--drain-seconds",
-                    "0",
-                ),
+                *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+                *("--ports-file", ports, "--drain-seconds", "0"),
             )
         if not ports.exists():
             return False
         self.services[SERVICE] = f"127.0.0.1:{self._webhook.ports(ports)['admission']}"
-        return self._bundled()
-
-    def _bundled(self) -> bool:
         kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        found = [self.get(kind, "accelbind", "") or {} for kind in kinds]
+        found = [self.get(kind, "accelbind", "") for kind in kinds]
         hooks = [hook for each in found for hook in each.get("webhooks", [])]
         return bool(hooks) and all(hook["clientConfig"].get("caBundle") for hook in hooks)
 
-    def _begin_plugin(self) -> bool:
-        """Starts it once the DaemonSet selects the node; whether it runs."""
-        daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE) or {}
-        node = self.get("Node", NODE, "") or {}
-        labels = (node.get("metadata") or {}).get("labels") or {}
+    def _start_plugin(self) -> bool:
+        """Start it once the DaemonSet selects the node; return whether it runs."""
+        daemonset = self.get("DaemonSet", "accelbind-plugin", NAMESPACE)
+        labels = self.get("Node", NODE, "").get("metadata", {}).get("labels") or {}
         linux = {"metadata": {"labels": labels | {"kubernetes.io/os": "linux"}}}
         if not is_selected(daemonset["spec"]["template"]["spec"], linux):
             return False
@@ -216,18 +199,12 @@ class Cluster:
             *("--pod-logs-dir", self.folder / "logs", "--state-dir", self.folder / "state"),
             *("--bitstreams", self.folder / "bitstreams", "--scan-interval", "1"),
             *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-            *("--ports-file", self.plugin_ports),
         )
         return True
 
-    @property
-    def plugin_ports(self) -> Path:
-        """Where the plugin says which port it took."""
-        return self.folder / "plugin.ports"
-
 
 def _rolled_out(kind: str, item: Json) -> Json:
-    """The status of a workload all of whose pods run."""
+    """Return the status of a workload whose pods all run."""
     generation = {"observedGeneration": item["metadata"]["generation"]}
     if kind == "DaemonSet":
         names = ("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled")
@@ -240,17 +217,18 @@ def _rolled_out(kind: str, item: Json) -> Json:
 
 @contextmanager
 def cluster(folder: Path, short: Path) -> Iterator[Cluster]:
-    """A cluster without accelbind, and its end.
+    """Provide a cluster without accelbind.
 
     Args:
-        folder: for the API server's files and the processes' outputs.
-        short: for the node's files and sockets.
+        folder: For the API server's files and the processes' outputs.
+        short: For the node's files and sockets.
     """
     services: dict[str, str] = {}
     processes = Processes(folder)
     with start_blocking_portal() as portal:
         api = ApiServerStandIn(folder, Options(services=services))
-        for resource in FURTHER:
+        for line in FURTHER.split("\n")[1:-1]:
+            resource = _resource(*line.split())
             api.table.put(resource)
             api.store.shelf(resource)
         with portal.wrap_async_context_manager(api):

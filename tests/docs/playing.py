@@ -1,10 +1,9 @@
-"""Plays a document: its commands in one shell, in their order, with what they need at hand.
+"""Runs the commands of a page in one shell, in their order, with what they need at hand.
 
-`accelbind` is this repository's, and on a node it finds the node of the cluster's stand-ins;
-`kubectl` is the real one. What an API server stand-in lacks, a script before it does in another
-way: it applies from the client, drains without evictions, and what is to run in a pod runs here,
-as the pods' processes do. What comes after an apply is typed when the webhook has long been told
-of mappings.
+`accelbind` is this repository's, and finds the stand-in node. `kubectl` is the real one behind a
+script for what the API server stand-in lacks: it applies from the client, drains without evictions,
+and runs here what `exec` would run in a pod. After an apply it waits until the webhook knows the
+mappings.
 """
 
 import os
@@ -26,7 +25,7 @@ from tests.support import REPOSITORY, clean_environment, require
 
 PROGRAMS = {"accelbind", "kubectl", "python", "cat", "cd", "echo", "export", "mkdir", "printf"}
 PROGRAMS |= {"true", "rm", "grep", "cut"}
-"""What the documents may have people type, beside what is run elsewhere."""
+"""What pages may call, beside what runs elsewhere."""
 
 ANSWERS = ("accelbind doctor", "accelbind check mappings", "kubectl exec", "kubectl diff")
 """Commands whose exit code 1 is an answer: something was found."""
@@ -51,7 +50,7 @@ fi
 [[ $1 == apply ]] || exec $kubectl "${kept[@]}"
 $kubectl "${kept[@]}" || exit
 if count=$($kubectl get acceleratorfunctions,fpgaregions -A -o name 2>/dev/null | wc -l); then
-    cd @REPOSITORY@ && exec @PYTHON@ -m tests.docs.known @WEBHOOK@ "$count"
+    cd @REPOSITORY@ && exec @PYTHON@ -m tests.docs.known @NODE@/webhook.ports "$count"
 fi
 """
 _ACCELBIND = """#!/bin/bash
@@ -59,13 +58,13 @@ export PYTHONPATH=@REPOSITORY@
 case "$1" in
     devices | doctor)
         for word in "$@"; do [[ $word == --root ]] && exec @PYTHON@ -m accelbind "$@"; done
-        exec @PYTHON@ -m accelbind "$@" @NODE@ ;;
+        set -- "$@" --root @NODE@/root --kubelet-dir @NODE@ --pod-logs-dir @NODE@/logs ;;
     fpga)
-        export ACCELBIND_ROOT=@ROOT@ ACCELBIND_STATE_DIR=@STATE@
+        export ACCELBIND_ROOT=@NODE@/root ACCELBIND_STATE_DIR=@NODE@/state
         exec @PYTHON@ -c "from accelbind.cli import main
 from simulator.driver import SimulatedCalls
 raise SystemExit(main(driver_calls=SimulatedCalls()))" "$@" ;;
-    bitstream) export ACCELBIND_BITSTREAMS=@BITSTREAMS@ ;;
+    bitstream) export ACCELBIND_BITSTREAMS=@NODE@/bitstreams ;;
 esac
 exec @PYTHON@ -m accelbind "$@"
 """
@@ -75,75 +74,61 @@ PYTHONPATH=@REPOSITORY@ exec @PYTHON@ "$@"
 
 
 class Scene:
-    """A copy of what the documents name, and the programs that they have people type.
+    """A copy of what pages name, and the programs that they call.
 
     Args:
-        folder: an empty one; the copy of the repository goes there.
-        cluster: what `kubectl` and the commands on a node find; None if there is none.
+        folder: An empty one; the copy of the repository goes there.
+        cluster: What `kubectl` and the commands on a node find.
     """
 
-    def __init__(self, folder: Path, cluster: Cluster | None) -> None:
-        self.home = folder / "clone"
-        self.cluster = cluster
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.home, self.cluster = folder / "clone", cluster
         for name in COPIED:
             shutil.copytree(REPOSITORY / name, self.home / name)
         for path in ("tests/__init__.py", "pyproject.toml"):
             shutil.copy(REPOSITORY / path, self.home / path)
-        self.bin = self.home / ".venv" / "bin"
-        self.bin.mkdir(parents=True)
-        if cluster:
-            (self.home / ".kube").mkdir()
-            shutil.copy(cluster.kubeconfig, self.home / ".kube" / "config")
-        self._install()
-
-    def _install(self) -> None:
-        base = self.cluster.folder if self.cluster else self.home / "no-node"
-        root, state = base / "root", base / "state"
-        node = ["--root", root, "--kubelet-dir", base, "--pod-logs-dir", base / "logs"]
+        (self.home / ".kube").mkdir()
+        shutil.copy(cluster.kubeconfig, self.home / ".kube" / "config")
+        (self.home / "nlb3.gbs").write_bytes(make_gbs(INTERFACE, NLB3, raw_bitstream(NLB3)))
         known = {
             "@PYTHON@": sys.executable,
             "@REPOSITORY@": str(REPOSITORY),
-            "@NODE@": " ".join(map(str, node)),
-            "@ROOT@": str(root),
-            "@STATE@": str(state),
-            "@BITSTREAMS@": str(base / "bitstreams"),
-            "@KUBECTL@": require("kubectl") if self.cluster else "false",
-            "@WEBHOOK@": str(base / "webhook.ports"),
+            "@NODE@": str(cluster.folder),
+            "@KUBECTL@": require("kubectl"),
         }
+        self.bin = self.home / ".venv" / "bin"
+        self.bin.mkdir(parents=True)
         for name, text in (("accelbind", _ACCELBIND), ("kubectl", _KUBECTL), ("python", _PYTHON)):
-            script = re.sub(r"@[A-Z]+@", lambda word: known[word[0]], text)
-            (self.bin / name).write_text(script)
+            (self.bin / name).write_text(re.sub(r"@[A-Z]+@", lambda word: known[word[0]], text))
             (self.bin / name).chmod(0o755)
-        bitstream = make_gbs(INTERFACE, NLB3, raw_bitstream(NLB3))
-        (self.home / "production").mkdir()
-        for folder in (self.home, self.home / "production"):
-            (folder / "nlb3.gbs").write_bytes(bitstream)
 
     def environment(self) -> dict[str, str]:
-        """What the shell starts with."""
-        given = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}", "HOME": str(self.home)}
-        if self.cluster:
-            given["KUBECONFIG"] = str(self.cluster.kubeconfig)
-        return clean_environment() | given | {"TERM": "dumb", "TMPDIR": str(self.home.parent)}
+        """Return what the shell starts with."""
+        return clean_environment() | {
+            "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "KUBECONFIG": str(self.cluster.kubeconfig),
+            "TERM": "dumb",
+            "TMPDIR": str(self.home.parent),
+        }
 
     def play(self, commands: Sequence[Command], before: Sequence[str] = ()) -> str:
-        """Runs commands one after the other in one shell; fails with the first that does.
+        """Run commands one after the other in one shell; fail with the first that fails.
 
         Args:
-            commands: those of a page.
-            before: what to do first.
+            commands: Those of a page.
+            before: What to do first.
 
         Returns:
             What they wrote.
         """
         place = self.home / "place"
-        lines = ["set -euo pipefail", "shopt -s expand_aliases", *before]
+        lines = ["set -euo pipefail", *before]
         for command in commands:
             if who_runs(command.plain) is None:
                 lines += [f"echo '{command.page}:{command.line}' >{place}", _guarded(command)]
-        script = self.home / "page.sh"
+        script, said = self.home / "page.sh", self.home / "page.out"
         script.write_text("\n".join(lines) + "\n")
-        said = self.home / "page.out"
         with said.open("wb") as output:
             process = subprocess.Popen(
                 [require("bash"), script],

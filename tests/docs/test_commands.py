@@ -1,6 +1,7 @@
-"""What the documents tell people to type works, in the order in which they tell it."""
+"""The commands in the documentation work, in the order of their page."""
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,47 +27,61 @@ INSTALLED = (
     "kubectl apply -f manifests/samples/namespace.yaml -f manifests/samples/mappings",
     "kubectl apply -f manifests/samples/pods",
 )
-LEFT = ("kubectl apply -f docs/old.yaml",)
-BEFORE = {"docs/pod-authors.md": INSTALLED, "docs/migration.md": LEFT}
-"""What a page takes for granted."""
+INSTALLING = {
+    "README.md": (),
+    "docs/administrators.md": (),
+    "docs/migration.md": ("kubectl apply -f docs/old.yaml",),
+    "docs/pools.md": (),
+    "docs/quickstart.md": (),
+}
+"""Pages that install accelbind, and what comes before. The others find it installed."""
 
 SAID = {
-    "README.md": ("1 of 1 pods ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
+    "README.md": ("accelbind-plugin created", "node/worker-1 labeled"),
+    "docs/quickstart.md": ("1 of 1 pods ran", '{"fpga.intel.com/af-ce4.d84.', "rolled out"),
     "docs/pod-authors.md": ("+ FPGA_AFU_2=", "exit code 1"),
     "docs/administrators.md": ("dfl-port.0", "node/worker-1 uncordoned", '"cluster.served"'),
     "docs/migration.md": (
         'fpgadeviceplugin.deviceplugin.intel.com "fpgadeviceplugin-sample" deleted',
     ),
 }
-"""What must stand in the commands' output."""
+"""What must be in the commands' output."""
 
 
 @pytest.fixture
-def stage(tmp_path: Path, short_dir: Path) -> Iterator[Cluster]:
+def empty(tmp_path: Path, short_dir: Path) -> Iterator[Cluster]:
     with cluster(tmp_path, short_dir) as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("installed")
+    with (
+        tempfile.TemporaryDirectory(prefix="ab-", dir="/tmp", ignore_cleanup_errors=True) as short,
+        cluster(folder, Path(short)) as made,
+    ):
+        Scene(folder, made).play((), INSTALLED)
+        yield made
+
+
 def old_suite() -> Iterator[Json]:
-    """What an Intel suite and a b<>com plugin leave in a cluster, as far as it is named."""
-    configured = ("intelfpgawebhook", "intel-deviceplugins")
-    for prefix in configured:
-        hooks = ["fpga.mutator.webhooks.intel.com"]
-        hooks += ["sgx.mutator.webhooks.intel.com"] if prefix == "intel-deviceplugins" else []
-        name = f"{prefix}-mutating-webhook-configuration"
+    """What an Intel suite and a b<>com plugin leave in a cluster, as far as pages name it."""
+    served = {"intelfpgawebhook": ["fpga"], "intel-deviceplugins": ["fpga", "sgx"]}
+    for prefix, devices in served.items():
         yield {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": name},
+            "metadata": {"name": f"{prefix}-mutating-webhook-configuration"},
             "webhooks": [
                 {
-                    "name": hook,
+                    "name": f"{device}.mutator.webhooks.intel.com",
                     "admissionReviewVersions": ["v1"],
                     "clientConfig": {"url": "https://127.0.0.1:9/pods"},
                     "failurePolicy": "Ignore",
                     "sideEffects": "None",
                 }
-                for hook in hooks
+                for device in devices
             ],
         }
     yield {
@@ -84,31 +99,30 @@ def old_suite() -> Iterator[Json]:
 
 
 def played(page: str) -> list[Command]:
-    """The commands of a page that are run here."""
+    """Return the commands of a page that run here."""
     return [one for one in commands(page) if elsewhere.who_runs(one.plain) is None]
 
 
-def with_cluster(page: str) -> bool:
-    return any("kubectl" in one.programs for one in played(page))
-
-
-@pytest.mark.timeout(playing.TIME_LIMIT + 30)
-@pytest.mark.parametrize("page", [each for each in PAGES if with_cluster(each)])
-def test_the_commands_of_a_page_for_a_cluster_work(
-    page: str, stage: Cluster, tmp_path: Path
-) -> None:
-    scene = Scene(tmp_path, stage)
-    (scene.home / "docs" / "old.yaml").write_text(yaml.safe_dump_all(old_suite()))
-    said = scene.play(commands(page), BEFORE.get(page, ()))
+def check(page: str, said: str) -> None:
     assert [words for words in SAID.get(page, ()) if words not in said] == []
 
 
 @pytest.mark.timeout(playing.TIME_LIMIT + 30)
+@pytest.mark.parametrize("page", INSTALLING)
+def test_the_commands_of_a_page_that_installs_accelbind_work(
+    page: str, empty: Cluster, tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path, empty)
+    (scene.home / "docs" / "old.yaml").write_text(yaml.safe_dump_all(old_suite()))
+    check(page, scene.play(commands(page), INSTALLING[page]))
+
+
+@pytest.mark.timeout(playing.TIME_LIMIT + 30)
 @pytest.mark.parametrize(
-    "page", [each for each in PAGES if played(each) and not with_cluster(each)]
+    "page", [each for each in PAGES if played(each) and each not in INSTALLING]
 )
-def test_the_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
-    Scene(tmp_path, None).play(commands(page))
+def test_the_commands_of_a_page_work(page: str, installed: Cluster, tmp_path: Path) -> None:
+    check(page, Scene(tmp_path, installed).play(commands(page)))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -119,22 +133,13 @@ def test_each_command_is_one_that_is_run(page: str) -> None:
         if not one.programs <= PROGRAMS
     ]
     assert unknown == [], "run it here (PROGRAMS), or say who does (elsewhere.py)"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_each_block_says_what_it_is(page: str) -> None:
     assert set(blocks.languages(page)) <= {*blocks.SHELL, *blocks.INERT}
-
-
-def all_commands() -> Iterator[Command]:
-    for page in PAGES:
-        yield from commands(page)
 
 
 def test_what_is_run_elsewhere_is_run_there() -> None:
     ci = (REPOSITORY / ".ci" / "run").read_text()
     used = set()
-    for one in all_commands():
+    for one in (one for page in PAGES for one in commands(page)):
         runner = elsewhere.who_runs(one.plain)
         if runner == elsewhere.CI:
             target = one.plain.removeprefix("make ").split()[0]
@@ -143,24 +148,23 @@ def test_what_is_run_elsewhere_is_run_there() -> None:
             file, name = runner.split("::")
             assert re.search(rf"def {name}\b", (REPOSITORY / file).read_text()), runner
         used |= {pattern for pattern in elsewhere.ELSEWHERE if re.fullmatch(pattern, one.plain)}
-    assert set(elsewhere.ELSEWHERE) - used == set(), "no document has such a command any more"
+    assert set(elsewhere.ELSEWHERE) - used == set(), "no page has such a command any more"
 
 
 def named_within_text() -> dict[str, set[str]]:
-    """The commands that are named within sentences, and the flags that are shown with them."""
+    """Return the commands that are named within sentences, and the flags shown with them."""
     found: dict[str, set[str]] = {}
     for page in PAGES:
-        if page == "docs/reference.md":  # made from the code
+        if page == "docs/reference.md":  # generated from the code
             continue
         for span in blocks.inline_commands(page):
             words = span.split()[1:]
-            taken = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
-            if taken and taken[0] == "has":  # what accelbind says, not what one types
+            names = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
+            if names and names[0] == "has":  # a message of accelbind
                 continue
-            depth = (
-                2 if taken and taken[0] in {"certs", "fpga", "bitstream", "names", "check"} else 1
-            )
-            name = " ".join(words[: min(depth, len(taken))])
+            groups = {"certs", "fpga", "bitstream", "names", "check"}
+            depth = 2 if names and names[0] in groups else 1
+            name = " ".join(words[: min(depth, len(names))])
             flags = {re.split(r"[=\[]", word)[0] for word in words if word.startswith("--")}
             found.setdefault(name, set()).update(flags)
     return found
@@ -178,7 +182,7 @@ def test_commands_within_sentences_exist_with_their_flags(
 
 
 def test_logs_of_several_pods_are_asked_for_whole() -> None:
-    """With a label kubectl shows the last ten lines of each, unless it is told otherwise."""
+    """With a label kubectl shows the last ten lines of each, unless told otherwise."""
     shown = " ".join((REPOSITORY / page).read_text() for page in PAGES)
     found = re.findall(r"kubectl [^`|]*\blogs\b[^`|]* -l [^`|]*", " ".join(shown.split()))
     assert found
@@ -188,8 +192,7 @@ def test_logs_of_several_pods_are_asked_for_whole() -> None:
 def test_links_lead_somewhere() -> None:
     dead = []
     for page in PAGES:
-        text = (REPOSITORY / page).read_text()
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        for target in re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / page).read_text()):
             path, _, anchor = target.partition("#")
             if "://" in target:
                 continue
@@ -200,12 +203,12 @@ def test_links_lead_somewhere() -> None:
 
 
 def anchors(file: Path) -> set[str]:
-    """What a heading of a document is called in links."""
+    """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
-def test_every_document_can_be_found_from_the_readme() -> None:
+def test_every_page_can_be_found_from_the_readme() -> None:
     known, todo = set[Path](), [REPOSITORY / "README.md"]
     while todo:
         file = todo.pop().resolve()
@@ -216,7 +219,7 @@ def test_every_document_can_be_found_from_the_readme() -> None:
     assert {(REPOSITORY / page).resolve() for page in PAGES} - known == set()
 
 
-# The blocks' reader itself
+# The reader of blocks
 
 PAGE = """
 ```sh
@@ -256,15 +259,10 @@ def test_blocks_are_cut_into_commands() -> None:
         (18, 'echo "a', {"echo"}),
     ]
     assert found[1].text.endswith("not a command\nEND")
+    assert elsewhere.who_runs("kubectl get x | jq .") is None
 
 
-def test_an_unknown_command_is_seen() -> None:
-    (command,) = commands("page", "```sh\nkubectl get x | frobnicate --all\n```\n")
-    assert command.programs - PROGRAMS == {"frobnicate"}
-    assert elsewhere.who_runs(command.plain) is None
-
-
-def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
-    scene = playing.Scene(tmp_path, None)
+def test_a_command_that_fails_is_named(installed: Cluster, tmp_path: Path) -> None:
+    scene = Scene(tmp_path, installed)
     with pytest.raises(AssertionError, match="page:3: "):
         scene.play(commands("page", "```sh\ntrue\naccelbind names decode nothing\n```\n"))

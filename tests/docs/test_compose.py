@@ -1,4 +1,4 @@
-"""What the documents have people run in the services of docker-compose.yml."""
+"""Documented commands for docker-compose.yml name services, profiles and folders that exist."""
 
 import shlex
 
@@ -30,7 +30,7 @@ def test_the_services_and_profiles_that_are_named_exist() -> None:
 
 
 def test_what_is_run_in_a_service_has_its_folders() -> None:
-    """`accelbind devices` there is told the folders that the service's own process has."""
+    """`accelbind devices` gets the folders of the service's process."""
     (words,) = [words for words in composed() if words[0] == "exec"]
     service = SERVICES[words[1]]
     assert words[2:4] == ["accelbind", "devices"]

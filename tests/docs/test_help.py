@@ -1,4 +1,4 @@
-"""The examples that `--help` shows: commands and flags that exist, and names of the manifests."""
+"""Examples in `--help` use commands and flags that exist, and the manifests' namespace."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ NAMESPACE = yaml.safe_load(_MANIFEST)["metadata"]["name"]
 
 
 def leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """Each command that does something, by what is typed for it."""
+    """Yield each leaf command by its words."""
     inner = getattr(command, "commands", None)
     if inner is None:
         yield words, command
@@ -29,13 +29,13 @@ LEAVES = dict(each for name in COMMANDS for each in leaves(f"accelbind {name}", 
 
 
 def examples(command: Any) -> str:
-    """What stands behind the heading of a command's examples, a line each."""
+    """Return the examples of a command, one per line."""
     told: str = command.help.partition("[bold]Example")[2].partition("\n")[2]
     return re.sub(r"(\\|\|)\n", lambda mark: "" if mark[1] == "\\" else "| ", told)
 
 
 def own(line: str) -> Iterator[list[str]]:
-    """The calls of `accelbind` in a line."""
+    """Yield the calls of `accelbind` in a line."""
     for part in re.split(r" \| | && | -- ", line):
         words = [word for word in shlex.split(part) if not re.match(r"[A-Z_]+=", word)]
         if words[0] == "accelbind":

@@ -136,7 +136,9 @@ class Cluster:
             until(look, seconds=seconds, what=f"the service account of {place.namespace}")
         except pytest.fail.Exception:
             self.has_controllers = False
-            self.notes.append("no controllers run here: the suite did their work in its namespaces")
+            self.notes.append(
+                "no controllers run here; the suite did their work in its own namespaces"
+            )
             metadata = {"name": "default", "namespace": place.namespace}
             self.api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         # Pods then need no token, nor the ConfigMap that comes with it.
@@ -198,7 +200,9 @@ class Cluster:
     def _undefine(self, definition: Json) -> None:
         kind, name = definition["spec"]["names"]["kind"], definition["metadata"]["name"]
         if self.api.list(Place(f"{DOMAIN}/v2", kind)):
-            self.notes.append(f"definition {name} stays: somebody has made objects of it meanwhile")
+            self.notes.append(
+                f"definition {name} stays: it has objects that the suite did not create"
+            )
             return
         self.remove(Place(DEFINITION, "CustomResourceDefinition"), name)
 
@@ -250,7 +254,7 @@ def find_node(api: Api, settings: Settings) -> str:
     if len(nodes) == 1:
         return next(iter(nodes))
     raise CantRun(
-        f"which of {', '.join(nodes) or 'no nodes'} is this machine ({here})? Say NODE_NAME=…"
+        f"which of {', '.join(nodes) or 'no nodes'} is this machine ({here})? Set NODE_NAME=…"
     )
 
 

@@ -82,12 +82,12 @@ def check_host(cluster: Cluster) -> None:
     check_kubelet(endpoint)
     node = cluster.api.get(NODES, cluster.node)
     if not ready(node):
-        raise CantRun(f"node {cluster.node} takes no pods: it isn't ready, or is cordoned")
+        raise CantRun(f"node {cluster.node} takes no pods: it is not ready, or it is cordoned")
     mode = node["metadata"].get("annotations", {}).get(MODE_ANNOTATION)
     if mode:
         raise CantRun(
             f"node {cluster.node} has the annotation {MODE_ANNOTATION}={mode}, which overrides"
-            " the modes that are tried here: take it off, or name another node"
+            " the modes under test: remove it, or name another node"
         )
     names = {name for offer in OFFERS.values() for name in offer}
 
@@ -100,7 +100,7 @@ def check_host(cluster: Cluster) -> None:
         until(free, seconds=GONE_SECONDS, what=f"nobody to offer what is tried on {cluster.node}")
     except pytest.fail.Exception as error:
         raise CantRun(
-            f"{error}. Their plugin would be pushed aside: end it, or test what is deployed,"
+            f"{error}. Their plugin would be replaced: stop it, or test what is deployed"
             " without HOST_PROCESSES=1"
         ) from error
     cluster.of_others = frozenset(cluster.allocatable())
@@ -116,8 +116,8 @@ def check_kubelet(endpoint: Path) -> None:
         is_here = False
     if not is_here:
         raise CantRun(
-            f"no kubelet is here: {endpoint} is no socket. HOST_PROCESSES=1 runs on a node of the"
-            " cluster; KUBELET_DIR says where its kubelet's folder is"
+            f"no kubelet runs here: {endpoint} is not a socket. HOST_PROCESSES=1 runs on a node of"
+            " the cluster; KUBELET_DIR is the folder of its kubelet"
         )
     if not os.access(endpoint, os.W_OK) or not os.access(endpoint.parent, os.W_OK):
         raise CantRun(f"user {os.geteuid()} may not write in {endpoint.parent}: run this as root")
@@ -142,13 +142,13 @@ def lay_out(folder: Path, *, character_devices: bool) -> Rack:
             rack.add_card(CardSpec(driver=("opae", "dfl")[number % 2], afu_ids=(NLB0,)))
     except OSError as error:
         raise CantRun(
-            f"the cards' character devices can't be made in {folder}: {error.strerror}. That takes"
-            " root (CAP_MKNOD) and a file system that has them; ROOT=… names another folder."
-            " DEVICES=files makes regular files, which only a kubelet stand-in gives to containers"
+            f"the cards' character devices can't be created in {folder}: {error.strerror}. That"
+            " needs root (CAP_MKNOD) and a file system that has them; ROOT=… names another folder."
+            " DEVICES=files creates regular files, which only a kubelet stand-in accepts"
         ) from error
     nodes = [path for path in (folder / "dev").iterdir() if path.name != "accelbind-driver.sock"]
     if character_devices and not all(stat.S_ISCHR(path.stat().st_mode) for path in nodes):
-        raise CantRun(f"the cards' nodes in {folder}/dev are no character devices")
+        raise CantRun(f"the cards' nodes in {folder}/dev are not character devices")
     return rack
 
 
@@ -290,8 +290,8 @@ class Hosts:
         except pytest.fail.Exception as error:
             raise CantRun(
                 f"{error}. The webhook runs here and listens at {listening_address(self.host)},"
-                f" port {self.port}, and the API server was told {self.url}: WEBHOOK_HOST=… names"
-                " an address of this machine that it reaches; a firewall has to let it through"
+                f" port {self.port}, and the API server calls {self.url}: WEBHOOK_HOST=… names"
+                " an address of this machine that it can reach; a firewall must allow it"
             ) from error
 
     # Plugin

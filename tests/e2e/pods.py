@@ -196,7 +196,7 @@ class Pods:
             return until(look, seconds=self.patience, what=f"pod {name} to run")
         except pytest.fail.Exception as error:
             if "Insufficient" in str(error) and not self.cluster.settings.host_processes:
-                pytest.skip(f"others have the devices of what is deployed: {error}")
+                pytest.skip(f"other pods use the deployed devices: {error}")
             raise
 
     def given(self, name: str) -> dict[str, Given]:
@@ -237,7 +237,7 @@ class Pods:
             until(look, seconds=seconds, what="a scheduler")
         except pytest.fail.Exception:
             self.cluster.has_scheduler = False
-            self.cluster.notes.append("no scheduler runs here: the suite bound its pods by itself")
+            self.cluster.notes.append("no scheduler runs here; the suite bound its pods itself")
             target = {"apiVersion": "v1", "kind": "Node", "name": self.cluster.node}
             binding = {"apiVersion": "v1", "kind": "Binding", "target": target}
             binding["metadata"] = {"name": name, "namespace": self.namespace}

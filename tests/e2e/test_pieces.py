@@ -144,7 +144,7 @@ def test_who_may_not_look_into_a_kubelets_folder_is_told_to_be_root(
         denied.setattr(os, "access", lambda *_: False)
         with pytest.raises(CantRun, match="run this as root"):
             check_kubelet(tmp_path / "kubelet.sock")
-    with pytest.raises(CantRun, match="no kubelet is here"):
+    with pytest.raises(CantRun, match="no kubelet runs here"):
         check_kubelet(tmp_path / "kubelet.sock")
 
 

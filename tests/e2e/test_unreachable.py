@@ -15,7 +15,7 @@ def test_a_webhook_that_the_api_server_cant_call_ends_the_run(processes: Process
         told = stands_in.environment() | {"WEBHOOK_HOST": "nobody.invalid", "PATIENCE": "3"}
         process = processes.start(python_module("tests.e2e"), env=told, name="e2e")
         assert process.wait(600) == 2, process.transcript()
-        assert "in vain for the API server to call the webhook" in process.stdout
+        assert "waiting for the API server to call the webhook" in process.stdout
         assert "WEBHOOK_HOST=… names an address" in process.stdout
         assert "passed" not in process.stdout
         with Api(stands_in.kubeconfig) as api:

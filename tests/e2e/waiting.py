@@ -1,4 +1,4 @@
-"""Waiting for a cluster: until a deadline, and telling what was seen last."""
+"""Waiting for a cluster until a deadline; a failure says what was seen last."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ LONGEST_PAUSE = 0.5
 
 
 class NotYet(Exception):
-    """What is waited for hasn't come; says what was seen instead."""
+    """The condition does not hold yet; the text says what was seen instead."""
 
 
 def until(look: Callable[[], T], *, seconds: float, what: str) -> T:
-    """What `look` gives, once it no longer raises `NotYet`; fails with the last one's text.
+    """The result of `look` once it no longer raises `NotYet`; fails with the last text.
 
-    An API server that doesn't answer for a moment is waited for as well.
+    Errors of the API server are retried too.
     """
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE
@@ -31,12 +31,12 @@ def until(look: Callable[[], T], *, seconds: float, what: str) -> T:
         except (NotYet, ClusterError) as seen:
             last = str(seen)
         if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds:.0f} s in vain for {what}; last seen: {last}")
+            pytest.fail(f"gave up after {seconds:.0f} s waiting for {what}; last seen: {last}")
         time.sleep(pause)  # between two looks
         pause = min(pause * 1.5, LONGEST_PAUSE)
 
 
 def holds(condition: bool, otherwise: str) -> None:
-    """Goes on if a condition holds."""
+    """Raise NotYet unless a condition holds."""
     if not condition:
         raise NotYet(otherwise)

@@ -165,9 +165,7 @@ def help_pages() -> Iterator[str]:
     yield from (line.rstrip() for line in done.stdout.splitlines())
 
 
-PROSE: Final = frozenset(
-    ("what it is", "what it does", "what it tells", "what it means", "what is the case")
-) | {"what to do", "what it asks"}
+PROSE: Final = frozenset(("description", "meaning", "cause", "what to do", "question"))
 """Columns of the reference's tables that may be written better at any time."""
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from accelbind.cli import main
 from tests.manifests.rendering import MANIFESTS, Json, of_kind, one, rendered
-from tests.support import REPOSITORY, Processes
-from tests.webhook.running import start_webhook
+from tests.support import REPOSITORY
+from tools.docs import metrics
 
 FOLDER = MANIFESTS / "components" / "monitoring"
 OTHERS = {
@@ -22,10 +22,9 @@ OTHERS = {
 """Prometheus' own and the API server's (kubernetes.io/docs/reference/instrumentation/metrics)."""
 GIVEN = {"job", "instance", "pod", "namespace", "node", "container", "endpoint", "service", "le"}
 """Labels that scraping adds, and that of a histogram's buckets."""
-SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+SUFFIXES = {"counter": ("",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 NAME = r"\b(?:accelbind|apiserver)_[a-z_]+|\bup\b"
 SELECTED = re.compile(rf"({NAME})(?:\{{([^}}]*)\}})?")
-LABELS_IN_CODE = re.compile(r"labels=\(([^)]*)\)|^\s+\(((?:\"[a-z_]+\",? ?)+)\),$", re.MULTILINE)
 
 
 def rules() -> list[Json]:
@@ -59,34 +58,13 @@ def scraped(port: int) -> dict[str, str]:
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """What the three processes show, as series are called."""
-    folder = tmp_path_factory.mktemp("m")
-    families: dict[str, str] = {}
-    processes = Processes(folder)
-    webhook = start_webhook(folder, mappings={})
-    try:
-        families |= scraped(webhook.metrics_port)
-        (folder / "root" / "sys").mkdir(parents=True)
-        (folder / "k" / "device-plugins").mkdir(parents=True)
-        plugin = processes.accelbind(
-            *("plugin", "--root", folder / "root", "--kubelet-dir", folder / "k"),
-            *("--metrics-port", "0", "--ports-file", folder / "plugin.json"),
-        )
-        families |= scraped(plugin.ports(folder / "plugin.json")["metrics"])
-        certs = processes.accelbind(
-            *("certs", "run", "--kubeconfig", unreachable(folder)),
-            *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
-        )
-        families |= scraped(certs.ports(folder / "certs.json")["metrics"])
-    finally:
-        webhook.process.kill()
-        assert list(processes.close()) == []
+def known() -> set[str]:
+    """The series of the three processes; tests/docs compares them with what real processes show."""
     return {
-        name if name.endswith(suffix) else f"{name}{suffix}"
-        for name, kind in families.items()
-        for suffix in SUFFIXES.get(kind, ("",))
+        f"{each.name}{suffix}"
+        for make in metrics.PROCESSES.values()
+        for each in metrics.shown(make())
+        for suffix in SUFFIXES[each.kind]
     }
 
 
@@ -104,28 +82,24 @@ def unreachable(folder: Path) -> Path:
     return folder / "kubeconfig"
 
 
-def test_every_metric_that_is_asked_for_is_one_that_a_process_shows(known: set[str]) -> None:
+def test_every_metric_that_is_asked_for_is_one_that_a_process_shows() -> None:
     asked = {
         name: title
         for title, expression in expressions()
         for name, _ in SELECTED.findall(expression)
     }
     assert len(asked) > 20
-    assert {name: asked[name] for name in asked if name not in known | OTHERS} == {}
+    assert {name: asked[name] for name in asked if name not in known() | OTHERS} == {}
 
 
 def test_every_label_that_is_asked_for_is_one_of_the_code_or_of_scraping() -> None:
-    code = "\n".join(
-        path.read_text()
-        for room in ("webhook", "plugin", "certs")
-        for path in (REPOSITORY / room).glob("*.py")
-    )
     ours = {
-        name
-        for groups in LABELS_IN_CODE.findall(code)
-        for name in re.findall(r'"([a-z_]+)"', "".join(groups))
+        label
+        for make in metrics.PROCESSES.values()
+        for each in metrics.shown(make())
+        for label in each.labels
     }
-    assert {"reason", "outcome", "resource", "certificate"} <= ours
+    assert {"reason", "outcome", "resource"} <= ours
     for title, expression in expressions():
         used = {
             label

@@ -1,4 +1,4 @@
-"""`make bench`: everything the README's figures come from, in one run.
+"""`make bench`: the measurements of docs/performance.md.
 
 `python -m tools.bench serving sync` runs some of them, by the names in `BENCHES`.
 """

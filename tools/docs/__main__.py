@@ -1,24 +1,25 @@
-"""`make docs`: writes the pages and the node rule that are made from code and dashboard."""
+"""`make docs`: generate pages and the NFD rule from code, definitions and dashboard."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from services.process.files import replace_file
-from tools.docs import dashboard, node_rule, reference
+from tools.docs import crds, dashboard, node_rule, reference
 
 REPOSITORY: Final = Path(__file__).parents[2]
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     reference.PATH: reference.page,
+    crds.PATH: crds.page,
     dashboard.PATH: dashboard.page,
     node_rule.PATH: node_rule.page,
 }
-"""Path in the repository → what is to stand there."""
+"""Path in the repository → its generator."""
 
 
 def main() -> None:
-    """Writes what has changed."""
+    """Write the pages that have changed."""
     for path, page in PAGES.items():
         file, text = REPOSITORY / path, page()
         if not file.exists() or file.read_text(encoding="utf-8") != text:

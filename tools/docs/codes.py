@@ -1,4 +1,4 @@
-"""Reasons, Events, exit codes, gRPC codes and names, from the enums and tables of the code."""
+"""Tables of reasons, Events, exit codes, gRPC codes and names, from enums of the code."""
 
 import inspect
 import re
@@ -32,22 +32,22 @@ _REASON: Final = "Reason: "
 
 
 def admission() -> Iterator[str]:
-    """How reviews are answered, and why."""
+    """Yield the tables of outcomes and reasons of reviews."""
     paths: dict[str, list[str]] = {}
     for path, endpoint in ENDPOINTS.items():
         paths.setdefault(endpoint.name, []).append(code(path))
     yield table(("endpoint", "paths"), ((code(name), ", ".join(of)) for name, of in paths.items()))
     outcomes = [(code(each), text) for each, text in members(ReviewOutcome)]
-    outcomes.append((code(REJECTED), "No judgement: answered with a 4xx or 503 and a Status."))
-    yield table(("outcome", "what it is"), outcomes)
-    yield "Reasons of pods:\n\n" + table(("reason", "outcome", "what it is"), _of_pods())
-    yield "What the audit log has of a pod:\n\n" + table(("annotation", "what it is"), _audit())
-    yield "Reasons of mappings:\n\n" + table(("reason", "what it is"), stated(mapping_review))
+    outcomes.append((code(REJECTED), "Not reviewed: answered with 4xx or 503 and a Status."))
+    yield table(("outcome", "meaning"), outcomes)
+    yield "Reasons of pods:\n\n" + table(("reason", "outcome", "meaning"), _of_pods())
+    yield "Annotations of a pod in the audit log:\n\n" + table(("annotation", "meaning"), _audit())
+    yield "Reasons of mappings:\n\n" + table(("reason", "meaning"), stated(mapping_review))
     yield "Clients that `--client-ca` refuses:\n\n" + table(
-        ("reason", "what it is"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
+        ("reason", "meaning"), ((code(each), text) for each, text in CLIENT_REFUSALS.items())
     )
     yield "Connections that the webhook closes to stay within its limits:\n\n" + table(
-        ("reason", "what it is"), ((code(each), text) for each, text in members(EvictionReason))
+        ("reason", "meaning"), ((code(each), text) for each, text in members(EvictionReason))
     )
 
 
@@ -59,21 +59,21 @@ def _of_pods() -> Iterator[tuple[str, str, str]]:
         outcome = {"admitted": "allowed", "denied": "denied"}[found[1]] if found else "errored"
         yield name, code(outcome), text
     yield from ((code(each), code(REJECTED), text) for each, text in members(RejectionReason))
-    yield code(REWRITTEN), "", f"In the audit log only, of a patched pod, beside `{REWRITES}`."
+    yield code(REWRITTEN), "", f"Only in the audit log, for a patched pod, with `{REWRITES}`."
 
 
 def _audit() -> Iterator[tuple[str, str]]:
-    """The annotations, which an API server puts the webhook's name before."""
-    yield code(REASON), "Why it was answered so; several of a refusal, with commas."
-    yield code(REWRITES), "Each name that it replaced: container, number, and what by."
+    """Yield the annotations. An API server prefixes them with the webhook's name."""
+    yield code(REASON), "Reason of the answer; a refusal may have several, separated by commas."
+    yield code(REWRITES), "Each name that was replaced: container, quantity, new name."
     yield (
         f"{code(REASON + AGAIN)}, {code(REWRITES + AGAIN)}",
-        f"The same of a pod that comes with `{pod.REQUESTED_ANNOTATION}`: once more, or copied.",
+        f"The same for a pod that has `{pod.REQUESTED_ANNOTATION}`: reviewed again, or copied.",
     )
 
 
 def stated(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """The constants of a module that are reasons, as their docstrings say."""
+    """Yield a module's constants that are reasons, with their docstrings."""
     for name, text in attribute_docstrings(module).items():
         if text.startswith(_REASON):
             said = text.removeprefix(_REASON)
@@ -81,17 +81,17 @@ def stated(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def health() -> Iterator[str]:
-    """Why a device isn't healthy, and what else is said of cards."""
-    yield table(("effect", "what it is"), ((each.value, text) for each, text in members(Effect)))
+    """Yield the tables of health reasons and of cleared errors."""
+    yield table(("effect", "meaning"), ((each.value, text) for each, text in members(Effect)))
     yield table(
-        ("reason", "effect", "what is the case", "what to do"),
+        ("reason", "effect", "cause", "what to do"),
         (
             (code(name), each.effect.value, each.meaning, each.todo)
             for name, each in REASONS.items()
         ),
     )
     yield "Outcomes of clearing errors (`accelbind_errors_cleared_total`):\n\n" + table(
-        ("outcome", "what it is"),
+        ("outcome", "meaning"),
         (
             *((code(each), text) for each, text in members(ClearResult)),
             (code(clearing.HUNG), attribute_docstrings(clearing)["HUNG"]),
@@ -100,7 +100,7 @@ def health() -> Iterator[str]:
 
 
 def events() -> str:
-    """Kubernetes Events."""
+    """Return the table of Kubernetes Events."""
     rows = [
         (code(each), "Warning" if each.warning else "Normal", each.kind, text)
         for each, text in members(EventReason)
@@ -115,22 +115,22 @@ def events() -> str:
                     f"{each.meaning[:1].upper()}{each.meaning[1:]}.",
                 )
             )
-    return table(("reason", "type", "on a", "when"), rows)
+    return table(("reason", "type", "object", "when"), rows)
 
 
 def exits() -> str:
-    """Exit codes."""
-    return table(("code", "what it means"), ((code(str(int(e))), t) for e, t in members(Exit)))
+    """Return the table of exit codes."""
+    return table(("code", "meaning"), ((code(str(int(e))), t) for e, t in members(Exit)))
 
 
 def errors() -> str:
-    """What becomes of each kind of error at the plugin's gRPC calls."""
+    """Return the gRPC code of each kind of error."""
     rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in messages.CODES]
     other = attribute_docstrings(messages)["OTHER_CODE"]
     rows.append(("any other of these", code(messages.OTHER_CODE.name), other))
-    mistake = attribute_docstrings(messages)["INTERNAL_CODE"]
-    rows.append(("none of these", code(messages.INTERNAL_CODE.name), mistake))
-    return table(("error, the first that fits", "code", "what it is"), rows)
+    internal = attribute_docstrings(messages)["INTERNAL_CODE"]
+    rows.append(("none of these", code(messages.INTERNAL_CODE.name), internal))
+    return table(("error (first match)", "code", "meaning"), rows)
 
 
 def _first(kind: type[AccelbindError]) -> str:
@@ -149,11 +149,11 @@ _NAMES: Final = (
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),
 )
-"""Where the names are that stand in objects of others: what they are, module, constant."""
+"""Names in objects of others: what they are, module, constant."""
 
 
 def names() -> str:
-    """Annotations and variables that the suite reads or writes."""
+    """Return the table of annotations and variables that accelbind reads or writes."""
     rows = []
     for what, module, constant in _NAMES:
         value = getattr(module, constant)
@@ -164,4 +164,4 @@ def names() -> str:
         else:
             shown = ", ".join(code(f"{name}: {text}") for name, text in value.items())
         rows.append((shown, what, attribute_docstrings(module)[constant]))
-    return table(("name", "where", "what it is"), rows)
+    return table(("name", "where", "meaning"), rows)

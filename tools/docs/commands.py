@@ -1,4 +1,4 @@
-"""Commands and their options, from the command line itself."""
+"""Commands and their options, from the command line."""
 
 import re
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from tools.docs.settings import MODELS
 from tools.docs.texts import code, default_cell, table
 
 _DEFAULT: Final = re.compile(r"\s*\[dim\]\\\[default: (.*)\]\[/dim\]$")
-"""How `accelbind.options.default_note` writes a default."""
+"""How `accelbind.options.default_note` formats a default."""
 _MARKUP = re.compile(r"\[/?[a-z]+\]")
 
 
 _FRONT = """\
 ### `accelbind`
 
-What stands before a command:
+Options before a command:
 
 """
 
@@ -30,14 +30,14 @@ _HOOK = f"""\
 
 {(hook.__doc__ or "").partition("    accelbind-hook")[0].strip()}
 
-| option | default | what it does |
+| option | default | description |
 | --- | --- | --- |
-| `--socket PATH` | `{hook.SOCKET}` | Where the plugin listens: `hook.sock` in its `--state-dir`. |
+| `--socket PATH` | `{hook.SOCKET}` | The plugin's socket: `hook.sock` in its `--state-dir`. |
 """
 
 
 def sections() -> Iterator[str]:
-    """A section a command; what processes take stands with the settings."""
+    """Yield one section per command. Options of processes are in the settings."""
     yield _FRONT + _options(get_command(app))
     for name in COMMANDS:
         yield from _of(f"accelbind {name}", load(name))
@@ -45,9 +45,9 @@ def sections() -> Iterator[str]:
 
 
 def checks() -> str:
-    """What the doctor looks at."""
+    """Return the table of doctor's checks."""
     found = (*catalogue.NODE, *catalogue.CLUSTER)
-    return table(("check", "what it asks"), ((code(key), title) for key, title, _ in found))
+    return table(("check", "question"), ((code(key), title) for key, title, _ in found))
 
 
 def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it
@@ -58,7 +58,7 @@ def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer expo
         return
     parts = [f"### `{words}`", _summary(command.help)]
     if words.removeprefix("accelbind ") in MODELS:
-        parts.append("Its flags are the [settings](#settings) and `--print-config`.")
+        parts.append("Options: the [settings](#settings) and `--print-config`.")
     elif rows := _options(command):
         parts.append(rows.rstrip("\n"))
     yield "\n\n".join(parts) + "\n"
@@ -66,11 +66,11 @@ def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer expo
 
 def _options(command: Any) -> str:  # noqa: ANN401 - the same
     rows = [_row(param) for param in command.params if not param.hidden]
-    return table(("option", "default", "what it does"), rows) if rows else ""
+    return table(("option", "default", "description"), rows) if rows else ""
 
 
 def _summary(text: str) -> str:
-    """The help up to its examples."""
+    """Return the help up to its examples."""
     words = _MARKUP.sub("", text.partition("[bold]Example")[0]).strip()
     return words.replace("<", "&lt;")
 

@@ -1,4 +1,4 @@
-"""`docs/dashboards.md`: the dashboard's panels, and the questions that they answer."""
+"""`docs/dashboards.md`: the panels of the dashboard and their queries."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,18 @@ BOARD: Final = (
 PATH: Final = "docs/dashboards.md"
 
 _HEAD: Final = """\
-# The dashboard
+# Dashboard
 
-The panels of `manifests/components/monitoring/dashboard.json`, which
-`manifests/overlays/monitoring` puts where Grafana's sidecar finds it: what each of them answers,
-and its queries. `$node` is the dashboard's choice of nodes. The metrics are those of the
-[reference](reference.md#metrics).
+The component `monitoring` installs this dashboard as a ConfigMap for Grafana's sidecar. This
+page lists the question and the queries of each panel. `$node` is the selection of nodes. The
+[reference](reference.md#metrics) explains the metrics.
+
+Generated from `manifests/components/monitoring/dashboard.json` by `make docs`.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     panels: list[dict[str, Any]] = json.loads(BOARD.read_text(encoding="utf-8"))["panels"]
     return "\n".join([_HEAD, *map(_section, panels)])
 

@@ -1,4 +1,4 @@
-"""Metrics of the processes, from registries as the processes fill them."""
+"""Metrics of the processes, from the registries that they fill."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ UNITS: Final = {
     "celsius": "°C",
     "watts": "W",
 }
-"""By the last word of a name, as Prometheus wants it."""
+"""Last word of a metric's name → unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Shown:
     """A metric.
 
     Args:
-        name: As it is called in queries; a histogram's without its endings.
+        name: As in queries; a histogram without its suffixes.
         kind: `counter`, `gauge` or `histogram`.
         labels: Names of its labels.
-        help: What it says of itself.
+        help: Its description.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Shown:
 
     @property
     def unit(self) -> str:
-        """What it counts in; empty for things, and for 0 and 1."""
+        """Unit; empty for counts and for 0 or 1."""
         words = self.name.removesuffix("_total").split("_")
         if words[-2:] == ["timestamp", "seconds"]:
             return "seconds since 1970"
@@ -55,20 +55,20 @@ class Shown:
 
 
 def sections() -> Iterator[str]:
-    """A section a process."""
+    """Yield one section per process."""
     for process, registry in PROCESSES.items():
         rows = (
             (code(each.name), each.kind, ", ".join(map(code, each.labels)), each.unit, each.help)
             for each in shown(registry())
         )
-        headings = ("metric", "type", "labels", "unit", "what it tells")
+        headings = ("metric", "type", "labels", "unit", "description")
         yield f"### `accelbind {process}`\n\n" + table(headings, rows)
 
 
 def shown(registry: CollectorRegistry) -> list[Shown]:
-    """The metrics of a registry, by name; series that a client adds beside them are left out."""
+    """Return the metrics of a registry by name, without the `_created` series of the client."""
     wrapped = {
-        collector._name: collector._labelnames  # noqa: SLF001 - it tells its labels nowhere else
+        collector._name: collector._labelnames  # noqa: SLF001 - labels are available nowhere else
         for collector in registry._collector_to_names  # noqa: SLF001 - the same
         if isinstance(collector, MetricWrapperBase)
     }
@@ -79,7 +79,7 @@ def shown(registry: CollectorRegistry) -> list[Shown]:
 
 
 def _beside(family: Metric) -> bool:
-    """Whether the client makes it by itself: when a counter was made."""
+    """Return whether the client adds it by itself: the time when a counter was created."""
     return family.name.endswith("_created")
 
 
@@ -90,7 +90,7 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 
 
 def of_webhook() -> CollectorRegistry:
-    """What `accelbind webhook` shows."""
+    """Return the registry of `accelbind webhook`."""
     registry = _registry("webhook")
     state = AdmissionSnapshot(
         mappings={},
@@ -113,7 +113,7 @@ def of_webhook() -> CollectorRegistry:
 
 
 def of_plugin() -> CollectorRegistry:
-    """What `accelbind plugin` shows."""
+    """Return the registry of `accelbind plugin`."""
     registry = _registry("plugin")
     metrics = PluginMetrics(registry)
     state = NodeState(PluginMode.AF)
@@ -125,7 +125,7 @@ def of_plugin() -> CollectorRegistry:
 
 
 def of_certs() -> CollectorRegistry:
-    """What `accelbind certs run` shows."""
+    """Return the registry of `accelbind certs run`."""
     registry = _registry("certs")
     CertsMetrics(registry)
     return registry
@@ -142,4 +142,4 @@ PROCESSES: Final[dict[str, Callable[[], CollectorRegistry]]] = {
     "plugin": of_plugin,
     "certs run": of_certs,
 }
-"""By the command that runs the process."""
+"""Command of the process → its registry."""

@@ -1,4 +1,4 @@
-"""`docs/reference.md`: everything that has a name, from the code that has it."""
+"""`docs/reference.md`: settings, commands, metrics, reasons and names, from the code."""
 
 from typing import Final
 
@@ -10,15 +10,16 @@ PATH: Final = "docs/reference.md"
 _HEAD: Final = """\
 # Reference
 
-Made from the code by `make docs`; a test compares the two. What to do with it all is told in the
-[README](../README.md), by symptom in [troubleshooting](troubleshooting.md).
+Generated from the code by `make docs`. For guides see the [documentation home](README.md), for
+symptoms see [troubleshooting](troubleshooting.md), for fields of mappings see
+[custom resources](crds.md).
 """
 
 _SETTINGS: Final = f"""\
-A flag wins over its variable, the variable over the default. Unknown flags and unknown `{PREFIX}*`
-variables are errors. `--print-config` shows the settings and where each comes from. A time is a
-number with `ms`, `s`, `m`, `h` or `d` behind it, such as `5s`; a bare number counts seconds. A list
-is one text with commas; its flag may also be repeated.
+A flag overrides its variable, and the variable overrides the default. Unknown flags and unknown
+`{PREFIX}*` variables are errors. `--print-config` shows the settings and their sources. A time is a
+number with `ms`, `s`, `m`, `h` or `d`, such as `5s`; a bare number counts seconds. A list is
+separated by commas; its flag may also be repeated.
 """
 
 _CHECKS: Final = """\
@@ -26,22 +27,22 @@ For `--only` and `--skip` of `accelbind doctor`, and `id` in its JSON.
 """
 
 _METRICS: Final = """\
-On the plain port of each process, at `/metrics`; the client's own `…_created` series are left out.
+At `/metrics` on the metrics port of each process. The client's own `…_created` series are omitted.
 """
 
 _HEALTH: Final = """\
-Labels `reason` of `accelbind_devices` and `accelbind_device_reason`, and `reasons` of `accelbind
-devices -o json`. `accelbind doctor` says the same about what it finds.
+Label `reason` of `accelbind_devices` and `accelbind_device_reason`, and `reasons` in `accelbind
+devices -o json`. `accelbind doctor` uses the same reasons.
 """
 
 _EVENTS: Final = """\
-`kubectl get events -A --field-selector reason=…`. Warnings whose reason is a code of
-[health](#health) are spelled from it.
+`kubectl get events -A --field-selector reason=…`. Some Warnings are named after a
+[health reason](#health).
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         _HEAD,
         *("## Settings\n", _SETTINGS, *settings.sections()),

@@ -28,7 +28,7 @@ MODELS: Final[dict[str, type[Settings]]] = {
     "plugin": PluginSettings,
     "certs run": CertsSettings,
 }
-"""By the command that runs the process."""
+"""Command of the process → its settings."""
 
 _BOUNDS: Final = (("ge", "{} or more"), ("gt", "more than {}"), ("le", "up to {}"))
 _SIMPLE: Final = {
@@ -42,10 +42,10 @@ _SIMPLE: Final = {
 
 
 def sections() -> Iterator[str]:
-    """A section a process."""
+    """Yield one section per process."""
     for command, model in MODELS.items():
         yield f"### `accelbind {command}`\n\n" + table(
-            ("flag", "variable", "type", "default", "what it does"),
+            ("flag", "variable", "type", "default", "description"),
             (_row(name, field) for name, field in model.model_fields.items()),
         )
 
@@ -65,7 +65,7 @@ def _row(name: str, field: FieldInfo) -> tuple[str, ...]:
 
 
 def type_of(field: FieldInfo) -> str:
-    """What may stand there, in words, with its bounds."""
+    """Return the type in words, with its bounds."""
     if words := choices(field):
         return ", ".join(map(code, words))
     kind, metadata = _plain(field.annotation, list(field.metadata))
@@ -83,7 +83,7 @@ def type_of(field: FieldInfo) -> str:
 
 
 def _plain(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:  # noqa: ANN401 - a type
-    """A type without None around it and without what is annotated, which is gathered."""
+    """Return a type without None and annotations, and the annotations."""
     while True:
         if get_origin(annotation) is Annotated:
             annotation, *more = get_args(annotation)
@@ -100,4 +100,4 @@ def _named(kind: Any) -> str:  # noqa: ANN401 - a type
         return _SIMPLE[kind]
     if get_origin(kind) is tuple:
         return "list (`a,b`)"
-    raise TypeError(f"a setting of type {kind}: tell what to call it")
+    raise TypeError(f"a setting of type {kind}: give it a name")

@@ -1,4 +1,4 @@
-"""What the code says of itself: docstrings below attributes, and tables in Markdown."""
+"""Docstrings of attributes, and tables in Markdown."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
-    """The strings that stand below assignments in a class or module, by the names assigned to."""
+    """Return the docstrings below assignments in a class or module, by name."""
     tree = ast.parse(inspect.getsource(of))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else tree.body
     found = {}
@@ -27,7 +27,7 @@ def attribute_docstrings(of: type[Any] | ModuleType) -> dict[str, str]:
 
 
 def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:
-    """The members of an enum with their docstrings.
+    """Yield the members of an enum with their docstrings.
 
     Raises:
         KeyError: A member has none.
@@ -38,14 +38,14 @@ def members(kind: type[Enum]) -> Iterator[tuple[Any, str]]:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; its cells may hold anything."""
+    """Return a Markdown table; cells may hold any text."""
     lines = [" | ".join(headings), " | ".join("---" for _ in headings)]
     lines += [" | ".join(map(cell, row)) for row in rows]
     return "".join(f"| {line} |\n" for line in lines)
 
 
 def cell(text: str) -> str:
-    """A text as a cell of a table has it: one line, no bars, no markup by `<`."""
+    """Return a text as a table cell: one line, bars and `<` escaped."""
     escaped = " ".join(text.split()).replace("|", "\\|")
     return "".join(
         part if part.startswith("`") else part.replace("<", "&lt;")
@@ -54,10 +54,10 @@ def cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """A text as code; nothing of nothing."""
+    """Return a text as code; empty for an empty text."""
     return f"`{text}`" if text else ""
 
 
 def default_cell(text: str) -> str:
-    """A default in a table: a value as code, words as they are."""
+    """Return a default for a table: a value as code, words as they are."""
     return code(text) if text and " " not in text else text

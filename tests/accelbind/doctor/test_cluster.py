@@ -471,21 +471,6 @@ async def test_the_plugin_s_rights_are_those_of_the_modes_in_use(
     assert (result.state is CheckStatus.FAILED) == (count > 4)
 
 
-async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:
-    api.put(cluster.labelled("n1", {PHYSICAL: "1"}))
-    region = cluster.daemonset(
-        "accelbind-plugin-b", mode="region", serviceAccountName="accelbind-plugin-region"
-    )
-    there = cluster.pools([cluster.daemonset(), region], [])
-    with answering(api, cluster.first_of(there, cluster.judging(lambda _: True))):
-        result = await looked_at(api, "cluster.access.plugin")
-    assert "4 of 4 rights" in told(result)
-    assert "9 of 9 rights" in told(result)
-    yellow = [line.what for line in result.lines if line.state is CheckStatus.WARNING]
-    assert yellow
-    assert all(text.startswith("accelbind-plugin may ") for text in yellow)
-
-
 async def test_who_may_not_ask_about_others_asks_about_itself(api: ApiServerStandIn) -> None:
     def answers(user: str) -> cluster.Answers:
         def answer(request: Request) -> Json | int | None:
@@ -591,7 +576,10 @@ async def test_a_mapping_that_no_node_serves_is_a_fault_only_once_a_pod_waits_fo
     api: ApiServerStandIn,
 ) -> None:
     api.put(function("nlb0"))
-    assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING
+    result = await looked_at(api, "cluster.mappings")
+    assert result.state is CheckStatus.WARNING
+    (line,) = (line for line in result.lines if line.state is CheckStatus.WARNING)
+    assert line.group == "mappings have a resource that no node serves"
     assert (await looked_at(api, "cluster.pending-pods")).state is CheckStatus.OK
     api.put(stuck("waits", PHYSICAL))
     assert (await looked_at(api, "cluster.mappings")).state is CheckStatus.WARNING

@@ -119,3 +119,18 @@ async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandI
     other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
     with answering(api, cluster.pools([other], [])):
         assert (await looked_at(api, "cluster.pools")).state is CheckStatus.SKIPPED
+
+
+async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:
+    api.put(cluster.labelled("n1", {PHYSICAL: "1"}))
+    region = cluster.daemonset(
+        "accelbind-plugin-b", mode="region", serviceAccountName="accelbind-plugin-region"
+    )
+    there = cluster.pools([cluster.daemonset(), region], [])
+    with answering(api, cluster.first_of(there, cluster.judging(lambda _: True))):
+        result = await looked_at(api, "cluster.access.plugin")
+    assert "4 of 4 rights" in told(result)
+    assert "9 of 9 rights" in told(result)
+    yellow = [line.what for line in result.lines if line.state is CheckStatus.WARNING]
+    assert yellow
+    assert all(text.startswith("accelbind-plugin may ") for text in yellow)

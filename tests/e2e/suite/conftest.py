@@ -34,7 +34,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
     try:
         api = Api(settings.kubeconfig)
     except ClusterError as error:
-        pytest.exit(f"the cluster can't be asked: {error}", returncode=2)
+        pytest.exit(f"the API server can't be reached: {error}", returncode=2)
     with api:
         try:
             made = Cluster(api, settings)
@@ -43,7 +43,7 @@ def cluster(settings: Settings, pytestconfig: pytest.Config) -> Iterator[Cluster
             pytest.exit(str(error), returncode=2)
         except ClusterError as error:
             named = f"KUBECONFIG={settings.kubeconfig}"
-            pytest.exit(f"the cluster of {named} doesn't answer as it should: {error}", 2)
+            pytest.exit(f"the cluster of {named} does not answer correctly: {error}", 2)
         yield made
         let_nobody_interrupt()
         told = pytestconfig.stash.setdefault(TOLD, [])
@@ -103,7 +103,7 @@ def suite(cluster: Cluster, namespace: str, pytestconfig: pytest.Config) -> Iter
         except CantRun as error:
             pytest.exit(str(error), returncode=2)
         except (pytest.fail.Exception, ClusterError) as error:
-            pytest.exit(f"the processes didn't come up: {error}", returncode=1)
+            pytest.exit(f"the processes did not start: {error}", returncode=1)
         pytestconfig.stash[HOSTS] = hosts
         yield hosts
 
@@ -112,7 +112,7 @@ def suite(cluster: Cluster, namespace: str, pytestconfig: pytest.Config) -> Iter
 def hosts(suite: Hosts | None) -> Hosts:
     """The processes of this machine, for tests that start and stop them."""
     if suite is None:
-        pytest.skip("what is deployed stays as it is: HOST_PROCESSES=1 tries this")
+        pytest.skip("this would change what is deployed; HOST_PROCESSES=1 tries this")
     return suite
 
 
@@ -161,7 +161,7 @@ def can_run(cluster: Cluster, pods: Pods) -> None:
     """The node runs pods at all, with this image; otherwise nothing can be told of devices."""
     if not cluster.node:
         pytest.skip(
-            "no node offers accelerators: there are no cards, or the plugin doesn't serve"
+            "no node offers accelerators: there are no cards, or no plugin runs"
             " (accelbind doctor --cluster; NODE_NAME=… names a node)"
         )
     name = pods.create(simple("plain-first", {}))["metadata"]["name"]
@@ -169,7 +169,7 @@ def can_run(cluster: Cluster, pods: Pods) -> None:
         pods.begun(name)
     except (Broken, pytest.fail.Exception) as error:
         pytest.fail(
-            f"the node runs not even a plain pod (IMAGE=… names an image that it has): {error}",
+            f"the node does not run a plain pod (IMAGE=… names an image that it has): {error}",
             pytrace=False,
         )
     finally:

@@ -49,7 +49,7 @@ def test_a_mapping_that_no_pod_could_use_is_refused(  # noqa: PLR0917 - a table,
     words: str,
 ) -> None:
     if not definitions[FUNCTIONS]:
-        pytest.skip("the definition that is there isn't that of manifests/crd, and was left alone")
+        pytest.skip("the existing definition differs from manifests/crd and was not changed")
     with pytest.raises(Refused) as caught:
         cluster.api.create(mapping(name, pods.namespace, *ids, mode), dry_run=True)
     assert (caught.value.code, words in caught.value.text) == (422, True), caught.value

@@ -53,7 +53,7 @@ def test_a_restart_of_the_kubelet_takes_no_device(
     cluster: Cluster, pods: Pods, function: str, suite: Hosts | None
 ) -> None:
     if not cluster.settings.kubelet_restart:
-        pytest.skip("KUBELET_RESTART=… doesn't tell how the kubelet is restarted")
+        pytest.skip("KUBELET_RESTART=… is not set: the command that restarts the kubelet")
     if suite is not None:
         suite.serve("af")
     offer = cluster.allocatable()

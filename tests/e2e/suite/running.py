@@ -90,7 +90,9 @@ def test_the_sample_deployment_runs(cluster: Cluster, pods: Pods, function: str)
     if deployed:
         pods.create(item)
     else:
-        cluster.notes.append("nobody serves Deployments here: pods of its template stood for it")
+        cluster.notes.append(
+            "no controller for Deployments runs here; pods of its template were created instead"
+        )
         for number in range(replicas):
             pods.create(pod_of(item, f"loopback-{number}"))
 

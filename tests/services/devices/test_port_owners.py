@@ -45,3 +45,12 @@ def test_a_card_has_one_lock_with_its_virtual_functions() -> None:
     physical = card(0)
     assert lock_of(virtual(physical, 1)) == lock_of(physical) == physical.address
     assert lock_of(replace(physical, pci=None)) == physical.name
+
+
+def test_a_card_is_locked_together_with_its_virtual_functions() -> None:
+    physical = card(0)
+    split = virtual(physical, 1, port("dfl-port.1"))
+    engineless = replace(card(1), fme=None)
+    bare = replace(engineless, pci=None)
+    locks = [lock_of(each) for each in (physical, split, engineless, bare)]
+    assert locks == ["0000:5e:00.0", "0000:5e:00.0", "0000:5f:00.0", "region1"]

@@ -264,6 +264,7 @@ def test_a_region_is_unhealthy_while_a_virtual_function_of_it_can_not_be_read(
     lost = unreadable(virtual(physical, 1, port("dfl-port.1")))
     device = only(offer(mode, physical, lost))
     assert reasons(device) == ["card-unreadable"]
+    assert device.afu_ids == (NLB0, "")
     assert not device.healthy
 
 
@@ -514,6 +515,16 @@ def test_a_card_that_is_gone_is_forgotten() -> None:
     gone = offer(AF, card(1), after=offer(AF, card(0), card(1)))
     assert ids(gone) == {AF_NLB0: ["dfl-port.1"]}
     assert offer(AF, EMPTY_AFU, after=gone).resources == {}
+
+
+@pytest.mark.parametrize("before", CARD_MODES)
+@pytest.mark.parametrize("now", CARD_MODES)
+def test_a_memory_is_about_the_mode_that_it_is_asked_for(
+    before: PluginMode, now: PluginMode
+) -> None:
+    memory = offer(before, card(0)).memory.for_mode(now)
+    assert memory.mode is now
+    assert bool(memory.devices) is (before is now or {before, now} == set(REGIONS))
 
 
 @pytest.mark.parametrize("before", [BDF, *REGIONS])

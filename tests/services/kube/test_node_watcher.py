@@ -97,7 +97,10 @@ async def watching(api: ApiServerStandIn) -> None:
     await eventually_async(lambda: api.watches, what="a watch")
 
 
-async def test_annotations_are_told_at_once_and_after_each_change(api: ApiServerStandIn) -> None:
+async def test_annotations_are_told_at_once_and_after_each_change(
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.kube.node_watcher.READ_SECONDS", 0.01)
     put(api, mode="af")
     async with following(api) as made:
         await made.until_told({"mode": "af"})

@@ -13,7 +13,6 @@ from services.mappings.model import (
     KINDS,
     Entry,
     Mapping,
-    Mode,
     Rejected,
     parse,
 )
@@ -78,19 +77,6 @@ def test_an_empty_table_maps_nothing() -> None:
     assert table.entry(FPGA_REGION, "default", "x") is None
 
 
-def test_what_was_put_is_there_at_once_and_in_the_next_snapshot() -> None:
-    nlb0 = mapping(function("nlb0", "region"))
-    table = MappingTable()
-    before = table.snapshot()
-    table.upsert(nlb0)
-    assert table.entry(ACCELERATOR_FUNCTION, "default", "nlb0") is nlb0
-    after = table.snapshot()
-    assert table.entry(ACCELERATOR_FUNCTION, "default", "nlb0") is nlb0
-    assert table.entry(FPGA_REGION, "default", "nlb0") is None
-    assert after.namespace("default").by_name["nlb0"] is nlb0
-    assert len(before) == 0
-
-
 def test_a_snapshot_without_changes_is_the_same_one() -> None:
     table = table_of(mapping(function("nlb0", "region")))
     assert table.snapshot() is table.snapshot()
@@ -106,15 +92,6 @@ def test_namespaces_without_changes_are_shared() -> None:
     assert after.namespace("one") is before.namespace("one")
     assert set(after.namespace("two").by_name) == {"a", "b"}
     assert set(before.namespace("two").by_name) == {"a"}
-
-
-def test_a_changed_object_takes_the_place_of_the_old_one() -> None:
-    table = table_of(mapping(function("x", "region")), mapping(function("x", "af")))
-    found = table.snapshot().namespace("default")
-    assert found.by_name["x"].resolution.mode is Mode.AF
-    assert RESOURCE not in found.by_resource
-    assert not found.functions
-    assert list(found.modes.values()) == [{Mode.AF}]
 
 
 def test_an_object_that_goes_leaves_nothing() -> None:
@@ -157,37 +134,12 @@ def test_a_refused_object_is_told_until_it_is_right_or_gone() -> None:
     assert not found.rejected
 
 
-def test_a_refused_object_does_not_stand_in_the_way_of_a_good_one() -> None:
-    good = mapping(function("x", "region"))
-    table = table_of(Rejected(FPGA_REGION, "default", "x", "a bad region"), good)
-    found = table.snapshot().namespace("default")
-    assert found.by_name == {"x": good}
-    assert found.rejected == {"x": "a bad region"}
-
-
 def test_of_two_refused_objects_the_function_is_told() -> None:
     table = table_of(
         Rejected(FPGA_REGION, "default", "x", "a bad region"),
         Rejected(ACCELERATOR_FUNCTION, "default", "x", "a bad function"),
     )
     assert table.snapshot().namespace("default").rejected == {"x": "a bad function"}
-
-
-def test_a_function_under_two_names_stays_while_one_of_them_does() -> None:
-    table = table_of(mapping(function("one", "region")), mapping(function("two", "region")))
-    table.remove(ACCELERATOR_FUNCTION, "default", "one")
-    found = table.snapshot().namespace("default")
-    assert found.functions == {(ARRIA, NLB0): 1}
-    assert found.modes == {RESOURCE: {Mode.REGION}}
-
-
-def test_a_region_has_a_mode_as_long_as_a_mapping_does() -> None:
-    table = table_of(*(mapping(function(f"f{n}", "region")) for n in range(2)))
-    table.upsert(mapping(region("devel")))
-    both = {Mode.REGION, Mode.REGIONDEVEL}
-    assert table.snapshot().namespace("default").modes_of(RESOURCE) == both
-    table.remove(FPGA_REGION, "default", "devel")
-    assert table.snapshot().namespace("default").modes_of(RESOURCE) == {Mode.REGION}
 
 
 OBJECTS = st.builds(

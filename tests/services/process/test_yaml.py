@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.process.yaml import MAX_DEPTH, BrokenDocument, Document, read_documents, typed
@@ -167,6 +167,7 @@ BASIC_TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs
 INNER = st.lists(BASIC_TEXT, max_size=3) | st.dictionaries(BASIC_TEXT, BASIC_TEXT, max_size=3)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.dictionaries(BASIC_TEXT, BASIC_TEXT | INNER, min_size=1, max_size=3), max_size=3)
 )

@@ -44,9 +44,12 @@ class TestRegions:
     def test_a_card_with_an_engine_is_a_region(self) -> None:
         found = regions_of(Inventory((card(0), card(1))))
         assert list(found) == ["dfl-fme.0", "dfl-fme.1"]
-        assert found["dfl-fme.1"].address == "0000:5f:00.0"
+        engine, ports = card(1).fme, card(1).ports
+        assert engine is not None
+        assert found["dfl-fme.1"] == Region(
+            "dfl-fme.1", "dfl", "region1", "0000:5f:00.0", engine, ports
+        )
         assert found["dfl-fme.1"].interface_id == INTERFACE
-        assert [each.name for each in found["dfl-fme.1"].ports] == ["dfl-port.1"]
 
     def test_ports_on_virtual_functions_belong_to_the_engine_of_their_physical_one(self) -> None:
         physical = replace(card(0), ports=())
@@ -54,6 +57,9 @@ class TestRegions:
         stray = virtual(card(3), 1, port("dfl-port.9"))
         found = regions_of(Inventory((split, physical, stray)))
         assert [each.name for each in found["dfl-fme.0"].ports] == ["dfl-port.7"]
+        failure = Problem("card-hung", "it hangs")
+        found = regions_of(Inventory((replace(split, ports=(), failure=failure), physical)))
+        assert (found["dfl-fme.0"].ports, found["dfl-fme.0"].unread) == ((), (failure,))
 
     def test_a_card_that_could_not_be_read_is_no_region(self) -> None:
         broken = replace(card(0), failure=Problem("card-hung", "it hangs"))
@@ -109,6 +115,7 @@ class TestPlan:
             ([NLB0, NLB3], [(NLB0, NLB0), (NLB0, NLB0)], {"dfl-port.10": NLB3}),
             # A region beyond the functions gives nothing away either.
             ([NLB0], [(NLB0, NLB0), (NLB0, DMA)], {"dfl-port.11": NLB0}),
+            ([NLB0, NLB3], [(NLB0,), (NLB3,), (NLB0, DMA)], {"dfl-port.21": NLB0}),
         ],
     )
     def test_every_port_of_a_region_carries_a_function_that_its_container_wants(

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from accelbind.manifests import read_pods
-from simulator.demo import own
+from simulator.demo import own, show
+from simulator.demo.cluster import DemoPod
+from simulator.demo.reports import PodReport
 from tests.support import REPOSITORY, Processes
 
 MAPPINGS = REPOSITORY / "examples" / "mappings"
@@ -70,7 +72,7 @@ def test_own_pods_of_several_files_run_wait_or_are_refused_as_in_a_cluster(
         "device ids dfl-fme.0, dfl-fme.1",
         "programmed dfl-port.1 with AFU",
         "not running Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.",
-        'does not exist in namespace "default"',
+        'fpga.intel.com/matrix does not exist in namespace "default"',
         "node-units units none b-com.com/accelerator",
         "ACCELERATOR_UNITS=",
         "matrix-1 2 x matrix node-region dfl-port.0 running",
@@ -133,3 +135,38 @@ def test_mappings_alone_are_refused(processes: Processes) -> None:
     demo = processes.accelbind("demo", "--mappings", MAPPINGS)
     assert demo.wait(200) == 2
     assert "--mappings goes with -f" in demo.stderr
+
+
+def test_names_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    asking = {"name": "c", "resources": {"limits": {"fpga.intel.com/[/bold]": 2}}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [asking]}}
+    report = PodReport(DemoPod("p.yaml", "[/]", pod, "spec:\n  [/]"), None, {"message": "no [/]"})
+    console = show.make_console()
+    console.print(show.title(report.plan.title), show.pod(report, verbose=True))
+    console.print(show.summary([report], 80), show.end([report], ["a [/]"], 1, "nothing is left"))
+    shown = capsys.readouterr().out
+    assert "2 x [/bold]" in shown
+    assert "no [/]" in shown
+    assert "not as expected: a [/]" in shown
+    assert "0 of 1 pods ran; nothing is left (1.0 s)" in shown
+
+
+@pytest.mark.parametrize("width", [30, 50, 60, 80, 120])
+def test_the_summary_fits_the_screen_and_is_cut_only_where_it_must_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    limits = {"fpga.intel.com/region-69528db6eb31577a8c3668f9faa081f6": 1}
+    pod = {
+        "metadata": {"name": "init-container"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]},
+    }
+    report = PodReport(DemoPod("p.yaml", "t", pod, ""), None, {})
+    console = show.make_console()
+    console.print(show.summary([report], console.width))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    words = "".join(lines).replace(" ", "")
+    assert ("69528db6eb31577a8c3668f9faa081f6" in words) is (width >= 80)
+    if width >= 60:
+        assert "init-container" in lines[1]

@@ -1,0 +1,108 @@
+"""`docs/crds.md`: the fields of the custom resources, from their definitions."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tools.docs.texts import cell, code, table
+
+Json = dict[str, Any]
+
+PATH: Final = "docs/crds.md"
+FOLDER: Final = Path(__file__).parents[2] / "manifests" / "crd"
+KINDS: Final = ("acceleratorfunctions", "fpgaregions")
+
+_HEAD: Final = """\
+# Custom resources
+
+Generated from `manifests/crd` by `make docs`. Both kinds are namespaced. Pods of the same namespace
+request an object by its name: `fpga.intel.com/<metadata.name>`.
+
+```yaml
+{example}```
+
+See [how to create a mapping](administrators.md#5-map-functions-for-a-namespace) and the
+[annotations](reference.md#annotations-and-variables).
+"""
+
+_EXAMPLE: Final = (
+    Path(__file__).parents[2] / "examples" / "team-a" / "mappings" / "arria10-nlb0.yaml"
+)
+
+
+def page() -> str:
+    """Return the whole page."""
+    example = "".join(
+        f"{line}\n"
+        for line in _EXAMPLE.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    return "\n".join([_HEAD.format(example=example), *map(_section, KINDS)])
+
+
+def definition(name: str) -> Json:
+    """Return the definition with this plural name."""
+    loaded: Json = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def _section(name: str) -> str:
+    spec = definition(name)["spec"]
+    names, (version,) = spec["names"], spec["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    columns = (
+        (
+            column["name"],
+            code(column["jsonPath"]),
+            "with `-o wide`" if column.get("priority") else "always",
+            column.get("description", ""),
+        )
+        for column in version["additionalPrinterColumns"]
+    )
+    short = ", ".join(map(code, names["shortNames"]))
+    parts = [
+        f"## {names['kind']}\n",
+        f"{cell(schema['description'])}\n",
+        f"`{spec['group']}/{version['name']}`, plural `{names['plural']}`, short name {short}.\n",
+        table(("field", "type", "required", "description"), _fields(schema, "")),
+        "Further rules:\n",
+        table(("field", "message of a refusal"), _rules(schema, "")),
+        "Columns of `kubectl get`:\n",
+        table(("column", "value", "shown", "description"), columns),
+    ]
+    return "\n".join(parts)
+
+
+def _fields(schema: Json, above: str) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each field: path, type, whether it is required, description with bounds."""
+    required = schema.get("required", [])
+    for name, field in schema.get("properties", {}).items():
+        path = f"{above}{name}"
+        needed = "yes" if name in required else ""
+        text = f"{field.get('description', '')} {_bounds(field)}".strip()
+        if text:
+            yield code(path), field["type"], needed, text
+        yield from _fields(field, f"{path}.")
+
+
+def _bounds(field: Json) -> str:
+    found = []
+    if "enum" in field:
+        found.append(f"One of {', '.join(map(code, field['enum']))}.")
+    if "default" in field:
+        found.append(f"Default: {code(str(field['default']))}.")
+    if "pattern" in field:
+        found.append(f"Pattern: {code(field['pattern'])}.")
+    elif "maxLength" in field:
+        found.append(f"At most {field['maxLength']} characters.")
+    return " ".join(found)
+
+
+def _rules(schema: Json, above: str) -> Iterator[tuple[str, str]]:
+    """Yield the CEL rules: path of the field, message."""
+    for rule in schema.get("x-kubernetes-validations", []):
+        yield code(above.removesuffix(".") or "the object"), rule["message"]
+    for name, field in schema.get("properties", {}).items():
+        yield from _rules(field, f"{above}{name}.")
