@@ -37,11 +37,11 @@ from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
 from services.mappings.model import Mapping
 from services.node.device_names import with_names
+from services.node.devices_answer import without_denied
 from services.node.offer import MAX_BYTES, decode
 from services.node.offer_memory import FILE
 from services.node.permissions import Needs, missing
 from services.node.table import Table, rows
-from services.node.view import told
 from services.process.blocking import BlockingCalls
 from services.process.text import plain
 
@@ -195,7 +195,7 @@ class DeviceSource:
         holder_source = HolderSource(
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
-        found = self._runner.run(holder_source.look())
+        found = self._runner.run(holder_source.snapshot())
         needs = Needs(
             mode=settings.mode,
             root=settings.root,
@@ -213,7 +213,7 @@ class DeviceSource:
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
             devices=rows(advertised, found.holders),
-            problems=told((*filter(None, [note]), *problems, *denied), found.problems),
+            problems=without_denied((*filter(None, [note]), *problems, *denied), found.problems),
         )
 
     def _last_offer(self) -> OfferMemory | None:

@@ -29,7 +29,7 @@ def serve(settings: PluginSettings, context: typer.Context) -> None:
     # it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-    from plugin.app import run  # noqa: PLC0415 - the same
+    from plugin.process import run  # noqa: PLC0415 - the same
     from services.process import logging  # noqa: PLC0415 - the same
 
     logging.configure(settings.log_level, settings.log_format)

@@ -1,64 +1,72 @@
-"""Devices, cards and what they measure, as a scrape finds them.
+"""Metrics of devices, of cards and of what cards measure.
 
-Made when asked for, from what is known already: nothing here reads a card or asks the kubelet, and
-no series outlives what it is about.
+They are made at each scrape from what is known: a scrape reads no card and doesn't ask the kubelet,
+and no series outlives its device or card.
 """
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.containers.holders import Holders
 from services.devices.model import Card, Device
-from services.devices.resources import AdvertisedResources
 from services.devices.sensors import CardSensors
 from services.kubelet.sockets import HEALTHY, UNHEALTHY
+from services.node.state import NodeState
 
 SEVERITIES: Final = ("correctable", "nonfatal", "fatal")
 """Of errors on the PCI bus, as the kernel's counters have them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Where to look up what is known now.
+class DeviceHolders(Protocol):
+    """Knows which containers have devices."""
 
-    Args:
-        tree: What the node offers.
-        holders: Who has which device.
-        cards: The cards, as the last scan found them.
-        sensors: What they measure.
-    """
+    @property
+    def holders(self) -> Holders:
+        """The containers of each device."""
 
-    tree: Callable[[], AdvertisedResources]
-    holders: Callable[[], Holders] = dict
-    cards: Callable[[], Iterable[Card]] = tuple
-    sensors: Callable[[], Iterable[CardSensors]] = tuple
+
+class CardMeasurements(Protocol):
+    """Knows what the cards measure."""
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """The cards as the last scan found them."""
+
+    @property
+    def found(self) -> tuple[CardSensors, ...]:
+        """The last values of their sensors and registers."""
+
+    @property
+    def hanging(self) -> int:
+        """How many cards' sensors hang now."""
 
 
 class DeviceCollector(Collector):
     """Devices: how many are in which state, and each with its state and its holders.
 
     Args:
-        known: Where to look them up.
+        state: The node's state.
+        holders: Knows which containers have devices.
     """
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, state: NodeState, holders: DeviceHolders) -> None:
+        self._state = state
+        self._holders = holders
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        tree = self._known.tree()
-        found = [*tree.not_offered, *tree.devices()]
+        advertised = self._state.advertised
+        found = [*advertised.not_offered, *advertised.devices()]
         yield _counts(found)
-        # Of two devices of one name without resource, there is one series.
+        # Two devices of one name without a resource have one series.
         each = {(device.resource, device.id): device for device in found}.values()
         yield _healthy(each)
         yield _reasons(each)
-        yield _held((device.id for device in each), self._known.holders())
+        yield _held((device.id for device in each), self._holders.holders)
 
 
 def _counts(devices: Iterable[Device]) -> Metric:
@@ -105,7 +113,7 @@ def _reasons(devices: Iterable[Device]) -> Metric:
 
 
 def _held(ids: Iterable[str], holders: Holders) -> Metric:
-    """By the resource that the kubelet gave it out under, which may not be today's."""
+    """By the resource under which the kubelet allocated it, which may have changed since."""
     here = set(ids)
     family = GaugeMetricFamily(
         "accelbind_device_holder",
@@ -122,19 +130,19 @@ def _held(ids: Iterable[str], holders: Holders) -> Metric:
 
 
 class CardCollector(Collector):
-    """Cards, and what their sensors and registers read last.
+    """Cards, and the last values of their sensors and registers.
 
     Args:
-        known: Where to look them up.
+        measurements: Knows what the cards measure.
     """
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
+    def __init__(self, measurements: CardMeasurements) -> None:
+        self._measurements = measurements
 
     def collect(self) -> Iterator[Metric]:
         """The families, one after the other."""
-        yield _cards(self._known.cards())
-        sensors = list(self._known.sensors())
+        yield _cards(self._measurements.cards)
+        sensors = self._measurements.found
         yield from _gauges(sensors)
         yield _registers(sensors)
         yield _bus_errors(sensors)

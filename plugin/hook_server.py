@@ -1,8 +1,9 @@
-"""The OCI hook's other end: decides, before a container starts, as `PreStartContainer` would.
+"""Answers the OCI hook: decides before a container starts, as `PreStartContainer` would.
 
-The socket is in `--state-dir`, for root alone. A hook sends what its runtime told it and closes its
-side; it gets one line of JSON, `allowed` and, if it isn't, `message`. Which regions the container
-has, the kubelet's checkpoint says; then each resource's gate is asked with who is starting.
+The socket is in `--state-dir`, and only root may connect. A hook sends what it got from its runtime
+and closes its side. It gets one line of JSON: `allowed` and, if it is false, `message`. The
+kubelet's checkpoint says which regions the container has; then the start policy is asked for each
+resource, with the container that starts.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.kubelet.checkpoint import read_checkpoint
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
@@ -26,7 +27,7 @@ from services.process.text import clip
 from services.programming.assignment import Region
 
 READ_SECONDS: Final = 5.0
-"""For a hook to say what it has to."""
+"""For a hook to send its message."""
 
 FILES_SECONDS: Final = 10.0
 
@@ -38,13 +39,13 @@ _CREDENTIALS: Final = struct.Struct("3i")
 log = structlog.get_logger(room="plugin")
 
 
-class HookGate(Protocol):
-    """Makes a resource's regions ready for a container that is known."""
+class IdentifiedStartPolicy(Protocol):
+    """Makes the regions of a resource ready for a known container."""
 
-    async def check(
-        self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+    async def authorize_start(
+        self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> None:
-        """Returns if it may start with them."""
+        """Returns if the container may start with them."""
 
 
 class HookServer:
@@ -53,11 +54,11 @@ class HookServer:
     Args:
         path: Where the socket is made.
         checkpoint: The kubelet's checkpoint.
-        regions: Gives the node's regions as they were seen last.
-        gate: Asked for each resource.
+        regions: Returns the node's regions as the last scan found them.
+        policy: Asked for each resource.
         calls: Makes the calls that may hang.
-        counted: Told the outcome of each: allowed, refused, failed.
-        called: Told each container that a hook was called for.
+        count: Counts the outcome of each call: allowed, refused, failed.
+        on_call: Called with each container that a hook was called for.
     """
 
     def __init__(
@@ -66,27 +67,27 @@ class HookServer:
         *,
         checkpoint: Path,
         regions: Callable[[], Mapping[str, Region]],
-        gate: HookGate,
+        policy: IdentifiedStartPolicy,
         calls: BlockingCalls,
-        counted: Callable[[str], None],
-        called: Callable[[Candidate], None],
+        count: Callable[[str], None],
+        on_call: Callable[[ContainerIdentity], None],
     ) -> None:
         self._path = path
         self._checkpoint = checkpoint
         self._regions = regions
-        self._gate = gate
+        self._policy = policy
         self._calls = calls
-        self._counted = counted
-        self._called = called
+        self._count = count
+        self._on_call = on_call
 
-    async def run(self) -> None:
-        """Answers until cancelled.
+    async def serve(self) -> None:
+        """Answers hooks until cancelled.
 
         Raises:
             KubeletError: The socket can't be made.
         """
         server = await self._listen()
-        log.info("the OCI hook is awaited", socket=str(self._path))
+        log.info("waiting for the OCI hook", socket=str(self._path))
         try:
             async with server:
                 await server.serve_forever()
@@ -111,7 +112,10 @@ class HookServer:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, TimeoutError) as error:
-            log.warning("a hook has gone before it was answered", reason=str(error) or "too slow")
+            log.warning(
+                "a hook has closed its connection before it was answered",
+                reason=str(error) or "too slow",
+            )
         finally:
             writer.close()
 
@@ -119,21 +123,21 @@ class HookServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> dict[str, object]:
         if not _is_trusted(writer):
-            self._counted("refused")
+            self._count("refused")
             return _refused("only root may ask")
         async with asyncio.timeout(READ_SECONDS):
             message = await _whole(reader)
         try:
             await self._decide(parse(message))
         except AccelbindError as error:
-            self._counted("refused")
+            self._count("refused")
             log.warning("refused", call="hook", reason=str(error))
             return _refused(str(error))
         except Exception as error:
-            self._counted("failed")
-            log.exception("mistake of ours", call="hook")
-            return _refused(f"accelbind has made a mistake: {type(error).__name__}: {error}")
-        self._counted("allowed")
+            self._count("failed")
+            log.exception("internal error", call="hook")
+            return _refused(f"internal error of accelbind: {type(error).__name__}: {error}")
+        self._count("allowed")
         return {"allowed": True}
 
     async def _decide(self, call: HookCall) -> None:
@@ -143,7 +147,7 @@ class HookServer:
             AccelbindError: It may not.
         """
         if call.who is not None:
-            self._called(call.who)
+            self._on_call(call.who)
         entries = await self._calls.run(
             "kubelet files",
             lambda: read_checkpoint(self._checkpoint),
@@ -151,7 +155,10 @@ class HookServer:
             what=f"reading {self._checkpoint}",
         )
         held = held_regions(call, entries, self._regions())
-        checks = [self._gate.check(resource, ids, only=call.who) for resource, ids in held.items()]
+        checks = [
+            self._policy.authorize_start(resource, ids, only=call.who)
+            for resource, ids in held.items()
+        ]
         for result in await asyncio.gather(*checks, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -167,7 +174,7 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
 
 
 def _is_trusted(writer: asyncio.StreamWriter) -> bool:
-    """Whether root asks, or who this process runs as."""
+    """Whether the hook runs as root, or as the user of this process."""
     connection = writer.get_extra_info("socket")
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(packed)
@@ -179,10 +186,10 @@ def _refused(reason: str) -> dict[str, object]:
 
 
 def _bound(path: Path) -> socket.socket:
-    """A socket at a path that only its owner may connect to."""
+    """A socket to which only its owner may connect."""
     listener = socket.socket(socket.AF_UNIX)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # what it is bound to has this mode at once
+        os.fchmod(listener.fileno(), 0o600)  # bound with this mode from the start
         listener.bind(str(path))
     except OSError:
         listener.close()

@@ -1,14 +1,24 @@
-"""What the plugin counts, and its devices as a scrape finds them."""
+"""The plugin's metrics: what it counts, and what is read when they are scraped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from plugin.device_metrics import CardCollector, DeviceCollector, Known
+from plugin.device_metrics import (
+    CardCollector,
+    CardMeasurements,
+    DeviceCollector,
+    DeviceHolders,
+)
+from plugin.node_mode import NodeMode
 from services.node.error_clearing import HUNG
+from services.node.state import NodeState
 from services.programming.error_registers import ClearResult
 
+EVENT_OUTCOMES: Final = ("created", "counted", "superseded", "dropped", "refused")
 _PROGRAMMING_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
 
@@ -25,6 +35,7 @@ class PluginMetrics:
         self._count_kubelet(registry)
         self._measure_cards(registry)
         self._count_starts(registry)
+        self._count_api_server(registry)
 
     def _count_kubelet(self, registry: CollectorRegistry) -> None:
         self._allocations = Counter(
@@ -101,22 +112,61 @@ class PluginMetrics:
         for outcome in ("programmed", "kept", "failed"):
             self._programmings.labels(outcome)
 
-    def watch(self, known: Known, *, reads: Callable[[], int], sensors: Callable[[], int]) -> None:
+    def _count_api_server(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "accelbind_events",
+            "Kubernetes Events to be written, by outcome: created; counted in the Event that was"
+            " there; superseded by something newer, dropped for want of space, refused by the API"
+            " server.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in EVENT_OUTCOMES:
+            self._events.labels(outcome)
+        self._watch_failures = Counter(
+            "accelbind_watch_failures",
+            "Reads and watches of objects of the API server that failed, by kind; each is followed"
+            " by another read after a pause.",
+            ("kind",),
+            registry=registry,
+        )
+        self._watch_failures.labels("Node")
+
+    def show_node(
+        self,
+        state: NodeState,
+        holders: DeviceHolders,
+        measurements: CardMeasurements,
+        hanging_reads: Callable[[], int],
+    ) -> None:
         """Shows devices and cards, and how many reads hang.
 
         Args:
-            known: Where to look up what is known now.
-            reads: Gives the number of scans' reads that hang now.
-            sensors: Gives the number of cards whose sensors hang now.
+            state: The node's state.
+            holders: Knows which containers have devices.
+            measurements: Knows what the cards measure.
+            hanging_reads: Returns how many reads of scans hang now.
         """
-        self._registry.register(DeviceCollector(known))
-        self._registry.register(CardCollector(known))
-        self._hanging.set_function(reads)
-        self._hanging_sensors.set_function(sensors)
+        self._registry.register(DeviceCollector(state, holders))
+        self._registry.register(CardCollector(measurements))
+        self._hanging.set_function(hanging_reads)
+        self._hanging_sensors.set_function(lambda: measurements.hanging)
+
+    def show_mode(self, mode: NodeMode) -> None:
+        """Shows the node's mode."""
+        self._registry.register(_ModeCollector(mode))
 
     def show(self, collector: Collector) -> None:
         """Shows what a collector finds at each scrape."""
         self._registry.register(collector)
+
+    def count_event(self, outcome: str) -> None:
+        """One Event was written, or wasn't."""
+        self._events.labels(outcome).inc()
+
+    def count_failed_watch(self) -> None:
+        """A read or watch of the node failed."""
+        self._watch_failures.labels("Node").inc()
 
     def allocated(self, resource: str, outcome: str) -> None:
         """One container's `Allocate` was answered."""
@@ -127,7 +177,7 @@ class PluginMetrics:
         self._registrations.labels(resource, outcome).inc()
 
     def forget(self, resource: str) -> None:
-        """A resource has ended: ever new functions in a card must not leave series of all."""
+        """A resource has ended: its series go, since functions of cards may change for ever."""
         for outcome in ("given", "refused"):
             self._allocations.remove(resource, outcome)
         for outcome in ("ok", "failed"):
@@ -149,10 +199,35 @@ class PluginMetrics:
         """A call of the OCI hook was answered."""
         self._hooks.labels(outcome).inc()
 
+    def hook_missing(self) -> None:
+        """A start was refused because the OCI hook was or would not be called."""
+        self.hooked("missing")
+
     def programming_ended(self, outcome: str) -> None:
         """A region was made ready for a container, or couldn't be."""
         self._programmings.labels(outcome).inc()
 
     def errors_cleared(self, outcome: str) -> None:
-        """The errors of one port were to be cleared."""
+        """The errors of one port were cleared, or couldn't be."""
         self._cleared.labels(outcome).inc()
+
+
+class _ModeCollector(Collector):
+    def __init__(self, mode: NodeMode) -> None:
+        self._mode = mode
+
+    def collect(self) -> Iterator[Metric]:
+        choice = self._mode.choice
+        mode = GaugeMetricFamily(
+            "accelbind_node_mode",
+            "The node's mode, and who says so (annotation, flag, or last: what was served last"
+            " counts until the API server answers); always 1.",
+            labels=("mode", "source"),
+        )
+        mode.add_metric((choice.mode.value, choice.source), 1)
+        yield mode
+        yield GaugeMetricFamily(
+            "accelbind_node_mode_annotation_invalid",
+            "Whether the node's annotation names no mode, so that the one before is kept: 1 or 0.",
+            value=bool(choice.error),
+        )

@@ -1,14 +1,14 @@
-"""All that serves in one mode of the node. A node that changes its mode gets another one of these.
+"""Everything that serves in one mode of the node; a node that changes its mode gets another one.
 
-What depends on the mode: discovery and its memory, the endpoints, the gate before a container's
-start, the CDI file, the clearing of errors, and what calls for a look at the cards. Nothing of that
-is changed in place. What lasts (the kubelet's folder, metrics) is handed in as `Lasting`.
+The mode decides about discovery and its memory, the registrations, the check before a container's
+start, the CDI file, and the clearing of errors. None of that is changed in place. What exists in
+every mode is handed in as `ProcessParts`.
 
 When a mode ends because another one begins, the kubelet is first told that every resource has no
-devices left, which makes its capacity 0, and then the streams end: a stream that ends without that
-leaves the old capacity behind for minutes. What it can't be told of just then (it refuses us, or a
-stream was lost) the next mode tells it. When the process ends it is not told: the devices will be
-back in a moment, and the kubelet keeps their number meanwhile.
+devices left, so its capacity becomes 0, and then the streams end: a stream that ends without that
+leaves the old capacity behind for minutes. If the kubelet can't be told (it refuses, or a stream is
+lost), the next mode tells it. When the process ends the kubelet is not told: the devices will be
+back soon, and the kubelet keeps their number meanwhile.
 """
 
 import asyncio
@@ -20,36 +20,38 @@ from typing import Any, Final
 
 import structlog
 
-from plugin.distrust import NodeMark
-from plugin.endpoint import REGISTER_FIRST_SECONDS, Endpoint, first_of
-from plugin.events import NodeEvents
-from plugin.fleet import Fleet
-from plugin.gates import HOOK_SOCKET, Gates, is_hooked
-from plugin.kubelet import KubeletWatch
+from plugin.kubelet_watch import KubeletWatch
 from plugin.metrics import PluginMetrics
+from plugin.node_events import NodeEvents
+from plugin.observers import NodeObservers
+from plugin.registration import REGISTER_FIRST_SECONDS, Registration
+from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from plugin.settings import PluginSettings
-from services.containers.holder_source import HolderSource
+from plugin.start_policies import HOOK_SOCKET, StartPolicies, is_hooked
+from plugin.waiting import first_of
 from services.devices.cdi import Hook
 from services.devices.damping import Damping
 from services.devices.hardware.events import follow_card_events
 from services.devices.model import Device, Inventory, PluginMode
-from services.devices.resources import AdvertisedResources, OfferMemory
+from services.devices.resources import OfferMemory
 from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.offer_memory import Recall
+from services.node.node_mark import NodeMark
+from services.node.offer_memory import OfferMemoryFile
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.retry import Backoff
-from services.programming.ioctls import KERNEL, DriverCalls
+from services.programming.ioctls import DriverCalls
 from services.programming.lock import LOCKS
 
 END_SECONDS: Final = 4.0
-"""For all endpoints to end; then they are left behind."""
+"""For all registrations to end; then they are left behind."""
 
 WITHDRAW_SECONDS: Final = 2.0
-"""For the kubelet to take that nothing is left."""
+"""For the kubelet to learn that no devices are left."""
 
 Task = tuple[str, Coroutine[Any, Any, None]]
 
@@ -57,43 +59,43 @@ log = structlog.get_logger(room="plugin")
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
-    """What a plugin process has whatever its node's mode.
+class ProcessParts:
+    """What a plugin process has in every mode.
 
     Args:
-        options: What it has to know.
-        metrics: What it counts with.
+        settings: The plugin's settings.
+        state: The node's state.
+        metrics: The plugin's metrics.
         kubelet: Whether the kubelet is there.
-        next_path: Gives a socket path never used before.
+        next_path: Returns a socket path that was never used before.
         scan: Reads the cards; called in a thread.
         calls: Makes the calls that may hang.
-        gates: Gives what is asked before a container starts.
-        events: Tells the cluster what it should know.
-        beside: What else runs for as long as a mode is served, by name.
-        seen: Told what each look at the cards came to.
+        policies: Creates the check before a container's start.
+        events: Reports Events of the node.
+        observers: Watch the node beside discovery.
         driver_calls: Makes the ioctls of the cards' drivers.
     """
 
-    options: PluginSettings
+    settings: PluginSettings
+    state: NodeState
     metrics: PluginMetrics
     kubelet: KubeletWatch
     next_path: Callable[[], Path]
     scan: Callable[[], Inventory]
     calls: BlockingCalls
-    gates: Gates
+    policies: StartPolicies
     events: NodeEvents
-    beside: Callable[[PluginMode], Iterator[Task]]
-    seen: Callable[[Inventory | None, AdvertisedResources], None]
-    driver_calls: DriverCalls = KERNEL
+    observers: NodeObservers
+    driver_calls: DriverCalls
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What a mode leaves to the next one of its process.
+class Handover:
+    """What a mode hands over to the next one of its process.
 
     Args:
         memory: What it offered.
-        counted: The resources that the kubelet counts on, since it couldn't be told otherwise.
+        counted: The resources of which the kubelet still counts devices, since it couldn't be told.
     """
 
     memory: OfferMemory
@@ -101,53 +103,56 @@ class Left:
 
 
 class ModeServing:
-    """Serves this node's cards in one mode, from `run` to its end.
+    """Serves this node's cards in one mode.
 
     Args:
         mode: The mode.
-        lasting: What was there before and stays.
-        before: What another mode of this process left. None if another process served this node
-            before, of whose end the kubelet knows no more than that its streams are cut.
+        parts: What exists in every mode.
+        before: What another mode of this process handed over. None if another process served this
+            node before, of which the kubelet only knows that its streams are cut.
     """
 
-    def __init__(self, mode: PluginMode, lasting: Lasting, before: Left | None = None) -> None:
+    def __init__(
+        self, mode: PluginMode, parts: ProcessParts, before: Handover | None = None
+    ) -> None:
+        settings, folder = parts.settings, plugins_folder(parts.settings.kubelet_dir)
         self.mode = mode
+        self._parts = parts
         self._before = before
         self._counted: frozenset[str] = frozenset()
-        self._served = False
-        self.fleet: Fleet | None = None
-        self._lasting = lasting
-        options = lasting.options
+        self._has_served = False
+        self._resources: ResourceSet | None = None
         self.discovery = Discovery(
+            parts.state,
             mode=mode,
-            root=options.root,
-            units=options.units,
-            interval=options.scan_interval,
-            damping=Damping(options.healthy_after, spacing=options.scan_interval / 2),
-            scan=lasting.scan,
-            calls=lasting.calls,
-            apply=self._apply,
-            scanned=lasting.metrics.scanned,
+            root=settings.root,
+            units=settings.units,
+            interval=settings.scan_interval,
+            damping=Damping(settings.healthy_after, spacing=settings.scan_interval / 2),
+            scan=parts.scan,
+            calls=parts.calls,
+            observe_seconds=parts.metrics.scanned,
         )
-        folder = plugins_folder(options.kubelet_dir)
-        self._recall = Recall(folder, mode, lasting.calls)
-        self._mark = NodeMark(folder, options.state_dir, lasting.calls)
-        self.cdi = self._cdi_publisher()
-        self._clearing = self._error_clearing()
-        self._gate = lasting.gates.of(mode, self.discovery, self.cdi)
-        self._hook_server = lasting.gates.hook_server(mode, self.discovery)
+        self._memory = OfferMemoryFile(folder, mode, parts.calls)
+        self._mark = NodeMark(folder, settings.state_dir, parts.calls)
+        self.cdi = _cdi_publisher(mode, parts)
+        self._clearing = _error_clearing(mode, parts)
+        self._policy = parts.policies.for_mode(mode, self.cdi)
+        self._hook_server = parts.policies.hook_server(mode)
 
     @property
-    def endpoints(self) -> Mapping[str, Endpoint]:
-        """The endpoint of each resource."""
-        return self.fleet.endpoints if self.fleet else {}
+    def registrations(self) -> Mapping[str, Registration]:
+        """The registration of each resource."""
+        return self._resources.registrations if self._resources else {}
 
     @property
-    def left(self) -> Left | None:
-        """What the next mode begins with: what this one did, if it came to serve nothing."""
-        return Left(self.discovery.tree.memory, self._counted) if self._served else self._before
+    def handover(self) -> Handover | None:
+        """What the next mode begins with; what this one got, if it never served anything."""
+        if not self._has_served:
+            return self._before
+        return Handover(self._parts.state.advertised.memory, self._counted)
 
-    async def run(
+    async def serve_until(
         self, ends: Mapping[str, Coroutine[Any, Any, object]], *, withdraw: frozenset[str]
     ) -> str:
         """Serves until the first of some ends has come.
@@ -159,124 +164,128 @@ class ModeServing:
         Returns:
             The name of what came.
         """
+        self._parts.state.start_mode(self.mode)
         async with asyncio.TaskGroup() as group:
-            self.fleet = fleet = Fleet(self._endpoint, group, ended=self._ended)
-            looking = [group.create_task(each, name=name) for name, each in self._looking()]
-            why = await first_of(ends) or ""
-            for task in looking:
+            self._resources = resources = ResourceSet(
+                self._registration, group, on_end=self._forget
+            )
+            tasks = [group.create_task(each, name=name) for name, each in self._tasks(resources)]
+            reason = await first_of(ends) or ""
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(looking)
-            if why in withdraw:
-                self._counted = await fleet.withdraw(WITHDRAW_SECONDS)
+            await asyncio.wait(tasks)
+            if reason in withdraw:
+                self._counted = await resources.withdraw(WITHDRAW_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
-                    await fleet.close()
-        return why
+                    await resources.close()
+        return reason
 
-    def _looking(self) -> Iterator[Task]:
-        """What looks at the cards, calls for a look, or does something about what was seen."""
-        yield "discovery", self._discover()
-        yield "recall", self._recall.run()
-        yield from self._lasting.beside(self.mode)
+    def _tasks(self, resources: ResourceSet) -> Iterator[Task]:
+        yield "discovery", self._discover(resources)
+        yield "offer memory", self._memory.write_forever()
+        yield from self._parts.observers.tasks(self.mode)
         if self.cdi is not None:
-            yield "cdi", self.cdi.run()
+            yield "cdi", self.cdi.write_forever()
         if self._hook_server is not None:
-            yield "hook", self._hook_server.run()
+            yield "hook", self._hook_server.serve()
         if self._clearing is not None:
-            yield "clearing", self._clearing.run()
+            yield "error clearing", self._clearing.clear_forever()
         if self.mode is not PluginMode.UNITS:
-            yield "card events", follow_card_events(self.discovery.look_now)
+            yield "card events", follow_card_events(self._parts.state.request_rescan)
 
-    async def _discover(self) -> None:
+    async def _discover(self, resources: ResourceSet) -> None:
         before = self._before
-        await self._mark.settle(self.mode)  # before the memory of the mode served last is replaced
-        self.discovery.recall(await self._recall.load() if before is None else before.memory)
-        await self.discovery.run()
+        await self._mark.update(self.mode)  # before the memory of the last mode is replaced
+        memory = await self._memory.load() if before is None else before.memory
+        self.discovery.restore(memory)
+        async for state in self.discovery.rounds():
+            self._on_scan(state, resources)
 
-    def _apply(self, tree: AdvertisedResources) -> None:
-        inventory = self.discovery.inventory
-        self._lasting.seen(inventory, tree)
-        self._lasting.events.seen(inventory, tree)
+    def _on_scan(self, state: NodeState, resources: ResourceSet) -> None:
+        inventory, advertised = state.inventory, state.advertised
+        self._parts.events.on_scan(inventory, advertised)
         if self.cdi is not None:
-            self.cdi.take(tree)
-        if self._clearing is not None and inventory is not None:
-            self._clearing.take(inventory)
-        if self.fleet is not None:
-            self._serve(tree, self.fleet)
+            self.cdi.on_scan(advertised)
+        if inventory is not None:
+            self._parts.observers.on_scan(inventory)
+            if self._clearing is not None:
+                self._clearing.on_scan(inventory)
+        resources.apply(advertised)
+        if not self._has_served:
+            self._has_served = True
+            former = self._before.counted if self._before else self._memory.former
+            resources.withdraw_stale(former)
+        if not resources.has_unsent_withdrawals:  # else a successor must know what is counted
+            self._memory.on_scan(advertised)
 
-    def _serve(self, tree: AdvertisedResources, fleet: Fleet) -> None:
-        fleet.apply(tree)
-        if not self._served:
-            self._served = True
-            fleet.retire(self._before.counted if self._before else self._recall.former)
-        if not fleet.owes:  # until then a successor has to know of what the kubelet still counts
-            self._recall.take(tree)
+    def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
+        parts = self._parts
 
-    def _cdi_publisher(self) -> CdiPublisher | None:
-        options = self._lasting.options
-        if options.cdi_dir is None:
-            return None
-        hook = None
-        if is_hooked(options, self.mode):
-            hook = Hook(str(options.hook_path), ("--socket", str(options.state_dir / HOOK_SOCKET)))
-        return CdiPublisher(
-            options.cdi_dir,
-            mode=self.mode,
-            host_root=str(options.host_root),
-            calls=self._lasting.calls,
-            hook=hook,
-        )
-
-    def _error_clearing(self) -> ErrorClearing | None:
-        options, calls = self._lasting.options, self._lasting.calls
-        if not options.clear_errors or self.mode is PluginMode.UNITS:
-            return None
-        holders = HolderSource(
-            kubelet_dir=options.kubelet_dir, pod_logs_dir=options.pod_logs_dir, calls=calls
-        )
-        return ErrorClearing(
-            options.root,
-            locks=options.state_dir / LOCKS,
-            holders=holders.read,
-            calls=calls,
-            counted=self._lasting.metrics.errors_cleared,
-            look_now=self.discovery.look_now,
-            told=self._lasting.events.cleared,
-            driver_calls=self._lasting.driver_calls,
-        )
-
-    def _endpoint(self, resource: str, devices: Mapping[str, Device]) -> Endpoint:
-        def make_server(now: Mapping[str, Device]) -> ResourceServer:
+        def create_server(now: Mapping[str, Device]) -> ResourceServer:
             return ResourceServer(
                 resource,
                 now,
                 mode=self.mode,
-                device_root=str(self._lasting.options.host_root),
-                gate=self._gate,
-                counters=self._lasting.metrics,
+                device_root=str(parts.settings.host_root),
+                policy=self._policy,
+                metrics=parts.metrics,
                 cdi=self._named_by_cdi,
-                hooked=is_hooked(self._lasting.options, self.mode),
+                hooked=is_hooked(parts.settings, self.mode),
             )
 
-        def registered(_resource: str, outcome: str) -> None:
-            self._lasting.metrics.registered(resource, outcome)
-            self._lasting.events.registered(resource, endpoint.trouble)
+        def on_attempt(_resource: str, outcome: str) -> None:
+            parts.metrics.registered(resource, outcome)
+            parts.events.registered(resource, registration.error)
 
-        endpoint = Endpoint(
+        registration = Registration(
             resource,
             devices,
-            make_server=make_server,
-            next_path=self._lasting.next_path,
-            kubelet=self._lasting.kubelet,
-            registered=registered,
+            create_server=create_server,
+            next_path=parts.next_path,
+            kubelet=parts.kubelet,
+            on_attempt=on_attempt,
             backoff=Backoff(REGISTER_FIRST_SECONDS),
         )
-        return endpoint
+        return registration
 
-    def _ended(self, resource: str) -> None:
-        self._lasting.metrics.forget(resource)
-        self._lasting.events.forget(resource)
+    def _forget(self, resource: str) -> None:
+        self._parts.metrics.forget(resource)
+        self._parts.events.forget(resource)
 
     def _named_by_cdi(self) -> frozenset[str]:
-        options = self._lasting.options
-        return self.cdi.published if self.cdi is not None and options.cdi else frozenset()
+        if self.cdi is None or not self._parts.settings.cdi:
+            return frozenset()
+        return self.cdi.published
+
+
+def _cdi_publisher(mode: PluginMode, parts: ProcessParts) -> CdiPublisher | None:
+    settings = parts.settings
+    if settings.cdi_dir is None:
+        return None
+    hook = None
+    if is_hooked(settings, mode):
+        hook = Hook(str(settings.hook_path), ("--socket", str(settings.state_dir / HOOK_SOCKET)))
+    return CdiPublisher(
+        settings.cdi_dir,
+        mode=mode,
+        host_root=str(settings.host_root),
+        calls=parts.calls,
+        hook=hook,
+    )
+
+
+def _error_clearing(mode: PluginMode, parts: ProcessParts) -> ErrorClearing | None:
+    settings = parts.settings
+    if not settings.clear_errors or mode is PluginMode.UNITS:
+        return None
+    return ErrorClearing(
+        settings.root,
+        locks=settings.state_dir / LOCKS,
+        holders=parts.observers.holder_source.read,
+        calls=parts.calls,
+        count=parts.metrics.errors_cleared,
+        request_rescan=parts.state.request_rescan,
+        on_result=parts.events.errors_cleared,
+        driver_calls=parts.driver_calls,
+    )

@@ -1,4 +1,8 @@
-"""The settings of `accelbind plugin`."""
+"""The settings of `accelbind plugin`.
+
+A setting is one field: its flag, variable, help and documentation follow from it. After a change
+run `make docs` and `make golden`.
+"""
 
 import os
 import socket
@@ -34,11 +38,11 @@ class Programming(StrEnum):
     """How functions get into regions, in mode region."""
 
     PRESTART = "prestart"
-    """Before a container starts, when the kubelet asks."""
+    """Before a container starts, when the kubelet calls `PreStartContainer`."""
     OCI_HOOK = "oci-hook"
-    """When the container runtime has started its OCI hook, which asks."""
+    """When the container runtime calls the OCI hook."""
     NONE = "none"
-    """Not at all: a container starts only on what is there."""
+    """Never: a container only starts on functions that are already there."""
 
 
 def default_node_name() -> str:
@@ -107,7 +111,8 @@ class PluginSettings(ProcessSettings):
     ] = None
     """How to reach the API server, for mode region, the node's annotation and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
-    """Where the host's /var/log/pods is; the names of its folders say which pod has a UID."""
+    """The host's /var/log/pods, if it is mounted. Only pods in which just an init container has
+    devices need it: without it they are not named, and can't start where mappings are checked."""
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
     """How functions get into regions: prestart (before a container starts), oci-hook (from the
     runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""

@@ -1,8 +1,8 @@
-"""Names for our sockets in the kubelet's folder, and the sweep of those that a predecessor left.
+"""Names of our sockets in the kubelet's folder, and the removal of sockets of ended plugins.
 
-No name is ever used twice: stopping a gRPC server unlinks whatever has its path *then*, which would
-be the socket of a newer server. The part in the middle is random, so that a plugin that was killed
-and started again doesn't come upon its own old names either.
+No name is used twice: stopping a gRPC server unlinks whatever has its path *then*, which would be
+the socket of a newer server. The middle part of the name is random, so that a plugin that was
+killed and restarted doesn't use its old names either.
 """
 
 import errno
@@ -21,7 +21,7 @@ _ANSWER_SECONDS: Final = 0.5
 
 
 class SocketNames:
-    """Paths for sockets, each given out once.
+    """Paths for sockets, each returned once.
 
     Args:
         folder: The kubelet's folder of device plugins.
@@ -33,7 +33,7 @@ class SocketNames:
         self._count = 0
 
     def next(self) -> Path:
-        """A path that none of our servers has had.
+        """A path that no server has had before.
 
         Raises:
             KubeletError: The folder's path is too long for any socket in it.
@@ -45,20 +45,20 @@ class SocketNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
-    """What a sweep found.
+class SweptSockets:
+    """What `remove_stale_sockets` found.
 
     Args:
-        removed: Names of sockets that nobody served.
-        alive: Names of sockets that somebody serves: another plugin of ours.
+        removed: Names of removed sockets, which nobody served.
+        alive: Names of sockets that another accelbind plugin serves.
     """
 
     removed: tuple[str, ...] = ()
     alive: tuple[str, ...] = ()
 
 
-def sweep(folder: Path) -> Swept:
-    """Removes sockets of our naming on which nobody answers.
+def remove_stale_sockets(folder: Path) -> SweptSockets:
+    """Removes sockets with our names on which nobody answers.
 
     Args:
         folder: The kubelet's folder of device plugins; may be missing.
@@ -74,11 +74,11 @@ def sweep(folder: Path) -> Swept:
             with suppress(OSError):
                 path.unlink()
                 removed.append(path.name)
-    return Swept(tuple(removed), tuple(alive))
+    return SweptSockets(tuple(removed), tuple(alive))
 
 
 def _answers(path: Path) -> bool:
-    """Whether somebody listens; in doubt yes, since it decides about removing the socket."""
+    """Whether somebody listens; yes if unsure, since the socket would be removed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_ANSWER_SECONDS)
         try:

@@ -13,7 +13,6 @@ from typing import Final
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
-from services.devices.model import PluginMode
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import (
@@ -134,12 +133,15 @@ def check_pod_logs(node: Node) -> Iterator[Line]:
     try:
         number = len(pod_folders(path))
     except KubeletError as error:
-        if isinstance(error.__cause__, PermissionError):
+        if isinstance(error.__cause__, FileNotFoundError):
+            yield ok(
+                f"{path} doesn't exist: pods are found by their devices, except those in which only"
+                " an init container has devices"
+            )
+        elif isinstance(error.__cause__, PermissionError):
             yield unseen(str(error), AS_ROOT)
-        elif node.mode is PluginMode.REGION:
-            yield failed(str(error), "mount it: without it no container starts in mode region")
         else:
-            yield warning(str(error), "mount it to see which init containers have devices")
+            yield warning(str(error), "pods in which only an init container has devices need it")
         return
     yield ok(f"{count(number, 'pod')} in {path}")
 

@@ -14,11 +14,11 @@ from accelbind.fpga.run import exit_codes, in_time, progress
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Format, Output, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
-from plugin.distrust import lasting_folder
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.kubelet.sockets import plugins_folder
+from services.node.node_mark import lasting_folder
 from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors

@@ -1,9 +1,9 @@
-"""Approvals in a file, so that a plugin that was replaced knows what its predecessor allowed.
+"""Approvals in a file, so that they outlive the plugin's process.
 
-Only for the time in which the API server is away: see `services.containers.approvals`. The file is
-for its owner alone, since what stands in it may start. A file that can't be read counts for
-nothing, one that can't be written is said once; approvals then last as long as the process. A file
-that doesn't answer is read again later, and not overwritten before.
+They only count while the API server can't be reached: see `services.containers.approvals`. Only the
+owner may write the file, since containers that are listed in it may start. A file that can't be
+read is ignored. One that can't be written is logged once; approvals then last as long as the
+process. If reading hangs, the file is read again later, and not overwritten before.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ import structlog
 
 from services.containers.approvals import (
     MAX_BYTES,
-    Approval,
     Approvals,
     BrokenApprovals,
+    StartApproval,
     decode,
 )
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.files import replace_file
@@ -49,28 +49,28 @@ class ApprovalFile:
         self._calls = calls
         self._approvals = Approvals()
         self._written: Approvals | None = None
-        """What the file holds; None before it was read."""
+        """The file's content; None before it was read."""
         self._reading = asyncio.Lock()
-        self._trouble = ""
+        self._error = ""
 
     async def find(
-        self, candidate: Candidate, resource: str, devices: Collection[str]
-    ) -> Approval | None:
+        self, container: ContainerIdentity, resource: str, devices: Collection[str]
+    ) -> StartApproval | None:
         """The approval of a container for exactly these devices, None if there is none."""
-        return (await self._known()).find(candidate, resource, devices)
+        return (await self._known()).find(container, resource, devices)
 
     async def pods(self) -> frozenset[str]:
         """UIDs of the pods that have approvals now."""
         return (await self._known()).pods
 
-    async def add(self, approvals: Iterable[Approval], *, gone: Collection[str]) -> None:
+    async def add(self, approvals: Iterable[StartApproval], *, gone: Collection[str]) -> None:
         """Keeps approvals.
 
         Args:
             approvals: The new ones.
             gone: UIDs of pods that have ended; their approvals are dropped. Such a pod had an
-                approval first, and was not in the kubelet's checkpoint afterwards. A pod that was
-                only missing from an earlier checkpoint may have come meanwhile.
+                approval first, and was missing from the kubelet's checkpoint afterwards. A pod that
+                was only missing from an earlier checkpoint may have started meanwhile.
         """
         before = await self._known()
         now = self._approvals = before.without_pods(gone).with_(approvals)
@@ -85,16 +85,16 @@ class ApprovalFile:
             return self._approvals
 
     async def _read_file(self) -> Approvals | None:
-        """What the file holds; None if it didn't answer, so that it isn't overwritten unread."""
+        """The file's content; None if reading hangs, so that it isn't overwritten unread."""
         try:
             found = await self._run(self._read)
         except HardwareError as error:
-            self._say("read", error)
+            self._log_error("read", error)
             return None
         except (OSError, BrokenApprovals) as error:
-            self._say("read", error)
+            self._log_error("read", error)
             return Approvals()
-        self._trouble = ""
+        self._error = ""
         return found
 
     async def _write(self, approvals: Approvals) -> None:
@@ -102,9 +102,9 @@ class ApprovalFile:
         try:
             await self._run(lambda: self._replace(content))
         except (OSError, HardwareError) as error:
-            self._say("written", error)
+            self._log_error("written", error)
             return
-        self._trouble = ""
+        self._error = ""
         self._written = approvals
 
     async def _run(self, call: Callable[[], T]) -> T:
@@ -112,17 +112,17 @@ class ApprovalFile:
             "state files", call, timeout=SECONDS, what=f"approvals in {self._path}"
         )
 
-    def _say(self, what: str, error: Exception) -> None:
-        """Logs a trouble once for as long as it stays the same."""
-        reason = f"{self._path} can't be {what}: {getattr(error, 'strerror', None) or error}"
-        if reason != self._trouble:
+    def _log_error(self, done: str, error: Exception) -> None:
+        """Logs an error once for as long as it stays the same."""
+        reason = f"{self._path} can't be {done}: {getattr(error, 'strerror', None) or error}"
+        if reason != self._error:
             log.warning(
-                "approvals last no longer than this process: after a restart while the API"
-                " server is away, containers can't start again",
+                "approvals are lost when this process ends: after a restart while the API server"
+                " can't be reached, containers can't start again",
                 reason=reason,
-                do="let the plugin write to --state-dir, and nobody else",
+                do="let the plugin write to --state-dir, and no other user",
             )
-        self._trouble = reason
+        self._error = reason
 
     def _read(self) -> Approvals:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -133,7 +133,7 @@ class ApprovalFile:
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise BrokenApprovals("somebody else may write to it")
+                raise BrokenApprovals("another user may write to it")
             return decode(file.read(MAX_BYTES))
 
     def _replace(self, content: bytes) -> None:

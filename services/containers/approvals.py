@@ -1,11 +1,11 @@
-"""What containers were allowed to have, so that they can start again while nobody can be asked.
+"""What containers were allowed to have, so that they can start again without the API server.
 
 A container that was approved once may start again with the same devices and the same functions
-for as long as its pod lives (its UID stays), whether or not the API server can be reached. Nothing
-else is concluded from an approval, and while the API server answers, its word counts.
+while its pod exists (same UID) and the API server can't be reached. Nothing else follows from an
+approval, and while the API server answers, its answer counts.
 
 One resource name stands for a region in two modes. In mode region a container may have functions,
-in mode regiondevel the power to program. An approval of one mode is none in the other one.
+in mode regiondevel it may program. An approval of one mode does not count in the other one.
 
 Approvals are a value; `encode` and `decode` are for the file that outlives the plugin's process.
 """
@@ -16,18 +16,19 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from services.containers.identity import Candidate, Wish
+from services.containers.identity import ContainerIdentity
+from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.process.errors import AskerError
 
 MAX_APPROVALS: Final = 4096
-"""A node has 110 pods, unless told otherwise; the oldest go first."""
+"""A node has 110 pods by default; the oldest approvals go first."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of a file of approvals."""
 
 
-class Approval(msgspec.Struct, frozen=True, rename="camel"):
+class StartApproval(msgspec.Struct, frozen=True, rename="camel"):
     """What a container may have of a resource.
 
     Attributes:
@@ -47,12 +48,12 @@ class Approval(msgspec.Struct, frozen=True, rename="camel"):
     functions: tuple[str, ...] = ()
 
     @property
-    def wish(self) -> Wish:
+    def wanted(self) -> WantedFunctions:
         """What it wanted when it was approved."""
-        return Wish(self.who, self.functions)
+        return WantedFunctions(self.who, self.functions)
 
     def is_for(self, mode: PluginMode) -> bool:
-        """Whether it says anything in a mode: in mode region, and there alone, it has functions."""
+        """Whether it counts in a mode: it has functions in mode region, and only there."""
         return bool(self.functions) == (mode is PluginMode.REGION)
 
 
@@ -64,11 +65,11 @@ class Approvals:
 
     __slots__ = ("_by_key",)
 
-    def __init__(self, by_key: Mapping[_Key, Approval] = MappingProxyType({})) -> None:
-        """Take approvals by pod, container and resource; the caller keeps no hand on them."""
+    def __init__(self, by_key: Mapping[_Key, StartApproval] = MappingProxyType({})) -> None:
+        """Copy approvals by pod, container and resource."""
         self._by_key = dict(by_key)
 
-    def __iter__(self) -> Iterator[Approval]:
+    def __iter__(self) -> Iterator[StartApproval]:
         return iter(self._by_key.values())
 
     def __len__(self) -> int:
@@ -80,14 +81,14 @@ class Approvals:
     __hash__ = None  # type: ignore[assignment] # compares by value, and nobody looks it up
 
     def find(
-        self, candidate: Candidate, resource: str, devices: Collection[str]
-    ) -> Approval | None:
-        """Give the approval of a container for exactly these devices, None if there is none."""
-        found = self._by_key.get((candidate.pod_uid, candidate.container, resource))
+        self, container: ContainerIdentity, resource: str, devices: Collection[str]
+    ) -> StartApproval | None:
+        """Return the approval of a container for exactly these devices, None if there is none."""
+        found = self._by_key.get((container.pod_uid, container.container, resource))
         return found if found is not None and found.devices == tuple(sorted(devices)) else None
 
-    def with_(self, approvals: Iterable[Approval]) -> "Approvals":
-        """Give these and others, which replace what was there of the same container."""
+    def with_(self, approvals: Iterable[StartApproval]) -> "Approvals":
+        """Return these and others, which replace those of the same container and resource."""
         every = dict(self._by_key)
         for each in approvals:
             key = (each.pod_uid, each.container, each.resource)
@@ -103,26 +104,26 @@ class Approvals:
         return frozenset(key[0] for key in self._by_key)
 
     def without_pods(self, uids: Collection[str]) -> "Approvals":
-        """Give those of other pods than these."""
+        """Return those of other pods than these."""
         return Approvals({key: each for key, each in self._by_key.items() if key[0] not in uids})
 
     def encode(self) -> bytes:
-        """Give all of them as JSON."""
+        """Return all of them as JSON."""
         return msgspec.json.encode(list(self._by_key.values()))
 
 
 class BrokenApprovals(AskerError):
-    """Bytes that are no approvals."""
+    """Bytes that are not approvals."""
 
 
 def decode(data: bytes) -> Approvals:
-    """Read what `encode` gave.
+    """Read what `encode` returned.
 
     Raises:
         BrokenApprovals: It is something else.
     """
     try:
-        found = msgspec.json.decode(data, type=list[Approval])
+        found = msgspec.json.decode(data, type=list[StartApproval])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BrokenApprovals(f"no approvals can be read: {error}") from error
     return Approvals().with_(found)

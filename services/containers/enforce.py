@@ -1,6 +1,6 @@
-"""When the node asks the mappings: the setting, apart from what is asked.
+"""When the node checks mappings: the setting `--enforce-mappings`.
 
-Settings are read by processes that have no need of mappings themselves.
+It is apart from `permission`, so that reading the settings doesn't import the mappings.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ _MAPPED = _PROGRAMMING | {PluginMode.AF}
 
 
 class Enforce(StrEnum):
-    """When mappings are asked on the node, as `--enforce-mappings` has it."""
+    """When the node checks mappings, as `--enforce-mappings` has it."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -20,7 +20,7 @@ class Enforce(StrEnum):
 
 
 def is_enforced(enforce: Enforce, mode: PluginMode) -> bool:
-    """Tell whether a node of this mode asks."""
+    """Whether a node in this mode checks mappings."""
     if enforce is Enforce.NEVER:
         return False
     return mode in (_MAPPED if enforce is Enforce.ALWAYS else _PROGRAMMING)

@@ -1,12 +1,13 @@
-"""Asks the kubelet whose the devices are; see `services.containers.holders` for how."""
+"""Reads from the kubelet which containers have which device; see `services.containers.holders`."""
 
-import contextlib
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from services.containers.holders import Holders, find_holders
+from services.containers.identity import PodRef, pods_of_devices, pods_of_folders
 from services.kubelet.checkpoint import pod_folders, read_checkpoint
 from services.kubelet.pod_resources import active_pods
 from services.kubelet.sockets import checkpoint_file, pod_resources_socket
@@ -19,12 +20,12 @@ ANSWER_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Whose the devices are, as far as can be told.
+class HolderSnapshot:
+    """The containers that have devices, as far as they are known.
 
     Args:
-        holders: Who has which device.
-        problems: What couldn't be found out, and what that means for the holders.
+        holders: The containers of each device.
+        problems: What is unknown, and what that means for the holders.
     """
 
     holders: Holders = field(default_factory=dict)
@@ -32,11 +33,11 @@ class Look:
 
 
 class HolderSource:
-    """Reads whose the devices are.
+    """Reads which containers have devices, and remembers the pod of each UID that it has found.
 
     Args:
-        kubelet_dir: Holds `device-plugins/` and `pod-resources/`.
-        pod_logs_dir: Where the folders of pods' logs are.
+        kubelet_dir: Contains `device-plugins/` and `pod-resources/`.
+        pod_logs_dir: The folder of the pods' log folders; need not exist.
         calls: Makes the calls that may hang.
     """
 
@@ -45,67 +46,76 @@ class HolderSource:
         self._socket = pod_resources_socket(kubelet_dir)
         self._pod_logs_dir = pod_logs_dir
         self._calls = calls
+        self._pods: Mapping[str, PodRef] = {}
 
     async def read(self) -> Holders:
-        """Who has which device now, with nobody left out.
+        """Which containers have devices now; no container is missing.
 
-        The kubelet notes in its checkpoint what it gives before a container starts, so the
-        checkpoint alone tells that, if more cautiously: what only says which pods have ended may
-        be missing. Where there is no checkpoint yet, PodResources has to answer.
+        The kubelet writes an allocation to its checkpoint before the container starts, so the
+        checkpoint alone is enough, if more cautious: what only says which pods have ended may be
+        missing. If there is no checkpoint yet, PodResources must answer.
 
         Raises:
-            KubeletError: The checkpoint can't be read; the kubelet doesn't answer, though it has a
-                socket to ask it on, or there is nothing else to ask.
+            KubeletError: The checkpoint can't be read; or the kubelet doesn't answer, though it has
+                a socket, or though there is no checkpoint.
             HardwareError: Reading hangs.
         """
         entries: tuple[Entry, ...] = ()
-        folders: list[str] = []
-        noted = True
+        has_checkpoint = True
         try:
             entries = await self._entries()
         except KubeletError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            noted = False
-        if entries:
-            with contextlib.suppress(KubeletError, HardwareError):
-                folders = await self._folders()
+            has_checkpoint = False
+        folders, _ = await self._folders(entries)
         pods = None
-        if not noted or self._can_be_asked:
+        if not has_checkpoint or self._has_socket:
             pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
-        return find_holders(entries, folders, pods, cautious=True)
+        return self._find(entries, folders, pods, cautious=True)
 
-    @property
-    def _can_be_asked(self) -> bool:
-        return os.path.lexists(self._socket)
-
-    async def look(self) -> Look:
-        """Who has which device now, as far as can be told; raises nothing."""
+    async def snapshot(self) -> HolderSnapshot:
+        """Which containers have devices now, as far as is known; raises nothing."""
         problems: list[str] = []
         entries: tuple[Entry, ...] = ()
-        folders: list[str] = []
         pods: tuple[ActivePod, ...] | None = None
-        unwritten = False
+        no_checkpoint = False
         try:
             entries = await self._entries()
         except (KubeletError, HardwareError) as error:
-            unwritten = isinstance(error.__cause__, FileNotFoundError)
-            if not unwritten:
-                problems.append(f"init containers that have devices aren't known: {error}")
-        if entries:
-            try:
-                folders = await self._folders()
-            except (KubeletError, HardwareError) as error:
-                problems.append(f"pods of init containers aren't known: {error}")
+            no_checkpoint = isinstance(error.__cause__, FileNotFoundError)
+            if not no_checkpoint:
+                problems.append(f"init containers that have devices are unknown: {error}")
+        folders, problem = await self._folders(entries)
+        if problem:
+            problems.append(f"pods of init containers are unknown: {problem}")
         try:
             pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
         except KubeletError as error:
-            if unwritten:
-                what = "whose the devices are isn't known, there is no checkpoint either"
+            if no_checkpoint:
+                what = "the holders of devices are unknown, there is no checkpoint either"
             else:
                 what = "pods that have ended may be among the holders"
             problems.append(f"{what}: {error}")
-        return Look(find_holders(entries, folders, pods), tuple(problems))
+        return HolderSnapshot(self._find(entries, folders, pods), tuple(problems))
+
+    @property
+    def _has_socket(self) -> bool:
+        return os.path.lexists(self._socket)
+
+    def _find(
+        self,
+        entries: Iterable[Entry],
+        folders: Iterable[str],
+        active: Iterable[ActivePod] | None,
+        *,
+        cautious: bool = False,
+    ) -> Holders:
+        found = find_holders(entries, folders, active, known=self._pods, cautious=cautious)
+        here = {entry.pod_uid for entry in entries}
+        now = {**self._pods, **pods_of_devices(entries, active or ()), **pods_of_folders(folders)}
+        self._pods = {uid: pod for uid, pod in now.items() if uid in here}
+        return found
 
     async def _entries(self) -> tuple[Entry, ...]:
         return await self._calls.run(
@@ -115,10 +125,20 @@ class HolderSource:
             what="reading the kubelet's checkpoint",
         )
 
-    async def _folders(self) -> list[str]:
-        return await self._calls.run(
-            "kubelet files",
-            lambda: pod_folders(self._pod_logs_dir),
-            timeout=FILES_SECONDS,
-            what=f"listing {self._pod_logs_dir}",
-        )
+    async def _folders(self, entries: tuple[Entry, ...]) -> tuple[list[str], str]:
+        """Names of log folders, if there are entries to find pods for, and why they are unknown.
+
+        A missing folder is no problem: it need not be mounted.
+        """
+        if not entries:
+            return [], ""
+        try:
+            return await self._calls.run(
+                "kubelet files",
+                lambda: pod_folders(self._pod_logs_dir),
+                timeout=FILES_SECONDS,
+                what=f"listing {self._pod_logs_dir}",
+            ), ""
+        except (KubeletError, HardwareError) as error:
+            missing = isinstance(error.__cause__, FileNotFoundError)
+            return [], "" if missing else str(error)

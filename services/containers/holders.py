@@ -1,30 +1,30 @@
-"""Whose is a device? Put together from the two places where the kubelet says something of it.
+"""Which containers have which device, from the two places where the kubelet records it.
 
-PodResources lists the pods that are active, with the devices of their containers, but not those
-of plain init containers. The checkpoint has all of them, but by the pod's UID alone, and those of
-pods that have come to their end as well: it is only written when something else changes. The log
-folders of pods, `<namespace>_<name>_<uid>`, tell which UID is which pod.
+PodResources lists the active pods with the devices of their containers, but not those of plain init
+containers. The checkpoint lists all containers, but by the UID of their pod, and also those of pods
+that have ended: it is only written when something else changes. The log folders of pods, if they
+are mounted, and equal devices in both lists say which UID is which pod. A pod that was found
+earlier is remembered by the caller, so that its entries are known to be of a pod that has ended.
 
-So an entry of the checkpoint counts if its pod is active. One whose UID has no folder belongs to a
-pod that is just about to start, or to one that is gone: it counts as long as there is an active pod
-without a folder that it might be. In doubt a device is somebody's.
+An entry of the checkpoint counts if its pod is active. An entry of an unknown UID belongs to a pod
+that is about to start, to one in which only an init container has devices, or to one that has
+ended: it counts while some active pod is of unknown UID. So a device in doubt counts as held.
 
-A pod that was made anew under its old name (a StatefulSet's) has a new UID, and for a while two log
-folders. The entries of the old one say of a container that it has other devices than PodResources
-does; a container's devices never change, so what contradicts PodResources is of the old pod. So it
-is where a kubelet lists pods that have ended: their containers have nothing any more.
+A pod that was created again under its old name (by a StatefulSet) has a new UID, and for a while
+two log folders. If the entries of a UID say that a container has other devices than PodResources
+does, they are of the old pod, since a container's devices never change. The same applies where a
+kubelet lists pods that have ended: their containers have no devices any more.
 
-To be read in this order: checkpoint, folders, PodResources. A pod that comes meanwhile is then
-missed as a whole; read the other way round, one would have an entry and seem to be gone.
+Read in this order: checkpoint, folders, PodResources. A pod that starts meanwhile is then missing
+as a whole; read in the other order, one would have an entry and seem to have ended.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from services.containers.identity import PodRef, pods_of_devices, pods_of_folders
 from services.kubelet.values import ActivePod, Entry
-
-_FOLDER_PARTS = 3
-"""None of the three can hold a `_`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,7 +33,7 @@ class Holder:
 
     Args:
         namespace: Its pod's namespace; empty if only the pod's UID is known.
-        pod: Its pod's name; empty likewise.
+        pod: Its pod's name; empty if only the pod's UID is known.
         container: Its name.
     """
 
@@ -45,66 +45,76 @@ class Holder:
 Holders = Mapping[tuple[str, str], tuple[Holder, ...]]
 """Containers that have a device, by its full resource name and id; never empty."""
 
+_NONE: Mapping[str, PodRef] = MappingProxyType({})
+
 
 def find_holders(
     entries: Iterable[Entry],
     folders: Iterable[str],
     active: Iterable[ActivePod] | None,
     *,
+    known: Mapping[str, PodRef] = _NONE,
     cautious: bool = False,
 ) -> Holders:
-    """Who has which device on this node.
+    """The containers that have each device of this node.
 
     Args:
         entries: The checkpoint's.
         folders: Names of the pods' log folders.
-        active: The pods that PodResources lists; None if it can't be asked: then all that have an
-            entry count, also those that have come to their end.
-        cautious: Whether a container that PodResources lists with nothing may have what the
-            checkpoint says all the same: a kubelet that has just started may not have read it yet.
+        active: The pods that PodResources lists; None if it can't be asked: then all entries count,
+            also those of pods that have ended.
+        known: Pods by UID that were found earlier.
+        cautious: Count a container that PodResources lists without devices, if the checkpoint says
+            that it has some: a kubelet that has just started may not have read its checkpoint yet.
 
     Returns:
-        By resource and id: several containers where they take turns, as an init container and the
-        containers after it do.
+        By resource and id: several containers if they use the device in turn, as an init container
+        and the containers after it do.
     """
-    entries, pods = list(entries), list(active or ())
-    names = {(pod.namespace, pod.name) for pod in pods}
-    places = _places(folders)
-    past = _contradicted(entries, places, pods, cautious=cautious)
-    nameless_may_be_alive = active is None or not names <= set(places.values())
+    entries, listed = list(entries), list(active or ())
+    names = {(pod.namespace, pod.name) for pod in listed}
+    found_now = pods_of_devices(entries, listed) | pods_of_folders(folders)
+    pods = {**known, **found_now}
+    past = _contradicted(entries, pods, listed, cautious=cautious)
+    unknown_may_be_active = active is None or not names <= {
+        (pod.namespace, pod.name) for pod in found_now.values()
+    }
     found: dict[tuple[str, str], set[Holder]] = {}
     for entry in entries:
-        place = places.get(entry.pod_uid)
-        alive = active is None or place in names if place else nameless_may_be_alive
-        if alive and entry.pod_uid not in past:
-            holder = Holder(*(place or ("", "")), entry.container)
+        pod = pods.get(entry.pod_uid)
+        if pod is None:
+            counts = unknown_may_be_active
+        else:
+            counts = active is None or (pod.namespace, pod.name) in names
+        if counts and entry.pod_uid not in past:
+            holder = Holder(*((pod.namespace, pod.name) if pod else ("", "")), entry.container)
             for key in entry.device_ids:
                 found.setdefault((entry.resource, key), set()).add(holder)
-    for pod in pods:
-        for held in pod.held:
-            holder = Holder(pod.namespace, pod.name, held.container)
+    for each in listed:
+        for held in each.held:
+            holder = Holder(each.namespace, each.name, held.container)
             for key in held.device_ids:
                 found.setdefault((held.resource, key), set()).add(holder)
-    return {device: _told(each) for device, each in found.items()}
+    return {device: _sorted(each) for device, each in found.items()}
 
 
-def _told(holders: set[Holder]) -> tuple[Holder, ...]:
-    """Holders in their order, one of unknown pod only if it can't be one of the others."""
+def _sorted(holders: set[Holder]) -> tuple[Holder, ...]:
+    """Holders in order; one of an unknown pod only if it can't be one of the others."""
     named = {each.container for each in holders if each.pod}
     return tuple(sorted(each for each in holders if each.pod or each.container not in named))
 
 
 def _contradicted(
     entries: Iterable[Entry],
-    places: Mapping[str, tuple[str, str]],
-    pods: Iterable[ActivePod],
+    pods: Mapping[str, PodRef],
+    active: Iterable[ActivePod],
     *,
     cautious: bool,
 ) -> set[str]:
-    """UIDs whose entries don't agree with what PodResources says of the pod of that name."""
+    """UIDs whose entries differ from what PodResources says of the pod of that name."""
     held: dict[tuple[str, str, str, str], set[str]] = {}
     listed: set[tuple[str, str, str]] = set()
-    for pod in pods:
+    for pod in active:
         names = () if cautious and not pod.held else pod.containers
         listed.update((pod.namespace, pod.name, container) for container in names)
         for each in pod.held:
@@ -113,21 +123,10 @@ def _contradicted(
             held.setdefault(key, set()).update(each.device_ids)
     past: set[str] = set()
     for entry in entries:
-        who = (*places.get(entry.pod_uid, ("", "")), entry.container)
+        named = pods.get(entry.pod_uid)
+        if named is None:
+            continue
+        who = (named.namespace, named.name, entry.container)
         if who in listed and held.get((*who, entry.resource), set()) != entry.device_ids:
             past.add(entry.pod_uid)
     return past
-
-
-def _places(folders: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Namespace and name of pods by UID; a UID that several folders claim is nobody's."""
-    places: dict[str, tuple[str, str]] = {}
-    claimed: set[str] = set()
-    for folder in folders:
-        parts = folder.split("_")
-        if len(parts) == _FOLDER_PARTS and all(parts):
-            namespace, name, uid = parts
-            if uid in places:
-                claimed.add(uid)
-            places[uid] = namespace, name
-    return {uid: place for uid, place in places.items() if uid not in claimed}

@@ -1,10 +1,10 @@
-"""What an OCI hook tells of the container that a runtime is about to start.
+"""The message of an OCI hook about the container that a runtime is about to start.
 
-The hook is started by the runtime on the host, gets the container's state (OCI runtime
-specification, `runtime.md`, State), and hands on that, with two things of the container's
-configuration: its annotations and its devices. Who the container is, the runtime's own annotations
-say, which it sets whatever the pod's are called; containerd and CRI-O have names of their own. What
-the container's environment says is not looked at.
+The runtime starts the hook on the host and gives it the container's state (OCI runtime
+specification, `runtime.md`, State). The hook sends that, with the annotations and devices of the
+container's configuration. The runtime's own annotations, which pods can't set, identify the
+container; containerd and CRI-O use different names for them. The container's environment is not
+read.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.names import DOMAIN, RegionName, decode
 from services.process.errors import AskerError, InvalidName
@@ -22,7 +22,7 @@ from services.process.text import listing, plain
 from services.programming.assignment import Region
 
 MAX_MESSAGE: Final = 1024 * 1024
-"""Bytes of what a hook hands on."""
+"""Bytes of a hook's message."""
 
 _NAMES: Final = (
     ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.cri.container-name"),
@@ -36,19 +36,19 @@ _NODE: Final = re.compile(r"/dev/([A-Za-z0-9_.:-]+)")
 
 
 class InvalidHookCall(AskerError):
-    """What a hook has handed on can't be read, or doesn't say who is starting."""
+    """A hook's message can't be read, or doesn't identify the container."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """A container that is about to start, as its runtime has it.
+    """A container that is about to start, as its runtime describes it.
 
     Args:
         who: The container; None for a pod's sandbox, which has no devices of its own.
         nodes: File names of its device nodes below `/dev`.
     """
 
-    who: Candidate | None
+    who: ContainerIdentity | None
     nodes: frozenset[str]
 
 
@@ -70,7 +70,7 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 
 
 def parse(message: bytes) -> HookCall:
-    """Read what a hook has handed on.
+    """Read a hook's message.
 
     Args:
         message: JSON with `state`, and `annotations` and `devices` of the configuration.
@@ -81,7 +81,7 @@ def parse(message: bytes) -> HookCall:
     try:
         found = _DECODER.decode(message)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidHookCall(f"what the hook has handed on can't be read: {error}") from error
+        raise InvalidHookCall(f"the hook's message can't be read: {error}") from error
     annotations = {**(found.annotations or {}), **(found.state.annotations or {})}
     nodes = [_NODE.fullmatch(each.path) for each in found.devices or ()]
     named = frozenset(match[1] for match in nodes if match)
@@ -90,15 +90,15 @@ def parse(message: bytes) -> HookCall:
     return HookCall(_who(annotations), named)
 
 
-def _who(annotations: Mapping[str, str]) -> Candidate:
+def _who(annotations: Mapping[str, str]) -> ContainerIdentity:
     found = {
-        Candidate(annotations[uid], annotations[name])
+        ContainerIdentity(annotations[uid], annotations[name])
         for uid, name in _NAMES
         if annotations.get(uid) and annotations.get(name)
     }
     if len(found) == 1:
         return found.pop()
-    if found:  # a runtime that hands on the pod's own annotations, made to look like another's
+    if found:  # a pod's own annotations that imitate another runtime's
         raise InvalidHookCall("the annotations name two different containers")
     raise InvalidHookCall(
         "the runtime's annotations don't say which container of which pod is starting: containerd"
@@ -124,7 +124,9 @@ def held_regions(
     """
     held: dict[str, tuple[str, ...]] = {}
     for entry in entries:
-        if call.who == Candidate(entry.pod_uid, entry.container) and _is_region(entry.resource):
+        if call.who == ContainerIdentity(entry.pod_uid, entry.container) and _is_region(
+            entry.resource
+        ):
             held[entry.resource] = tuple(sorted({*held.get(entry.resource, ()), *entry.device_ids}))
     allocated = {name for names in held.values() for name in names}
     strange = sorted(
@@ -142,7 +144,7 @@ def held_regions(
 
 
 def _is_region(resource: str) -> bool:
-    """Whether a resource is of regions, those that aren't there at the moment too."""
+    """Whether a resource is of regions, even if they are missing at the moment."""
     try:
         return resource.startswith(f"{DOMAIN}/") and isinstance(decode(resource), RegionName)
     except InvalidName:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.process.errors import HookMissing
 from services.process.text import listing, plain, quote
@@ -39,7 +39,7 @@ class HookedStart:
         devices: Ids of the devices.
     """
 
-    containers: frozenset[Candidate]
+    containers: frozenset[ContainerIdentity]
     resource: str
     devices: frozenset[str]
 
@@ -47,14 +47,14 @@ class HookedStart:
 def check_nodes(allocations: Iterable[Entry]) -> None:
     """Check that containers were given their device nodes through CDI only.
 
-    The kubelet keeps what a container was allocated until its pod is deleted. One that was
-    allocated before hook mode has its nodes from there, also where nothing calls the hook.
+    The kubelet keeps what a container was allocated until its pod is deleted. A container that was
+    allocated devices before hook mode gets its nodes from there, even if nothing calls the hook.
 
     Args:
         allocations: What the containers that may be starting were allocated.
 
     Raises:
-        HookMissing: One of them has device nodes, or nobody can tell.
+        HookMissing: One of them has device nodes, or its nodes are unknown.
     """
     for each in allocations:
         if each.nodes != ():
@@ -117,7 +117,7 @@ class HookStarts:
             del self._pending[each]
 
     def withdraw(self, start: HookedStart) -> None:
-        """Forget what else was allowed to a container whose start is refused.
+        """Forget other starts of a container whose start is refused.
 
         The kubelet asks once for each resource of a container. If one is refused, the hook is not
         called, and that says nothing about the others.
@@ -127,13 +127,13 @@ class HookStarts:
         """
         self._forget(start.containers, keep=start)
 
-    def confirm(self, container: Candidate) -> None:
-        """Take it that the hook was called for a container."""
+    def confirm(self, container: ContainerIdentity) -> None:
+        """Note that the hook was called for a container."""
         if self._forget({container}):
             self._confirmed_at = self._clock()
 
     def _forget(
-        self, containers: Collection[Candidate], *, keep: HookedStart | None = None
+        self, containers: Collection[ContainerIdentity], *, keep: HookedStart | None = None
     ) -> bool:
         found = [
             each

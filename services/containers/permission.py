@@ -1,11 +1,12 @@
-"""May a container have what it was given? The namespace's mappings, asked once more on the node.
+"""May a container have what it was given? The node checks the mappings of its namespace again.
 
-The webhook has asked before; a pod that never saw it, or a mapping that is gone since, is found
-here. `auto` asks where a mode hands out the power to programme: functions in mode region, regions
-in mode regiondevel. `always` asks in mode af too, `never` nowhere. Units have no mappings.
+The webhook has checked them before. This check finds pods that bypassed the webhook, and mappings
+that were deleted since. `auto` checks where a mode gives containers the right to program: functions
+in mode region, regions in mode regiondevel. `always` checks in mode af too, `never` nowhere. Units
+have no mappings.
 """
 
-from services.containers.identity import Wish
+from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 from services.mappings.index import NamespaceMappings
 from services.mappings.model import ACCELERATOR_FUNCTION, FPGA_REGION, Mode
@@ -14,28 +15,30 @@ from services.process.errors import NotMapped
 from services.process.text import plain
 
 
-def check_functions(wish: Wish, mappings: NamespaceMappings, interface_id: str) -> None:
-    """Let a container have only functions that its namespace maps.
+def check_functions(
+    wanted: WantedFunctions, mappings: NamespaceMappings, interface_id: str
+) -> None:
+    """Check that the namespace of a container maps the functions that it wants.
 
     Args:
-        wish: The functions that it wants.
+        wanted: The functions that it wants.
         mappings: Those of its namespace, as they are now.
         interface_id: Canonical interface id of the regions that it was given.
 
     Raises:
         NotMapped: One of them isn't mapped, in mode region.
     """
-    for function in wish.functions:
+    for function in wanted.functions:
         if (interface_id, function) not in mappings.functions:
             raise NotMapped(
-                f"{wish.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
+                f"{wanted.who} wants AFU {plain(function, 48)} in interface {interface_id}, and no"
                 f" {ACCELERATOR_FUNCTION} of mode region in namespace {plain(mappings.namespace)}"
                 " maps that: create one, or ask for a name that is mapped"
             )
 
 
 def check_resource(who: str, resource: str, mappings: NamespaceMappings, mode: PluginMode) -> None:
-    """Let a container have only a resource that its namespace maps for nodes of this mode.
+    """Check that the namespace of a container maps its resource for nodes of this mode.
 
     Args:
         who: The container, for the message.

@@ -1,10 +1,10 @@
-"""Keeping the CDI file of this node's devices current, beside discovery.
+"""Keeps the CDI file of this node's devices up to date, beside discovery.
 
-What is offered doesn't wait for the file: `Allocate` names a device by CDI only once the file has
-it, and gives its nodes in any case. Where the file brings the hook, `Allocate` names devices by CDI
-alone, at once, since a container without the hook would run whatever function is there. Then
-`PreStartContainer` refuses until the file has the devices (`require`). Whatever keeps the file from
-being written (a full disk, a missing permission) is said once and tried again with each scan.
+Devices are offered without waiting for the file: `Allocate` names a device by CDI once the file
+describes it, and returns its nodes in any case. In hook mode `Allocate` names devices by CDI only,
+and at once, since a container without the hook would run whatever function is in the port. Then
+`PreStartContainer` refuses until the file describes the devices (`require`). A failed write (a full
+disk, a missing permission) is logged once and tried again after each scan.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ _Content = tuple[tuple[str, tuple[DeviceNode, ...]], ...]
 
 
 class CdiPublisher:
-    """Writes the file whenever devices have changed, and checks it with each scan.
+    """Writes the file when devices have changed, and checks it after each scan.
 
     Args:
         folder: The folder of CDI files.
         mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
         calls: Makes the calls that may hang.
-        hook: What runtimes start for each device, if anything.
+        hook: The OCI hook of each device, if any.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class CdiPublisher:
         self._devices: tuple[Device, ...] = ()
         self._due = asyncio.Event()
         self._described: tuple[_Content, CdiFile] = ((), CdiFile())
-        self._troubles: frozenset[str] = frozenset()
+        self._problems: frozenset[str] = frozenset()
 
-    def take(self, tree: AdvertisedResources) -> None:
-        """Takes what the node offers now."""
-        self._devices = tuple(tree.devices())
+    def on_scan(self, advertised: AdvertisedResources) -> None:
+        """Describes these devices from now on."""
+        self._devices = tuple(advertised.devices())
         self.published &= {device.id for device in self._devices}
         self._due.set()
 
-    async def run(self) -> None:
-        """Writes whenever something is due, until cancelled."""
+    async def write_forever(self) -> None:
+        """Writes after each scan, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -87,7 +87,7 @@ class CdiPublisher:
         done = await self.run_once()
         missing = sorted(set(ids) - self.published) if done else sorted(set(ids))
         if missing:
-            why = "; ".join(sorted(self._troubles)) or "the plugin doesn't offer it any more"
+            why = "; ".join(sorted(self._problems)) or "the plugin doesn't offer it any more"
             raise HookMissing(
                 f"the CDI file {self._where}/{FILE_NAME} doesn't describe {listing(missing[:8])},"
                 " so the container runtime would find neither the device nor the OCI hook that"
@@ -95,7 +95,7 @@ class CdiPublisher:
             )
 
     async def run_once(self) -> bool:
-        """Makes the folder hold what it should, and returns whether its content is known."""
+        """Writes the file if needed; returns whether its content is known."""
         file = self._describe()
         try:
             done: CdiWrite = await self._calls.run(
@@ -105,7 +105,7 @@ class CdiPublisher:
                 what=f"writing CDI files below {self._where}",
             )
         except HardwareError as error:
-            self._say(frozenset({str(error)}))
+            self._log_problems(frozenset({str(error)}))
             return False
         if not done.failed:
             self.published = frozenset(file.devices)
@@ -119,11 +119,13 @@ class CdiPublisher:
                 removed=list(done.removed),
                 devices=len(file.devices),
             )
-        self._say(frozenset(done.problems) | {problem.message for problem in file.problems})
+        self._log_problems(
+            frozenset(done.problems) | {problem.message for problem in file.problems}
+        )
         return True
 
     def _describe(self) -> CdiFile:
-        """The file for the devices as they are now; made anew only if they differ."""
+        """The file for the devices as they are now; built again only if they differ."""
         content = tuple((device.id, device.nodes) for device in self._devices)
         if content != self._described[0]:
             file = describe(
@@ -132,9 +134,9 @@ class CdiPublisher:
             self._described = content, file
         return self._described[1]
 
-    def _say(self, troubles: frozenset[str]) -> None:
-        for trouble in sorted(troubles - self._troubles):
-            log.warning("CDI files are not as they should be", reason=trouble)
-        if self._troubles and not troubles:
-            log.info("CDI files are as they should be again")
-        self._troubles = troubles
+    def _log_problems(self, problems: frozenset[str]) -> None:
+        for problem in sorted(problems - self._problems):
+            log.warning("CDI files are not up to date", reason=problem)
+        if self._problems and not problems:
+            log.info("CDI files are up to date again")
+        self._problems = problems

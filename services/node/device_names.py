@@ -1,6 +1,6 @@
-"""The logical names of what is in a node's devices, where the mappings are known.
+"""Adds logical names to a node's devices, if the mappings are known.
 
-Apart from `services.node.table`, which the plugin has in memory: it knows no mappings.
+It is apart from `services.node.table`, so that the plugin doesn't import the mappings.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from services.node.table import Row, Table
 
 
 def with_names(table: Table, mappings: Iterable[Mapping]) -> Table:
-    """A table with the logical names of what is in the devices.
+    """A table with the logical names of the functions and regions of its devices.
 
     Args:
         table: The table.

@@ -1,14 +1,14 @@
-"""Looking at the cards again and again, and telling who needs to know.
+"""The discovery loop: reads the cards again and again, and keeps `NodeState` up to date.
 
-`run_once` is one look: scan, build the tree, damp what flaps, report, apply. The loop around it
-goes on whatever a look comes to: a scan that hangs is given up and said once, and what was known
-goes on being offered until it is known better.
+`run_once` is one round: scan, decide what to advertise, damp devices that flap, log what changed.
+`rounds` repeats it, whatever a round comes to: a scan that hangs is given up and logged once, and
+what was known before stays advertised.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,9 @@ import structlog
 
 from services.devices.damping import Damping, Health, damp
 from services.devices.model import Inventory, PluginMode
-from services.devices.resources import (
-    AdvertisedResources,
-    OfferMemory,
-    advertise,
-    nothing_advertised,
-)
-from services.node.report import report_inventory, report_tree
+from services.devices.resources import AdvertisedResources, OfferMemory, advertise
+from services.node.change_log import log_advertised_changes, log_inventory_changes
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 
@@ -34,22 +30,23 @@ log = structlog.get_logger(room="plugin")
 
 
 class Discovery:
-    """What this node has, as of the last look.
+    """Finds out what this node has in one mode.
 
     Args:
+        state: Where the result is kept.
         mode: The node's mode.
         root: Folder below which `sys/` and `dev/` are.
         units: How many units there are in mode `units`.
-        interval: Seconds between two looks.
-        damping: What it takes for a device to be trusted again.
+        interval: Seconds between two scans.
+        damping: How many good scans make a device healthy again.
         scan: Reads the cards below the root; called in a thread of its own.
         calls: Makes the calls that may hang.
-        apply: Told each tree.
-        scanned: Told the seconds of each scan.
+        observe_seconds: Called with the seconds of each scan.
     """
 
     def __init__(
         self,
+        state: NodeState,
         *,
         mode: PluginMode,
         root: Path,
@@ -58,14 +55,9 @@ class Discovery:
         damping: Damping,
         scan: Callable[[], Inventory],
         calls: BlockingCalls,
-        apply: Callable[[AdvertisedResources], None],
-        scanned: Callable[[float], None],
+        observe_seconds: Callable[[float], None],
     ) -> None:
-        self.tree = nothing_advertised(mode)
-        self.inventory: Inventory | None = None
-        """What the last scan found; None before the first."""
-        self.trouble = ""
-        """Why the last look came to nothing; empty if it didn't."""
+        self._state = state
         self._mode = mode
         self._root = root
         self._units = units
@@ -74,74 +66,72 @@ class Discovery:
         self._health = Health()
         self._scan = scan
         self._calls = calls
-        self._apply = apply
-        self._scanned = scanned
-        self._wake = asyncio.Event()
+        self._observe_seconds = observe_seconds
         self._built: tuple[tuple[Inventory, OfferMemory], AdvertisedResources] | None = None
-        """The last tree and what it was built from: most looks see what the last one saw."""
+        """The last resources and what they were made from: most scans find no change."""
 
-    async def run(self) -> None:
-        """Looks until cancelled."""
+    async def rounds(self) -> AsyncIterator[NodeState]:
+        """Scans until cancelled; returns the state after each scan that didn't fail."""
         while True:
-            self._wake.clear()
+            self._state.rescan.clear()
             try:
                 await self.run_once()
             except HardwareError as error:
-                self._failed(str(error))
+                self._log_failure(str(error))
+            else:
+                yield self._state
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval):
-                    await self._wake.wait()
+                    await self._state.rescan.wait()
 
-    def recall(self, memory: OfferMemory) -> None:
-        """Takes what was offered before the first look: by a predecessor, or in another mode."""
-        self.tree = replace(self.tree, memory=memory.for_mode(self._mode))
-
-    def look_now(self) -> None:
-        """Asks for a look before the interval is over; a burst is one look."""
-        self._wake.set()
+    def restore(self, memory: OfferMemory) -> None:
+        """Continues from what was offered before: by another process, or in another mode."""
+        self._state.advertised = replace(self._state.advertised, memory=memory.for_mode(self._mode))
 
     async def run_once(self) -> None:
-        """One look.
+        """Scans once and updates the state.
 
         Raises:
             HardwareError: The scan hangs.
         """
-        inventory, tree = await self._calls.run(
+        state = self._state
+        inventory, advertised = await self._calls.run(
             "scan",
-            self._look,
+            self._read,
             timeout=SCAN_SECONDS,
             what=f"the scan of the cards below {self._root}",
         )
-        if self.trouble:
+        if state.scan_error:
             log.info("scans answer again")
-        self.trouble = ""
-        tree, self._health = damp(tree, self._health, self._damping, now=time.monotonic())
-        report_inventory(self.inventory, inventory)
-        if tree is not self.tree:
-            report_tree(self.tree, tree)
-        self.inventory, self.tree = inventory, tree
-        self._apply(tree)
+        state.scan_error = ""
+        advertised, self._health = damp(
+            advertised, self._health, self._damping, now=time.monotonic()
+        )
+        log_inventory_changes(state.inventory, inventory)
+        if advertised is not state.advertised:
+            log_advertised_changes(state.advertised, advertised)
+        state.inventory, state.advertised = inventory, advertised
 
-    def _look(self) -> tuple[Inventory, AdvertisedResources]:
-        """In a thread of its own; what it uses of us doesn't change meanwhile."""
-        inventory = self._inventory()
-        given = inventory, self.tree.memory
-        if self._built is not None and self._built[0] == given:
-            tree = self._built[1]
+    def _read(self) -> tuple[Inventory, AdvertisedResources]:
+        """In a thread of its own; the state that it reads doesn't change meanwhile."""
+        inventory, memory = self._inventory(), self._state.advertised.memory
+        source = inventory, memory
+        if self._built is not None and self._built[0] == source:
+            advertised = self._built[1]
         else:
-            tree = advertise(inventory, self._mode, units=self._units, previous=self.tree.memory)
-        self._built = given, tree  # what is the same object compares fast the next time
-        return inventory, tree
+            advertised = advertise(inventory, self._mode, units=self._units, previous=memory)
+        self._built = source, advertised  # the same object compares fast the next time
+        return inventory, advertised
 
     def _inventory(self) -> Inventory:
         if self._mode is PluginMode.UNITS:
             return Inventory()
-        began = time.perf_counter()
+        started = time.perf_counter()
         inventory = self._scan()
-        self._scanned(time.perf_counter() - began)
+        self._observe_seconds(time.perf_counter() - started)
         return inventory
 
-    def _failed(self, trouble: str) -> None:
-        say = log.debug if trouble == self.trouble else log.error
-        say("scan failed, what was known is offered on", reason=trouble)
-        self.trouble = trouble
+    def _log_failure(self, error: str) -> None:
+        write = log.debug if error == self._state.scan_error else log.error
+        write("scan failed, the last known devices stay offered", reason=error)
+        self._state.scan_error = error

@@ -1,8 +1,8 @@
-"""Clearing the errors that containers left in ports, while discovery goes on.
+"""Clears the errors that containers left in ports, beside discovery.
 
-`services.devices.stale_errors` decides; this asks whose the devices are, lets a thread of its own
-write, and tells what came of it. A write may hang in the card's driver: then this waits no longer
-than its deadline, and scans are not held up at all.
+`services.devices.stale_errors` decides what to clear. This module asks which containers have
+devices, writes in a thread, and reports the result. A write may hang in the card's driver: it is
+given up after its deadline, and scans go on meanwhile.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ log = structlog.get_logger(room="plugin")
 
 
 class ErrorClearing:
-    """Clears errors of ports that nobody has, each value once.
+    """Clears errors of ports without a holder, each value once.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
-        holders: Reads whose the devices are.
+        holders: Reads which containers have devices.
         calls: Makes the calls that may hang.
-        counted: Told each outcome, for metrics: those of `ClearResult`, and `HUNG`.
-        look_now: Asks for a scan, to see whether errors stay away.
-        told: Told each port whose errors were to be cleared, and why they couldn't be if so.
+        count: Counts each outcome: those of `ClearResult`, and `HUNG`.
+        request_rescan: Asks for a scan, to see whether errors stay away.
+        on_result: Called with each port, and why its errors weren't cleared; empty if they were.
         driver_calls: Makes the ioctls of the cards' drivers.
     """
 
@@ -50,9 +50,9 @@ class ErrorClearing:
         locks: Path,
         holders: Callable[[], Awaitable[Holders]],
         calls: BlockingCalls,
-        counted: Callable[[str], None],
-        look_now: Callable[[], None],
-        told: Callable[[str, str], None] = lambda _port, _trouble: None,
+        count: Callable[[str], None],
+        request_rescan: Callable[[], None],
+        on_result: Callable[[str, str], None] = lambda _port, _error: None,
         driver_calls: DriverCalls = KERNEL,
     ) -> None:
         self._driver_calls = driver_calls
@@ -60,17 +60,17 @@ class ErrorClearing:
         self._locks = locks
         self._holders = holders
         self._calls = calls
-        self._counted = counted
-        self._look_now = look_now
-        self._told = told
+        self._count = count
+        self._request_rescan = request_rescan
+        self._on_result = on_result
         self._inventory = Inventory()
         self._due = asyncio.Event()
         self._tried = Tried()
-        self._trouble = ""
+        self._error = ""
         self._busy: dict[str, int] = {}
 
-    def take(self, inventory: Inventory) -> None:
-        """Takes what a scan found; only errors, or a memory of some, are a reason to do anything.
+    def on_scan(self, inventory: Inventory) -> None:
+        """Clears soon if there are errors, or were some that are remembered.
 
         Args:
             inventory: What the scan found.
@@ -80,27 +80,27 @@ class ErrorClearing:
         if errors or self._tried.values:
             self._due.set()
 
-    async def run(self) -> None:
-        """Clears whenever something is due, until cancelled."""
+    async def clear_forever(self) -> None:
+        """Clears whenever there is something to clear, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
             await self.run_once()
 
     async def run_once(self) -> None:
-        """Clears what is to be cleared of the newest inventory."""
+        """Clears the stale errors of the newest inventory."""
         inventory = self._inventory
         try:
             holders = await self._holders()
         except AccelbindError as error:
-            self._unknown(str(error))
+            self._log_unknown(str(error))
             return
-        self._trouble = ""
+        self._error = ""
         allocated = {key for _, key in holders}
         clearings, self._tried = choose(inventory, allocated, self._tried)
         cleared = [await self._clear(clearing) for clearing in clearings]
         if ClearResult.CLEARED in cleared:
-            self._look_now()
+            self._request_rescan()
 
     async def _clear(self, clearing: Clearing) -> ClearResult | None:
         try:
@@ -111,19 +111,19 @@ class ErrorClearing:
                 what=f"clearing the errors of {clearing.port}",
             )
         except HardwareError as error:
-            self._counted(HUNG)
-            self._told(clearing.port, str(error))
+            self._count(HUNG)
+            self._on_result(clearing.port, str(error))
             log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
             return None
         if done.outcome is ClearResult.BUSY:
             self._tried = self._tried.without(clearing.port, clearing.value)
             if self._busy.get(clearing.port) == clearing.value:
-                return done.outcome  # counted and logged when it began
+                return done.outcome  # counted and logged the first time
             self._busy[clearing.port] = clearing.value
         else:
             self._busy.pop(clearing.port, None)
-        self._counted(done.outcome)
-        self._told(clearing.port, "" if done.outcome is ClearResult.CLEARED else done.detail)
+        self._count(done.outcome)
+        self._on_result(clearing.port, "" if done.outcome is ClearResult.CLEARED else done.detail)
         bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")
         if done.outcome is ClearResult.CLEARED:
             bound.warning("errors cleared that a container left in a port")
@@ -131,7 +131,7 @@ class ErrorClearing:
             bound.warning("errors of a port not cleared", reason=done.detail)
         return done.outcome
 
-    def _unknown(self, trouble: str) -> None:
-        say = log.debug if trouble == self._trouble else log.warning
-        say("errors of ports are not cleared, since nobody can tell whose they are", reason=trouble)
-        self._trouble = trouble
+    def _log_unknown(self, error: str) -> None:
+        write = log.debug if error == self._error else log.warning
+        write("errors of ports are not cleared: the holders are unknown", reason=error)
+        self._error = error

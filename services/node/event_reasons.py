@@ -29,7 +29,7 @@ class EventReason(StrEnum):
     MODE_ANNOTATION_INVALID = "ModeAnnotationInvalid"
     """The node's annotation names no mode: the one before is kept."""
     REGISTRATION_FAILED = "RegistrationFailed"
-    """The kubelet has refused a resource a few times in a row, or nobody answers for a minute."""
+    """The kubelet has refused a resource several times, or has not answered for a minute."""
     REGISTERED = "Registered"
     """A resource whose registration failed is registered."""
     SECOND_PLUGIN = "SecondPlugin"

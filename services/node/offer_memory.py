@@ -1,13 +1,17 @@
-"""Remembering across restarts what was offered: a small file near the plugin's sockets.
+"""Remembers across restarts what was offered and in which mode: a file near the plugin's sockets.
 
-It is about what this kubelet was told, and lies where the plugin may write in any case. Read once
-before the first look at the cards, written when what it says has changed. Without it (it can't be
-written, it is no memory) a device that is broken at the start isn't offered until it is well; that
-is said once and holds up nothing.
+It belongs to this kubelet, and is in a folder that the plugin may write in any case. It is read
+once before the first scan, and written when its content has changed. Without it (it can't be
+written or parsed) a device that is broken at the start isn't offered until it is healthy; this is
+logged once and delays nothing.
+
+The mode counts at a start at which the API server doesn't return the node's annotation: a plugin
+that is restarted during an outage must not offer the ports of regions that containers have.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import stat
 from pathlib import Path
@@ -23,20 +27,32 @@ from services.process.errors import HardwareError
 from services.process.files import replace_file
 
 FILE: Final = "accelbind/offered.json"
-"""In the kubelet's folder of device plugins, in one of our own: a kubelet that starts deletes every
-file there but its checkpoint, and leaves folders alone (`pkg/kubelet/cm/devicemanager/manager.go`).
-"""
+"""In a folder of our own in the kubelet's folder of device plugins: a kubelet that starts deletes
+every file there but its checkpoint, and leaves folders alone
+(`pkg/kubelet/cm/devicemanager/manager.go`)."""
 
 SECONDS: Final = 2.0
-"""For reading or writing it; a disk that hangs holds up the first look for no longer."""
+"""For reading or writing it; a disk that hangs delays the first scan by no more."""
 
 _MODE: Final = 0o600
 
 log = structlog.get_logger(room="plugin")
 
 
-class Recall:
-    """What is remembered of what is offered in one mode.
+def last_mode(folder: Path) -> PluginMode | None:
+    """The mode that was served last on this node; None if it is unknown.
+
+    Args:
+        folder: The kubelet's folder of device plugins.
+    """
+    try:
+        return PluginMode(json.loads(_read(folder / FILE))["mode"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+class OfferMemoryFile:
+    """Remembers what is offered in one mode.
 
     Args:
         folder: The kubelet's folder of device plugins.
@@ -46,7 +62,7 @@ class Recall:
 
     def __init__(self, folder: Path, mode: PluginMode, calls: BlockingCalls) -> None:
         self.former: frozenset[str] = frozenset()
-        """The resources that a predecessor offered, in whatever mode; known once loaded."""
+        """The resources that the process before offered, in any mode; known once loaded."""
         self._path = folder / FILE
         self._mode = mode
         self._calls = calls
@@ -54,35 +70,35 @@ class Recall:
         self._memory: OfferMemory | None = None
         self._content = b""
         self._due = asyncio.Event()
-        self._trouble = ""
+        self._error = ""
 
     async def load(self) -> OfferMemory:
-        """What a predecessor offered, in whatever mode; nothing where nobody can tell."""
+        """What the process before offered, in any mode; empty if it is unknown."""
         try:
             content = await self._calls.run(
-                "state files", self._read, timeout=SECONDS, what=f"reading {self._path}"
+                "state files", self._read_file, timeout=SECONDS, what=f"reading {self._path}"
             )
         except (OSError, HardwareError) as error:
-            self._say(f"{self._path} can't be read: {_reason(error)}")
+            self._log_error(f"{self._path} can't be read: {_reason(error)}")
             return OfferMemory(self._mode)
         if not content:
             return OfferMemory(self._mode)
         memory = decode(content)
         if memory is None:
-            self._say(f"{self._path} is no memory of what was offered, and will be replaced")
+            self._log_error(f"{self._path} can't be parsed, and will be replaced")
             return OfferMemory(self._mode)
         self._kept, self.former = content, offered(memory)
         return memory
 
-    def take(self, tree: AdvertisedResources) -> None:
-        """Takes what the node offers now."""
-        if tree.memory != self._memory:
-            self._memory, self._content = tree.memory, encode(tree.memory)
+    def on_scan(self, advertised: AdvertisedResources) -> None:
+        """Remembers what the node offers now."""
+        if advertised.memory != self._memory:
+            self._memory, self._content = advertised.memory, encode(advertised.memory)
         if self._content != self._kept or not os.path.lexists(self._path):
             self._due.set()
 
-    async def run(self) -> None:
-        """Writes whenever something is due, until cancelled."""
+    async def write_forever(self) -> None:
+        """Writes whenever the content has changed, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -97,34 +113,35 @@ class Recall:
                 what=f"writing {self._path}",
             )
         except FileNotFoundError:
-            return  # there is no kubelet yet, and so no folder
+            return  # there is no kubelet yet, so there is no folder
         except (OSError, HardwareError) as error:
-            self._say(f"{self._path} can't be written: {_reason(error)}")
+            self._log_error(f"{self._path} can't be written: {_reason(error)}")
             return
-        self._kept, self._trouble = content, ""
+        self._kept, self._error = content, ""
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            log.warning(
-                "what is offered is remembered no longer than this process lasts", reason=trouble
-            )
-        self._trouble = trouble
+    def _log_error(self, error: str) -> None:
+        if error != self._error:
+            log.warning("what is offered is only remembered while this process runs", reason=error)
+        self._error = error
 
-    def _read(self) -> bytes:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    def _read_file(self) -> bytes:
         try:
-            descriptor = os.open(self._path, flags)
+            return _read(self._path)
         except FileNotFoundError:
             return b""
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError("it is no file")
-            return file.read(MAX_BYTES + 1)
 
     def _write(self, content: bytes) -> None:
         with contextlib.suppress(FileExistsError):
             self._path.parent.mkdir(mode=0o755)
         replace_file(self._path, content, mode=_MODE)
+
+
+def _read(path: Path) -> bytes:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is not a regular file")
+        return file.read(MAX_BYTES + 1)
 
 
 def _reason(error: Exception) -> str:

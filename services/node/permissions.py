@@ -1,10 +1,9 @@
-"""What this process may not do on its node, and what follows from it.
+"""Finds the permissions that this process lacks on its node, with consequence and remedy.
 
-A plugin without root's powers works where the folders allow it. Where they don't, each part of it
-says what failed, in its own words and again with each card or resource. Here the whole is looked
-at, as the system would judge it for this user: a path, the permission that is missing, what is lost
-by it, and what gives it. Nothing is written or opened to find out, and what isn't there is nobody's
-fault.
+A plugin that is not root works if the permissions of the folders allow it. If they don't, each part
+of it fails in its own words, again for each card or resource. This module checks all of them in one
+place, as the system would for this user: the path, the missing permission, what doesn't work, and
+what helps. It writes and opens nothing, and a missing file is no missing permission.
 """
 
 import os
@@ -32,7 +31,9 @@ SEARCH: Final = os.X_OK
 
 _WORDS: Final = ((READ, "read", "r"), (WRITE, "write", "w"), (SEARCH, "search", "x"))
 _UNREADABLE: Final = re.compile(r"(?P<file>\S+) of (?P<part>\S+) can't be read: Permission denied")
-_NO_PROGRAMMING: Final = "no region is programmed, containers start on what is there or not at all"
+_NO_PROGRAMMING: Final = (
+    "no region is programmed, containers only start on functions that are already there"
+)
 
 _LISTED: Final = 3
 """Paths of one kind that are named; the others are counted."""
@@ -43,12 +44,12 @@ class Missing:
     """A permission that is missing.
 
     Args:
-        path: What it is about.
+        path: The path.
         permission: What is missing: `write`, `read and search`, ….
         loss: What doesn't work without it.
-        remedy: What gives it.
-        uid: As whom this process runs.
-        gid: The same, its group.
+        remedy: What helps.
+        uid: The user of this process.
+        gid: The group of this process.
     """
 
     path: str
@@ -129,19 +130,23 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
             (
                 registration_socket(needs.kubelet_dir),
                 WRITE,
-                "the kubelet isn't told of any resource",
+                "no resource is registered with the kubelet",
             ),
         ]
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
     clears = "errors of ports aren't cleared, " if needs.clear_errors else ""
-    unknown = "init containers that have devices aren't known"
+    unknown = "init containers that have devices are unknown"
     wanted += [
         (checkpoint_file(needs.kubelet_dir), READ, f"{starts}{clears}{unknown}"),
-        (needs.pod_logs_dir, READ | SEARCH, f"{starts}{unknown}"),
+        (
+            needs.pod_logs_dir,
+            READ | SEARCH,
+            "pods in which only an init container has devices are unknown",
+        ),
         (
             pod_resources_socket(needs.kubelet_dir),
             WRITE,
-            f"{clears}it isn't known which containers have devices",
+            f"{starts}{clears}it is unknown which containers have devices",
         ),
     ]
     if needs.cdi_dir is not None:
@@ -181,14 +186,14 @@ def _of_cards(needs: Needs, inventory: Inventory, cards: Iterable[Card]) -> Iter
 
 
 def _unreadable(needs: Needs, cards: Iterable[Card]) -> Iterator[Missing]:
-    """What the scan was not allowed to read, as its problems tell."""
+    """What the scan was not allowed to read, according to its problems."""
     found: list[Missing] = []
     for card in cards:
         folder = needs.root / CLASSES[card.driver].lstrip("/") / card.name
         for problem in _problems(card):
-            if told := _UNREADABLE.fullmatch(problem.message):
-                path = folder / told["part"] / told["file"]
-                loss = f"{told['part']} can't be judged by it ({problem.reason})"
+            if match := _UNREADABLE.fullmatch(problem.message):
+                path = folder / match["part"] / match["file"]
+                loss = f"the health of {match['part']} is unknown ({problem.reason})"
                 found.append(Missing(str(path), "read", loss, _remedy(path, "r")))
     yield from _few(found)
 
@@ -209,7 +214,7 @@ def _problems(card: Card) -> Iterator[Problem]:
 
 
 def _few(found: list[Missing]) -> Iterator[Missing]:
-    """The first of many; the last of them tells how many more there are."""
+    """The first of many; the last one says how many more there are."""
     yield from found[: _LISTED - 1]
     rest = found[_LISTED - 1 :]
     if rest:

@@ -1,8 +1,8 @@
-"""Saying which permissions are missing: each once, when it is, and when it no longer is."""
+"""Logs which permissions are missing: each once, when it goes missing and when it is back."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -12,25 +12,26 @@ from prometheus_client.registry import Collector
 
 from services.devices.model import Inventory, PluginMode
 from services.node.permissions import Missing, Needs, missing
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 
-LOOK_SECONDS: Final = 60.0
-"""Between two looks: the kubelet makes its sockets anew, and people mend what they are told."""
+CHECK_SECONDS: Final = 60.0
+"""Between two checks: a kubelet that restarts makes new sockets, and people repair permissions."""
 
 DEADLINE_SECONDS: Final = 10.0
 
 log = structlog.get_logger(room="plugin")
 
 
-class AccessWatch(Collector):
-    """Looks now and then at what this process may do; a collector of what it may not.
+class PermissionWatch(Collector):
+    """Checks now and then what this process may not do, and shows it as a metric.
 
     Args:
         needs: What is needed.
         calls: Makes the calls that may hang.
-        inventory: Gives what the last scan found.
-        look_seconds: Between two looks.
+        state: The node's state, for its cards.
+        check_seconds: Between two checks.
     """
 
     def __init__(
@@ -38,21 +39,21 @@ class AccessWatch(Collector):
         needs: Needs,
         *,
         calls: BlockingCalls,
-        inventory: Callable[[], Inventory | None],
-        look_seconds: float = LOOK_SECONDS,
+        state: NodeState,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self.missing: tuple[Missing, ...] = ()
-        """What was missing at the last look."""
+        """What was missing at the last check."""
         self._needs = needs
         self._clears = needs.clear_errors
         self._calls = calls
-        self._inventory = inventory
-        self._look_seconds = look_seconds
+        self._state = state
+        self._check_seconds = check_seconds
         self._cards: frozenset[str] = frozenset()
         self._due = asyncio.Event()
 
-    def notice(self, inventory: Inventory) -> None:
-        """Takes what a scan found; new cards call for a look.
+    def on_scan(self, inventory: Inventory) -> None:
+        """Checks soon if a scan found new cards.
 
         Args:
             inventory: What the scan found.
@@ -62,36 +63,36 @@ class AccessWatch(Collector):
             self._due.set()
         self._cards = cards
 
-    async def run(self, mode: PluginMode) -> None:
-        """Looks until cancelled.
+    async def check_forever(self, mode: PluginMode) -> None:
+        """Checks in the background, until cancelled.
 
         Args:
-            mode: The node's, as of now.
+            mode: The node's mode.
         """
         clears = self._clears and mode is not PluginMode.UNITS
         self._needs = replace(self._needs, mode=mode, clear_errors=clears)
         self._due.set()
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_seconds):
+                async with asyncio.timeout(self._check_seconds):
                     await self._due.wait()
             self._due.clear()
             await self.run_once()
 
     async def run_once(self) -> None:
-        """One look."""
-        inventory = self._inventory() or Inventory()
+        """Checks once."""
+        inventory = self._state.inventory or Inventory()
         try:
             found = await self._calls.run(
                 "permissions",
                 lambda: missing(self._needs, inventory),
                 timeout=DEADLINE_SECONDS,
-                what="looking which permissions are missing",
+                what="checking which permissions are missing",
             )
         except HardwareError as error:
-            log.debug("permissions not looked at", reason=str(error))
+            log.debug("permissions not checked", reason=str(error))
             return
-        self._say(found)
+        self._log_changes(found)
         self.missing = found
 
     def collect(self) -> Iterable[Metric]:
@@ -105,7 +106,7 @@ class AccessWatch(Collector):
             family.add_metric((each.path, each.permission), 1)
         yield family
 
-    def _say(self, found: Iterable[Missing]) -> None:
+    def _log_changes(self, found: Iterable[Missing]) -> None:
         before = {(each.path, each.permission): each for each in self.missing}
         for each in found:
             if before.pop((each.path, each.permission), None) is None:

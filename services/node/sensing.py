@@ -1,11 +1,11 @@
-"""What cards measure, read beside discovery: for metrics, and against the limits that are set.
+"""Reads the cards' sensors beside discovery: for metrics, and to check the configured limits.
 
-A board's controller answers slowly or never, so nothing here is in discovery's way: a thread of its
-own reads, every half a minute and when cards have come or gone, within a deadline. What was
-measured counts as long as it is young and its card is there. Sensors that don't answer once cost
-their values; those whose read still hangs at the next look make their card unhealthy, and what was
-beyond a limit stays so meanwhile. `judged` lays the outcome, and the errors to ignore, over what a
-scan found; it is called in discovery's thread and only reads values that are swapped whole.
+A board's controller answers slowly or never, so its own thread reads it, every half a minute and
+when cards come or go, within a deadline. A measurement counts while it is recent and its card is
+there. If sensors don't answer once, their values are missing; if the read still hangs at the next
+round, their card is unhealthy, and a limit that was exceeded stays so meanwhile. `mark_exceeded`
+marks the cards of a scan; discovery's thread calls it, and it only reads values that are replaced
+as a whole.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ SPACING_SECONDS: Final = 2.0
 """Between two reads at least, however often cards come and go."""
 
 HUNG_SECONDS: Final = 4.0
-"""Between two reads while sensors hang, so that their card is well again soon after them."""
+"""Between two reads while sensors hang, so that their card is healthy again soon after them."""
 
 STALE_INTERVALS: Final = 3
-"""What is older than so many intervals isn't told any more."""
+"""Values that are older than so many intervals are not shown."""
 
 log = structlog.get_logger(room="plugin")
 
 
 class Sensing:
-    """Reads sensors now and then.
+    """Reads sensors in the background.
 
     Args:
         reader: Reads them; used in a thread of its own only.
-        limits: What is tolerated.
+        limits: The configured limits.
         interval: Seconds between two reads.
         calls: Makes the calls that may hang.
-        look_now: Asks for a scan, once a card is newly beyond a limit or within it.
+        request_rescan: Asks for a scan, when a card exceeds a limit or no longer does.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Sensing:
         limits: Limits,
         interval: float,
         calls: BlockingCalls,
-        look_now: Callable[[], None],
+        request_rescan: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._limits = limits
         self._interval = interval
         self._calls = calls
-        self._look_now = look_now
+        self._request_rescan = request_rescan
         self._cards: tuple[Card, ...] = ()
         self._read: tuple[tuple[str, str], ...] = ()
         self._due = asyncio.Event()
@@ -73,7 +73,7 @@ class Sensing:
         self._found_at = float("-inf")
         self._beyond: Over = {}
         self._over: Mapping[str, Problem] = {}
-        self._trouble: frozenset[str] = frozenset()
+        self._errors: frozenset[str] = frozenset()
         self._silent: frozenset[str] = frozenset()
         """The cards whose sensors didn't answer last."""
         self._hanging = False
@@ -81,7 +81,7 @@ class Sensing:
 
     @property
     def found(self) -> tuple[CardSensors, ...]:
-        """What the sensors of the cards that are there read last, if that isn't too old."""
+        """The last values of the sensors of the present cards, if they are recent."""
         if time.monotonic() - self._found_at > STALE_INTERVALS * self._interval + READ_SECONDS:
             return ()
         here = {_key(card) for card in self._cards}
@@ -97,8 +97,8 @@ class Sensing:
         """How many cards' sensors hang now."""
         return len(self._reader.hanging)
 
-    def take(self, inventory: Inventory) -> None:
-        """Takes what a scan found; cards that come or go call for a read.
+    def on_scan(self, inventory: Inventory) -> None:
+        """Reads soon if cards have come or gone.
 
         Args:
             inventory: What the scan found.
@@ -107,11 +107,11 @@ class Sensing:
         if self._read != tuple(map(_key, self._cards)):
             self._due.set()
 
-    def judged(self, inventory: Inventory) -> Inventory:
-        """What a scan found with limits and errors to ignore laid over it; in any thread."""
+    def mark_exceeded(self, inventory: Inventory) -> Inventory:
+        """Marks cards that exceed limits, and drops ignored errors; in any thread."""
         return apply_limits(inventory, self._over, self._limits)
 
-    async def run(self) -> None:
+    async def read_forever(self) -> None:
         """Reads until cancelled."""
         if not self._limits.measure:
             await asyncio.sleep(min(START_SECONDS, self._interval))
@@ -139,7 +139,7 @@ class Sensing:
                 what="reading the cards' sensors",
             )
         except HardwareError as error:
-            self._take((), frozenset({str(error)}), {})
+            self._update((), frozenset({str(error)}), {})
             return
         hung = {
             each.card: each.problem
@@ -147,30 +147,30 @@ class Sensing:
             if each.problem is not None and each.problem.reason == HUNG
         }
         if not hung.keys() <= self._silent:
-            self._due.set()  # slow, or hanging? the next look tells
+            self._due.set()  # slow or hanging: the next read shows it
         self._silent, self._hanging = frozenset(hung), not before.isdisjoint(hung)
         held = {
             card: self._over.get(card, problem)
             for card, problem in hung.items()
             if card in self._over or card in before
         }
-        self._take(found, frozenset(problem.message for problem in hung.values()), held)
+        self._update(found, frozenset(problem.message for problem in hung.values()), held)
 
-    def _take(
+    def _update(
         self,
         found: tuple[CardSensors, ...],
-        trouble: frozenset[str],
+        errors: frozenset[str],
         held: Mapping[str, Problem],
     ) -> None:
-        for problem in sorted(trouble - self._trouble):
+        for problem in sorted(errors - self._errors):
             log.warning("sensors can't be read", reason=problem)
-        self._trouble = trouble
+        self._errors = errors
         self._found, self._found_at = found, time.monotonic()
         self._beyond = sensors_over(found, self._limits, self._beyond)
         over = {**limit_problems(self._beyond, self._limits), **held}
         if over != self._over:
             self._over = over
-            self._look_now()
+            self._request_rescan()
 
 
 def _key(card: Card) -> tuple[str, str]:

@@ -1,15 +1,31 @@
-"""The last word before a container starts: may it have what it was given, and is that ready?
+"""May a container start? The node checks before each start, and this module has the checks.
 
-`services.containers.claims` finds out who is starting and what it may have. Then, by the node's
-mode:
+The kubelet calls `PreStartContainer` of one resource (`plugin.server`), which calls
+`StartPolicy.authorize_start`. `plugin.start_policies` chooses the policy by the node's mode:
 
-- `RegionGate`, mode region: its functions are seen to be in its regions, programmed if need be;
-- `FunctionGate`, mode region where nothing is programmed: they are compared with what is there;
-- `ClaimGate`, mode region where an OCI hook has the functions programmed: they are only allowed,
-  and refused where the hook would not be called, or was not called for the last start;
-- `MappingGate`, modes regiondevel and af: its namespace has to map what it was given.
+- `RegionStartPolicy`, mode region: makes the container's functions ready in its regions, by
+  programming if needed;
+- `FunctionStartPolicy`, mode region with `--programming=none`: compares the functions with what the
+  regions carry;
+- `HookStartPolicy`, mode region with `--programming=oci-hook`: allows the functions, and refuses
+  the start if the hook would not be called, or was not called for the last start;
+- `MappingStartPolicy`, modes regiondevel and af: its namespace must map what it was given.
 
-All of it happens within `CHECK_SECONDS`. What is refused is a sentence for the pod's events.
+A policy raises one of these errors. Its text becomes an event of the pod, and the kubelet tries
+again every 10 to 20 s:
+
+    check                                       error             gRPC code
+    which container starts (`identity`)         NotAllowed        FAILED_PRECONDITION
+    is the pod of this UID on this node,
+      which functions does it want (`wanted`)   NotAllowed        FAILED_PRECONDITION
+    does its namespace map them (`permission`)  NotMapped         PERMISSION_DENIED
+    was the OCI hook called (`hook_starts`)     HookMissing       UNAVAILABLE
+    what the regions carry (`wanted.verify`)    NotAllowed        FAILED_PRECONDITION
+    is there a bitstream (`node.regions`)       BitstreamMissing  NOT_FOUND
+    programming (`node.regions`)                DeviceRefused     INTERNAL
+                                                DeviceHung        DEADLINE_EXCEEDED
+    the time of 25 s                            TooSlow           DEADLINE_EXCEEDED
+    kubelet's files, API server, busy card      KubeletError, …   UNAVAILABLE
 """
 
 import asyncio
@@ -19,10 +35,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import structlog
 
-from services.containers import identity as startup
-from services.containers.claims import Claims
+from services.containers.claims import StartClaims
 from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
-from services.containers.identity import Candidate, Wish
+from services.containers.identity import ContainerIdentity
+from services.containers.wanted import WantedFunctions, verify
 from services.devices.model import Device, Inventory, PluginMode
 from services.devices.resources import advertise
 from services.kube.events import EventRecord, ObjectReference
@@ -33,16 +49,16 @@ from services.process.errors import AccelbindError, HookMissing, InvalidName, To
 from services.process.text import plain
 from services.programming.records import UNKNOWN
 
-if TYPE_CHECKING:  # what programs is for the nodes that do
-    from services.node.regions import RegionWork
+if TYPE_CHECKING:  # only nodes that program import it
+    from services.node.regions import RegionProgramming
 
 T = TypeVar("T")
 
 CHECK_SECONDS: Final = 25.0
-"""For the whole check; the kubelet gives up after 30 s and says nothing useful then."""
+"""For the whole check; the kubelet gives up after 30 s, with a message that explains nothing."""
 
-TELL_SECONDS: Final = 0.5
-"""How long before that what is slow gives up by itself, since it can say what it is."""
+REPORT_SECONDS: Final = 0.5
+"""How long before that a slow step gives up by itself, since it can say what is slow."""
 
 MAX_MESSAGE: Final = 900
 """Characters of an Event's message."""
@@ -53,71 +69,79 @@ FILES_SECONDS: Final = 10.0
 log = structlog.get_logger(room="plugin")
 
 
-class StartGate(Protocol):
+class StartPolicy(Protocol):
     """Decides whether a container may start."""
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """Returns if it may.
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """Returns if the container may start.
 
         Args:
             resource: Full resource name.
             ids: The devices of it that the container was given.
 
         Raises:
-            AccelbindError: It may not, with a sentence for the pod's events.
+            AccelbindError: It may not start; the text is for the pod's events.
         """
 
 
-class RegionGate:
-    """Lets a container start once the functions that it may have are in its regions.
+class RegionStartPolicy:
+    """Lets a container start once the functions that it wants are in its regions.
 
     Args:
         claims: What containers may have.
-        work: Makes regions ready.
-        tell: Takes what people who look at a pod should know.
+        regions: Makes regions ready.
+        record_event: Writes an Event.
     """
 
     def __init__(
-        self, claims: Claims, work: "RegionWork", *, tell: Callable[[EventRecord], None]
+        self,
+        claims: StartClaims,
+        regions: "RegionProgramming",
+        *,
+        record_event: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
-        self._work = work
-        self._tell = tell
+        self._regions = regions
+        self._record_event = record_event
 
-    async def check(
-        self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+    async def authorize_start(
+        self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
     ) -> None:
-        """As `StartGate` says; `only` is the container that starts, where that is known."""
+        """As `StartPolicy` says; `only` is the container that starts, if that is known."""
         await _within(self._check(resource, ids, only), "making ready", ids)
 
-    async def _check(self, resource: str, ids: Sequence[str], only: Candidate | None) -> None:
+    async def _check(
+        self, resource: str, ids: Sequence[str], only: ContainerIdentity | None
+    ) -> None:
         interface_id = _interface_of(resource)
-        until = asyncio.get_running_loop().time() + CHECK_SECONDS - TELL_SECONDS
-        wish = await self._claims.wish(resource, ids, interface_id, only=only)
+        until = asyncio.get_running_loop().time() + CHECK_SECONDS - REPORT_SECONDS
+        wanted = await self._claims.wanted(resource, ids, interface_id, only=only)
         try:
-            done = await self._work.fulfil(wish, ids, interface_id, until=until)
+            done = await self._regions.prepare(wanted, ids, interface_id, until=until)
         except AccelbindError as error:
-            _tell_pod(self._tell, wish, EventReason.PROGRAMMING_FAILED, str(error))
+            _record_pod_event(
+                self._record_event, wanted, EventReason.PROGRAMMING_FAILED, str(error)
+            )
             raise
         for each in done.programmed:
             text = f"AFU {each.function} programmed into {each.region} ({each.port})"
-            _tell_pod(self._tell, wish, EventReason.PROGRAMMED, text)
+            _record_pod_event(self._record_event, wanted, EventReason.PROGRAMMED, text)
         log.info(
             "container may start",
             resource=resource,
             devices=list(ids),
-            container=wish.who,
-            functions=list(wish.functions),
+            container=wanted.who,
+            functions=list(wanted.functions),
             programmed=len(done.programmed),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RegionsNow:
-    """A node's regions at one moment.
+    """The regions of a node at one moment.
 
     Args:
-        resources: The regions by id, by full resource name, without memory of what they were.
+        resources: The regions by id, by full resource name, as a scan found them.
         unknown: Nodes of the ports whose content is unknown.
     """
 
@@ -130,17 +154,17 @@ def regions_now(inventory: Inventory, recorded: Mapping[str, str]) -> RegionsNow
 
     Args:
         inventory: What a scan has just found.
-        recorded: What is recorded to be in ports, by their names, as `Programmer.recorded` has it.
+        recorded: The recorded content of ports by name, as `Programmer.recorded` returns it.
     """
     ports = (port for card in inventory.cards for port in card.ports)
     unknown = frozenset(port.node for port in ports if recorded.get(port.name) == UNKNOWN)
     return RegionsNow(advertise(inventory, PluginMode.REGION).resources, unknown)
 
 
-class FunctionGate:
+class FunctionStartPolicy:
     """Lets a container start only on functions that are in its regions already.
 
-    What a port shows doesn't count where its content is unknown: after mode regiondevel, and after
+    What a port shows doesn't count if its content is unknown: after mode regiondevel, and after
     programming that failed.
 
     Args:
@@ -150,22 +174,26 @@ class FunctionGate:
     """
 
     def __init__(
-        self, claims: Claims, *, node: str, read_regions: Callable[[float], Awaitable[RegionsNow]]
+        self,
+        claims: StartClaims,
+        *,
+        node: str,
+        read_regions: Callable[[float], Awaitable[RegionsNow]],
     ) -> None:
         self._claims = claims
         self._node = node
         self._read_regions = read_regions
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartPolicy` says."""
         await _within(self._check(resource, ids), "verifying the function of", ids)
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         interface_id = _interface_of(resource)
-        wish = await self._claims.wish(resource, ids, interface_id)
+        wanted = await self._claims.wanted(resource, ids, interface_id)
         now = await self._read_regions(FILES_SECONDS)
-        startup.verify(
-            wish,
+        verify(
+            wanted,
             ids,
             now.resources.get(resource, {}),
             node=self._node,
@@ -176,12 +204,12 @@ class FunctionGate:
             "function verified",
             resource=resource,
             devices=list(ids),
-            container=wish.who,
-            functions=list(wish.functions),
+            container=wanted.who,
+            functions=list(wanted.functions),
         )
 
 
-class ClaimGate:
+class HookStartPolicy:
     """Lets a container start if it may have its functions and its hook will be called.
 
     Whether the functions are ready is checked when the OCI hook is called, after this. So the
@@ -190,56 +218,60 @@ class ClaimGate:
 
     Args:
         claims: What containers may have.
-        described: Raises `HookMissing` unless the CDI file has devices.
+        require_cdi: Raises `HookMissing` unless the CDI file describes devices.
         starts: The starts that the hook has yet to confirm.
-        missing: Called when a start is refused since the hook was not called, or would not be.
-        tell: Takes what people who look at a pod should know.
+        on_missing: Called when a start is refused because the hook was or would not be called.
+        record_event: Writes an Event.
     """
 
     def __init__(
         self,
-        claims: Claims,
+        claims: StartClaims,
         *,
-        described: Callable[[Sequence[str]], Awaitable[None]],
+        require_cdi: Callable[[Sequence[str]], Awaitable[None]],
         starts: HookStarts,
-        missing: Callable[[], None],
-        tell: Callable[[EventRecord], None],
+        on_missing: Callable[[], None],
+        record_event: Callable[[EventRecord], None],
     ) -> None:
         self._claims = claims
-        self._described = described
+        self._require_cdi = require_cdi
         self._starts = starts
-        self._missing = missing
-        self._tell = tell
+        self._on_missing = on_missing
+        self._record_event = record_event
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
-        await _within(self._check(resource, ids), "finding out who may have", ids)
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartPolicy` says."""
+        await _within(self._check(resource, ids), "checking who may have", ids)
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         interface_id = _interface_of(resource)
         allocated = await self._claims.allocations(resource, ids)
-        containers = frozenset(Candidate(each.pod_uid, each.container) for each in allocated)
+        containers = frozenset(
+            ContainerIdentity(each.pod_uid, each.container) for each in allocated
+        )
         start = HookedStart(containers, resource, frozenset(ids))
         try:
-            wish = await self._claims.wish(resource, ids, interface_id)
-            await self._check_hook(wish, start, allocated)
+            wanted = await self._claims.wanted(resource, ids, interface_id)
+            await self._check_hook(wanted, start, allocated)
         except AccelbindError:
             self._starts.withdraw(start)
             raise
         self._starts.allow(start)
 
-    async def _check_hook(self, wish: Wish, start: HookedStart, allocated: Sequence[Entry]) -> None:
+    async def _check_hook(
+        self, wanted: WantedFunctions, start: HookedStart, allocated: Sequence[Entry]
+    ) -> None:
         try:
             check_nodes(allocated)
-            await self._described(sorted(start.devices))
+            await self._require_cdi(sorted(start.devices))
             self._starts.check(start)
         except HookMissing as error:
-            self._missing()
-            _tell_pod(self._tell, wish, EventReason.HOOK_MISSING, str(error))
+            self._on_missing()
+            _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
             raise
 
 
-class MappingGate:
+class MappingStartPolicy:
     """Lets a container start only if its namespace maps what it was given.
 
     Args:
@@ -247,26 +279,31 @@ class MappingGate:
         mode: The node's: af or regiondevel.
     """
 
-    def __init__(self, claims: Claims, mode: PluginMode) -> None:
+    def __init__(self, claims: StartClaims, mode: PluginMode) -> None:
         self._claims = claims
         self._mode = mode
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
-        """As `StartGate` says."""
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
+        """As `StartPolicy` says."""
         who = await _within(
-            self._claims.permit(resource, ids, self._mode), "finding out who may have", ids
+            self._claims.authorize(resource, ids, self._mode), "checking who may have", ids
         )
         log.info("mapped", resource=resource, devices=list(ids), container=who)
 
 
-def _tell_pod(
-    tell: Callable[[EventRecord], None], wish: Wish, reason: EventReason, message: str
+def _record_pod_event(
+    record_event: Callable[[EventRecord], None],
+    wanted: WantedFunctions,
+    reason: EventReason,
+    message: str,
 ) -> None:
     """Report something about a container as an Event of its pod, if that is known."""
-    if wish.pod is not None:
-        about = ObjectReference("Pod", wish.pod.name, wish.pod.namespace, wish.pod.uid)
-        text = f"{wish.who}: {message}"
-        tell(EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning))
+    if wanted.pod is not None:
+        about = ObjectReference("Pod", wanted.pod.name, wanted.pod.namespace, wanted.pod.uid)
+        text = f"{wanted.who}: {message}"
+        record_event(
+            EventRecord(about, text, str(reason), plain(text, MAX_MESSAGE), reason.warning)
+        )
 
 
 async def _within(check: Awaitable[T], what: str, ids: Sequence[str]) -> T:

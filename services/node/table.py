@@ -1,7 +1,7 @@
-"""A node's devices for people and their scripts: what each is, how it is, and who has it.
+"""A node's devices for people and scripts: what each is, its health, and which containers have it.
 
-`accelbind devices` shows it, the plugin answers with it at `/devices`. Its JSON is an interface:
-keys are added, and neither change nor go. The README lists them.
+`accelbind devices` shows it, and the plugin answers with it at `/devices`. Its JSON is an
+interface: keys may be added, and never change or go. The README lists them.
 """
 
 import re
@@ -134,7 +134,7 @@ def _row(device: Device, owners: tuple[Owner, ...]) -> Row:
 
 def _gone(key: str, resource: str, owners: tuple[Owner, ...]) -> Row:
     """A device whose card has vanished, or that another mode of the node offered."""
-    text = f"a container has {key} of {resource}, and the node has it no more"
+    text = f"a container has {key} of {resource}, and the node no longer has it"
     return Row(
         device=key,
         resource=resource,

@@ -81,7 +81,7 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
     assert "Unhealthy" in second
     assert second.endswith("errors/errors of intel-fpga-port.0 reads 0x40")
     assert f"no plugin answers on localhost:{free_port}" in done.stderr
-    assert "whose the devices are isn't known" in done.stderr
+    assert "the holders of devices are unknown" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ class Plugin:
             line
             for line in self.process.stderr.splitlines()
             if not line.startswith("{")
-            or '"mistake of ours"' in line
+            or '"internal error"' in line
             or '"level": "critical"' in line
         ]
 

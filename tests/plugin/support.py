@@ -7,11 +7,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from plugin.app import Plugin
+from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
+from services.kube.connection import Connection, connector
+from services.kube.events import EventRecord
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
+from simulator.apiserver.standin import ApiServerStandIn
 from simulator.cards import A10_INTERFACE, NLB0, NLB3
 from simulator.driver import SimulatedCalls
 
@@ -21,13 +25,17 @@ AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 REGION = f"fpga.intel.com/region-{A10_INTERFACE}"
 
 
+QUICK = WatchTimeouts(first=0.01, longest=0.1, steady=0.5)
+"""For an API server in this process."""
+
+
 def settings(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> PluginSettings:
     """Settings for a rack in `root` and a kubelet in `k`."""
     defaults: dict[str, Any] = {
         "mode": mode,
         "root": folder / "root",
         "kubelet_dir": folder / "k",
-        "pod_logs_dir": folder / "k" / "pod-logs",
+        "pod_logs_dir": folder / "no-pod-logs",
         "node_name": "n1",
         "metrics_host": "127.0.0.1",
         "metrics_port": 0,
@@ -115,17 +123,40 @@ def pod(
 
 
 @asynccontextmanager
-async def running(options: PluginSettings, pods: Pods | None = None) -> AsyncIterator[Plugin]:
-    """The plugin in this process; ends it as SIGTERM would."""
+async def running(
+    options: PluginSettings,
+    pods: Pods | None = None,
+    *,
+    api: ApiServerStandIn | None = None,
+    events: list[EventRecord] | None = None,
+) -> AsyncIterator[Plugin]:
+    """The plugin in this process; ends it as SIGTERM would.
+
+    Args:
+        options: Its settings.
+        pods: Where it gets pods and mappings.
+        api: The API server that it is connected to, instead of `pods`.
+        events: Where its Events go, without an API server.
+    """
     stop = asyncio.Event()
-    plugin = Plugin(options, pods, driver_calls=SimulatedCalls())
-    task = asyncio.create_task(plugin.run(stop))
+    connection = Connection(connector(api.kubeconfig_path)) if api else None
+    plugin = Plugin(
+        options,
+        pods,
+        connection=connection,
+        driver_calls=SimulatedCalls(),
+        record_event=(events if events is not None else []).append,
+        timeouts=QUICK,
+    )
+    task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin
     finally:
         stop.set()
         async with asyncio.timeout(60):
             await task
+        if connection is not None:
+            await connection.aclose()
 
 
 __all__ = ["AF", "NLB0", "NLB3", "REGION", "Pods", "container", "functions", "pod", "running"]

@@ -131,7 +131,7 @@ class Competition:
 async def test_no_container_starts_on_a_wrong_function_and_no_work_is_done_twice(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=8, full=600)
+    length = soak(short=4, full=600)
     storage = BitstreamStorage(short_dir / "bitstreams")
     for afu in FUNCTIONS:
         (short_dir / "new.gbs").write_bytes(make_gbs(A10_INTERFACE, afu, raw_bitstream(afu)))

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
 from services.containers.holders import Holder, Holders
 from services.devices.model import Card, Device, PciFunction, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
+from services.devices.resources import AdvertisedResources, OfferMemory
 from services.devices.sensors import BusErrors, CardSensors, ErrorRegister, Gauge
+from services.node.state import NodeState
 from services.process.http import build_info, new_registry
 from tests.plugin.promlint import lint
 
@@ -32,24 +32,19 @@ SENSORS = CardSensors(
 class Node:
     """What is known, as a test has it."""
 
-    tree: AdvertisedResources = field(default_factory=lambda: nothing_advertised(PluginMode.AF))
+    state: NodeState = field(default_factory=lambda: NodeState(PluginMode.AF))
     holders: Holders = field(default_factory=dict)
     cards: tuple[Card, ...] = ()
-    sensors: tuple[CardSensors, ...] = ()
+    found: tuple[CardSensors, ...] = ()
+    hanging: int = 1
     registry: CollectorRegistry = field(default_factory=new_registry)
 
     def __post_init__(self) -> None:
-        known = Known(
-            tree=lambda: self.tree,
-            holders=lambda: self.holders,
-            cards=lambda: self.cards,
-            sensors=lambda: self.sensors,
-        )
-        PluginMetrics(self.registry).watch(known, reads=lambda: 2, sensors=lambda: 1)
+        PluginMetrics(self.registry).show_node(self.state, self, self, lambda: 2)
 
     def offer(self, *devices: Device, not_offered: tuple[Device, ...] = ()) -> None:
         placed = {device.id: device for device in devices}
-        self.tree = AdvertisedResources(
+        self.state.advertised = AdvertisedResources(
             {"d/r": placed} if placed else {}, not_offered, OfferMemory(PluginMode.AF)
         )
 
@@ -111,7 +106,7 @@ def test_a_device_that_a_container_has_names_it(node: Node) -> None:
 
 
 def test_a_card_tells_what_it_measures(node: Node) -> None:
-    node.cards, node.sensors = (CARD,), (SENSORS,)
+    node.cards, node.found = (CARD,), (SENSORS,)
     card = {"card": "region0"}
     assert (
         node.value(
@@ -127,13 +122,13 @@ def test_a_card_tells_what_it_measures(node: Node) -> None:
     assert node.value("accelbind_pci_errors_total", severity="correctable", **bus) == 3
     assert node.value("accelbind_pci_errors_total", severity="fatal", **bus) == 0
     assert node.value("accelbind_pci_errors_total", severity="nonfatal", **bus) is None
-    node.cards, node.sensors = (), ()
+    node.cards, node.found = (), ()
     assert "region0" not in node.text()
 
 
 def test_a_card_that_tells_nothing_has_no_series(node: Node) -> None:
     node.cards = (Card("dfl", "region1", None, None),)
-    node.sensors = (CardSensors("dfl", "region1", "", problem=Problem("sensors-hung", "m")),)
+    node.found = (CardSensors("dfl", "region1", "", problem=Problem("sensors-hung", "m")),)
     shown = [line for line in node.text().splitlines() if "region1" in line]
     assert shown == [
         'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'
@@ -142,7 +137,7 @@ def test_a_card_that_tells_nothing_has_no_series(node: Node) -> None:
 
 def test_the_names_and_helps_of_all_metrics_are_as_prometheus_wants_them(node: Node) -> None:
     node.offer(OK, BAD)
-    node.cards, node.sensors = (CARD,), (SENSORS,)
+    node.cards, node.found = (CARD,), (SENSORS,)
     build_info(node.registry, "plugin")
     assert lint(node.text()) == []
 

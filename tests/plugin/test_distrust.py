@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from accelbind.cli import main
-from plugin.distrust import wanted_mark
-from plugin.mode_memory import last_mode
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kubelet.sockets import plugins_folder
+from services.node.node_mark import wanted_mark
+from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
 from services.programming.distrust import Mark, read_mark
 from services.programming.image import Image
@@ -27,8 +27,8 @@ from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
 from tests.plugin.support import REGION, Pods, container, functions, pod, running, settings
-from tests.plugin.test_annotation import annotate, begin, offers
-from tests.support import Processes, eventually_async
+from tests.plugin.test_annotation import annotate, offers
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -135,8 +135,9 @@ def damaged(folder: Path) -> None:
     (lasting(folder) / "untrusted.json").write_bytes(b"\0")
 
 
-@pytest.mark.parametrize("then", [nothing, reboot, older_plugin, damaged])
-@pytest.mark.parametrize("between", [None, AF])
+@pytest.mark.parametrize(
+    ("then", "between"), [(nothing, None), (reboot, AF), (older_plugin, None), (damaged, AF)]
+)
 async def test_what_a_tenant_programmed_in_regiondevel_is_replaced_before_the_first_start(
     short_dir: Path,
     rack: Rack,
@@ -238,7 +239,6 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
     rack: Rack,
     kubelet: KubeletStandIn,
     driver: DriverStandIn,
-    processes: Processes,
 ) -> None:
     """`--mode regiondevel` on a node annotated region: that mode is never served."""
     add_card(rack, NLB0)
@@ -248,12 +248,11 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
             "dfl-port.0", image(NLB3)
         )
     before = {path: path.read_bytes() for path in (short_dir / "state/records").iterdir()}
-    state = ("--state-dir", short_dir / "state")
     (short_dir / "api").mkdir()
     async with ApiServerStandIn(short_dir / "api") as api:
         annotate(api, "region")
-        begin(processes, short_dir, api, "--mode", "regiondevel", *state)
-        await offers(kubelet, region=1)
+        async with running(settings(short_dir, REGIONDEVEL), api=api):
+            await offers(kubelet, region=1)
     assert [json.loads(each)["program"] for each in before.values()] == [""]
     assert {path: path.read_bytes() for path in before} == before
     assert read_mark(lasting(short_dir)) is None
@@ -302,8 +301,10 @@ async def refused_by_hand(folder: Path, _kubelet: KubeletStandIn, driver: Driver
     driver.refuse = False
 
 
-@pytest.mark.parametrize("then", [nothing, reboot])
-@pytest.mark.parametrize("before", [tenant, refused_start, refused_by_hand])
+@pytest.mark.parametrize(
+    ("before", "then"),
+    [(tenant, nothing), (tenant, reboot), (refused_start, reboot), (refused_by_hand, reboot)],
+)
 async def test_a_port_of_unknown_content_is_refused_until_it_is_programmed_by_hand(
     short_dir: Path,
     rack: Rack,

@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from services.containers.approval_file import ApprovalFile
-from services.containers.approvals import Approval
-from services.containers.identity import Candidate
+from services.containers.approvals import StartApproval
+from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.mappings.index import EMPTY_INDEX
 from services.process.blocking import BlockingCalls
@@ -109,7 +109,8 @@ async def test_a_log_folder_alone_says_nothing_of_a_pods_namespace(
     if change is not None:
         known = pods.add(copy.deepcopy(spec))
         change(known)
-    async with running(settings(short_dir, mode, enforce_mappings="always"), pods):
+    values = {"enforce_mappings": "always", "pod_logs_dir": short_dir / "k/pod-logs"}
+    async with running(settings(short_dir, mode, **values), pods):
         await kubelet.until(lambda: kubelet.allocatable.get(resource, 0) >= 1)
         admitted = await kubelet.settled(await kubelet.admit(spec))
         assert not admitted["c"].started
@@ -220,12 +221,12 @@ async def test_where_nothing_says_how_to_reach_an_api_server_always_refuses(
 
 # The file of approvals ----------------------------------------------------------------------------
 
-ALLOWED = Approval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
+ALLOWED = StartApproval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
 
 
-async def found(path: Path) -> Approval | None:
+async def found(path: Path) -> StartApproval | None:
     file = ApprovalFile(path, BlockingCalls())
-    return await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"])
+    return await file.find(ContainerIdentity("uid", "c"), REGION, ["dfl-fme.0"])
 
 
 async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -263,11 +264,11 @@ async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     file = ApprovalFile(tmp_path / "file" / "approvals.json", BlockingCalls())
-    other = Approval("uid", "d", REGION, ("dfl-fme.1",), "who")
+    other = StartApproval("uid", "d", REGION, ("dfl-fme.1",), "who")
     with structlog.testing.capture_logs() as logs:
         await file.add([ALLOWED], gone=())
         await file.add([other], gone=())
-    assert await file.find(Candidate("uid", "c"), REGION, ["dfl-fme.0"]) == ALLOWED
+    assert await file.find(ContainerIdentity("uid", "c"), REGION, ["dfl-fme.0"]) == ALLOWED
     written = [each for each in logs if "can't be written" in each["reason"]]
     assert len(written) == 1
     assert "--state-dir" in written[0]["do"]

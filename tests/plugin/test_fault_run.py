@@ -1,7 +1,7 @@
 """The plugin through a storm of faults: after each, the kubelet knows the truth and nothing leaks.
 
-`make test` has ten seconds of it in mode `af`; `make soak` 30 minutes of each mode. A failure shows
-the seed and all steps: `make soak SEED=…` does them again.
+`make test` has five seconds of it in mode `af`; `make soak` 30 minutes of each mode. A failure
+shows the seed and all steps: `make soak SEED=…` does them again.
 """
 
 import time
@@ -71,7 +71,7 @@ def growth(held: list[Held]) -> float:
 def test_the_kubelet_knows_the_truth_after_every_storm(
     short_dir: Path, processes: Processes, figure: Callable[[str], None]
 ) -> None:
-    length = soak(short=10, full=1800)
+    length = soak(short=5, full=1800)
     with stormy(short_dir, processes, "af", length.seed) as made:
         held = weather(made, processes, length.seconds)
         figure(told(made, held, length.seed))

@@ -15,13 +15,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from accelbind import hook
-from plugin.app import Plugin
 from plugin.hook_server import HookServer
+from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
-from services.containers import hook_call as domain_hook
+from services.containers import hook_call
 from services.containers.hook_call import HookCall
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
@@ -155,7 +155,7 @@ async def test_a_container_is_let_on_once_its_function_was_programmed(
         assert [each.what for each in driver.done] == ["programmed", "reset"]
         assert await runtime.start(uid) == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
-        assert plugin._metrics._hooks.labels("allowed")._value.get() == 2
+        assert plugin.metrics._hooks.labels("allowed")._value.get() == 2
         path = short_dir / "state" / "hook.sock"
         assert path.stat().st_mode & 0o777 == 0o600
     assert not path.exists()
@@ -219,21 +219,20 @@ async def test_a_cdi_file_that_was_removed_is_there_again_before_a_container_sta
 
 
 async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     happened: list[EventRecord] = []
-    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
     for _ in range(2):
         rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods, runtime = Pods(), Runtime(short_dir)
-    async with running(hooked(short_dir), pods) as plugin:
+    async with running(hooked(short_dir), pods, events=happened) as plugin:
         unhooked = state_of(kubelet, await admitted(kubelet, pods, NLB0))
         assert runs(unhooked)
         await kubelet.restart_container(unhooked, "c")
         assert not runs(unhooked)
         assert "has not called accelbind's OCI hook for the last start with" in said(kubelet)
         assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
-        assert plugin._metrics._hooks.labels("missing")._value.get() >= 1
+        assert plugin.metrics._hooks.labels("missing")._value.get() >= 1
         events = [each for each in happened if each.reason == "HookMissing"]
         assert {(each.object.kind, each.object.name, each.warning) for each in events} == {
             ("Pod", "p", True)
@@ -248,18 +247,17 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
 
 
 async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_until_it_is_deleted(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     """The kubelet starts it with these nodes, and without the hook, whatever is in the port."""
     happened: list[EventRecord] = []
-    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: happened.append(happening))
     address = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(settings(short_dir, PluginMode.REGION), pods, events=happened):
         before = state_of(kubelet, await admitted(kubelet, pods, NLB0))
         assert runs(before)
     rack.set_afu(address, NLB3)
-    async with running(hooked(short_dir), pods):
+    async with running(hooked(short_dir), pods, events=happened):
         await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
         await kubelet.restart_container(before, "c")
         assert not runs(before)
@@ -312,9 +310,9 @@ async def test_a_container_whose_region_is_not_seen_is_not_let_on(
         assert await runtime.start(uid) == (0, "")
         said = runtime.arguments()
         rack.remove_card(address)
-        await eventually_async(lambda: not plugin._discovery.tree.resources)
+        await eventually_async(lambda: not plugin.state.advertised.resources)
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(uid), *said)
-        assert (code, "dfl-fme.0 is not there any more" in reason) == (1, True)
+        assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
 
 
 async def test_before_the_cards_were_read_nobody_is_let_on(
@@ -322,7 +320,6 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
     rack: Rack,
     kubelet: KubeletStandIn,
     runtime: Runtime,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     pods = Pods()
@@ -330,8 +327,7 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
         hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods
     ) as plugin:
         uid = await admitted(kubelet, pods, NLB0)
-        unread = property(lambda _: None, lambda _, found: None)  # noqa: ARG005 - whatever is found
-        monkeypatch.setattr(type(plugin._discovery), "inventory", unread, raising=False)
+        plugin.state.inventory = None
         code, reason = await runtime.start(uid)
         assert (code, "the cards have not been read yet" in reason) == (1, True)
 
@@ -339,7 +335,7 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
 async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:
     """One after the other might take longer than a hook waits."""
     other, begun = f"fpga.intel.com/region-{D5005_INTERFACE}", []
-    called: list[Candidate] = []
+    called: list[ContainerIdentity] = []
     both, checkpoint = asyncio.Event(), tmp_path / "checkpoint"
     entries = [
         {"PodUID": "uid", "ContainerName": "c", "ResourceName": each, "DeviceIDs": {"0": ["x"]}}
@@ -348,8 +344,8 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
     checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": entries}}))
 
     class Gate:
-        async def check(
-            self, resource: str, ids: Sequence[str], *, only: Candidate | None = None
+        async def authorize_start(
+            self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
         ) -> None:
             begun.append((resource, tuple(ids), only))
             if len(begun) == 2:
@@ -362,12 +358,12 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         tmp_path / "hook.sock",
         checkpoint=checkpoint,
         regions=dict,
-        gate=Gate(),
+        policy=Gate(),
         calls=BlockingCalls(),
-        counted=lambda _: None,
-        called=called.append,
+        count=lambda _: None,
+        on_call=called.append,
     )
-    who = Candidate("uid", "c")
+    who = ContainerIdentity("uid", "c")
     with pytest.raises(NotAllowed, match="the other one"):
         await server._decide(HookCall(who, frozenset()))
     assert begun == [(REGION, ("x",), who), (other, ("x",), who)]
@@ -421,7 +417,7 @@ def test_a_pods_own_annotations_may_be_large(runtime: Runtime) -> None:
 
 
 def test_the_annotations_that_say_who_is_starting_are_handed_on() -> None:
-    assert set(hook.ANNOTATIONS) == {*itertools.chain(*domain_hook._NAMES), *domain_hook._TYPES}
+    assert set(hook.ANNOTATIONS) == {*itertools.chain(*hook_call._NAMES), *hook_call._TYPES}
 
 
 @pytest.mark.parametrize("annotations", ["3", '"io.kubernetes.pod.uid"'])
@@ -513,5 +509,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(options, Pods()).run(asyncio.Event())
+            await Plugin(options, Pods()).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

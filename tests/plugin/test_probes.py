@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from plugin import probes
-from plugin.endpoint import Endpoint, State
+from plugin.registration import Registration, RegistrationState
 from plugin.server import ResourceServer
 from services.devices.model import Device, Inventory, PluginMode, Problem
-from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
-from services.node.discovery import Discovery
+from services.devices.resources import AdvertisedResources, OfferMemory
+from services.node.state import NodeState
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -41,28 +41,33 @@ class FakeServer:
 @dataclass
 class FakeEndpoint:
     resource: str = "d/r"
-    state: State = State.REGISTERED
+    state: RegistrationState = RegistrationState.REGISTERED
     devices: Mapping[str, Device] = field(default_factory=lambda: ONE)
-    trouble: str = ""
+    error: str = ""
     server: ResourceServer | None = None
 
 
-@dataclass
-class FakeDiscovery:
-    inventory: Inventory | None = field(default_factory=Inventory)
-    tree: AdvertisedResources = field(default_factory=lambda: nothing_advertised(PluginMode.AF))
-    trouble: str = ""
+def state(
+    inventory: Inventory | None = Inventory(),  # noqa: B008 - a value
+    advertised: AdvertisedResources | None = None,
+    *,
+    error: str = "",
+) -> NodeState:
+    made = NodeState(PluginMode.AF)
+    made.inventory, made.scan_error = inventory, error
+    made.advertised = advertised or made.advertised
+    return made
 
 
 async def health(*endpoints: FakeEndpoint) -> probes.Answer:
     return await probes.healthz(
-        {str(n): cast("Endpoint", each) for n, each in enumerate(endpoints)}
+        {str(n): cast("Registration", each) for n, each in enumerate(endpoints)}
     )
 
 
-async def ready(discovery: FakeDiscovery, *endpoints: FakeEndpoint) -> probes.Answer:
-    named = {each.resource: cast("Endpoint", each) for each in endpoints}
-    return await probes.readyz(cast("Discovery", discovery), named)
+async def ready(node: NodeState, *endpoints: FakeEndpoint) -> probes.Answer:
+    named = {each.resource: cast("Registration", each) for each in endpoints}
+    return await probes.readyz(node, named)
 
 
 def server(error: str = "") -> ResourceServer:
@@ -77,7 +82,7 @@ async def test_alive_means_that_registered_sockets_answer() -> None:
 
 
 async def test_many_sockets_are_called_in_turn() -> None:
-    fakes = [FakeServer() for _ in range(2 * probes.MOST_CALLS + 1)]
+    fakes = [FakeServer() for _ in range(2 * probes.MAX_CALLS + 1)]
     endpoints = [FakeEndpoint(server=cast("ResourceServer", each)) for each in fakes]
     assert await health(*endpoints) == (200, "ok: 8 of 17 sockets answer\n")
     await health(*endpoints)
@@ -90,7 +95,7 @@ async def test_many_sockets_are_called_in_turn() -> None:
 
 
 async def test_an_endpoint_between_two_registrations_is_not_dead() -> None:
-    waiting = FakeEndpoint(state=State.WAITING, server=server("closing"))
+    waiting = FakeEndpoint(state=RegistrationState.WAITING, server=server("closing"))
     assert (await health(waiting, FakeEndpoint(server=None)))[0] == 200
 
 
@@ -107,12 +112,12 @@ async def test_a_server_that_was_replaced_during_the_call_is_not_dead() -> None:
 
 
 async def test_ready_means_that_all_is_registered() -> None:
-    waiting = FakeEndpoint("d/q", State.FAILED, trouble="nobody answers")
-    assert await ready(FakeDiscovery(), FakeEndpoint()) == (
+    waiting = FakeEndpoint("d/q", RegistrationState.FAILED, error="nobody answers")
+    assert await ready(state(), FakeEndpoint()) == (
         200,
         "ok\nd/r is registered (1 devices)\n",
     )
-    assert await ready(FakeDiscovery(), FakeEndpoint(), waiting) == (
+    assert await ready(state(), FakeEndpoint(), waiting) == (
         503,
         (
             "not ready\nd/q could not register (1 devices): nobody answers\n"
@@ -122,13 +127,13 @@ async def test_ready_means_that_all_is_registered() -> None:
 
 
 async def test_what_has_no_devices_any_more_needs_no_registration() -> None:
-    idle = FakeEndpoint("d/q", State.IDLE, devices={})
-    assert (await ready(FakeDiscovery(), FakeEndpoint(), idle))[0] == 200
+    idle = FakeEndpoint("d/q", RegistrationState.IDLE, devices={})
+    assert (await ready(state(), FakeEndpoint(), idle))[0] == 200
 
 
 async def test_nothing_to_register_is_ready_and_says_why() -> None:
     broken = Device("p0", "", healthy=False, reasons=(Problem("no-fme", "p0 has no FME"),))
-    discovery = FakeDiscovery(
+    discovery = state(
         Inventory(problems=(Problem("no-driver", "load the driver"),)),
         AdvertisedResources({}, (broken,), OfferMemory(PluginMode.AF)),
     )
@@ -139,8 +144,8 @@ async def test_nothing_to_register_is_ready_and_says_why() -> None:
 
 
 async def test_before_the_first_scan_and_while_scans_hang_it_is_not_ready() -> None:
-    assert await ready(FakeDiscovery(inventory=None)) == (503, "the first scan is under way\n")
-    hanging = FakeDiscovery(trouble="the scan hangs")
+    assert await ready(state(None)) == (503, "the first scan is under way\n")
+    hanging = state(error="the scan hangs")
     assert await ready(hanging, FakeEndpoint()) == (503, "the scan hangs\n")
 
 
@@ -150,25 +155,25 @@ async def test_a_server_that_takes_connections_and_no_calls_makes_the_plugin_dea
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        endpoint = plugin._serving.endpoints[AF]
-        await eventually_async(lambda: endpoint.state is State.REGISTERED)
-        assert (await plugin._healthz())[0] == 200
+        endpoint = plugin.serving.registrations[AF]
+        await eventually_async(lambda: endpoint.state is RegistrationState.REGISTERED)
+        assert (await plugin.healthz())[0] == 200
         assert endpoint.server is not None
         path, endpoint.server.path = endpoint.server.path, short_dir / "deaf.sock"
         silent = f"{AF} doesn't answer on {short_dir}/deaf.sock: "
-        assert await plugin._healthz() == (503, f"{silent}UNAVAILABLE\n")
+        assert await plugin.healthz() == (503, f"{silent}UNAVAILABLE\n")
         with socket.socket(socket.AF_UNIX) as deaf, monkeypatch.context() as impatient:
             impatient.setattr(probes, "CALL_SECONDS", 0.2)
             deaf.bind(str(short_dir / "deaf.sock"))
             deaf.listen()
-            status, text = await plugin._healthz()
+            status, text = await plugin.healthz()
         assert status == 503
         assert text.startswith(silent)
         # Whether it is ready is another question, and the kubelet's view is as before.
-        assert (await plugin._readyz())[0] == 200
+        assert (await plugin.readyz())[0] == 200
         assert kubelet.allocatable == {AF: 1}
         endpoint.server.path = path
-        assert (await plugin._healthz())[0] == 200
+        assert (await plugin.healthz())[0] == 200
 
 
 async def test_a_server_that_hangs_in_a_call_makes_the_plugin_dead(
@@ -186,15 +191,17 @@ async def test_a_server_that_hangs_in_a_call_makes_the_plugin_dead(
     monkeypatch.setattr(ResourceServer, "GetDevicePluginOptions", hangs)
     async with running(settings(short_dir)) as plugin:
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        await eventually_async(lambda: plugin._serving.endpoints[AF].state is State.REGISTERED)
+        await eventually_async(
+            lambda: plugin.serving.registrations[AF].state is RegistrationState.REGISTERED
+        )
         stuck.clear()
         with monkeypatch.context() as impatient:
             impatient.setattr(probes, "CALL_SECONDS", 0.2)
-            status, text = await plugin._healthz()
+            status, text = await plugin.healthz()
         assert status == 503
         assert text.endswith(".sock: DEADLINE_EXCEEDED\n")
         stuck.set()
-        assert (await plugin._healthz())[0] == 200
+        assert (await plugin.healthz())[0] == 200
 
 
 async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(
@@ -203,11 +210,11 @@ async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        await eventually_async(lambda: _status(plugin._readyz, 200))
+        await eventually_async(lambda: _status(plugin.readyz, 200))
         await kubelet.stop()
         kubelet.delete_sockets(own=True)
-        await eventually_async(lambda: _status(plugin._readyz, 503))
-        assert (await plugin._healthz())[0] == 200
+        await eventually_async(lambda: _status(plugin.readyz, 503))
+        assert (await plugin.healthz())[0] == 200
 
 
 async def _status(probe: Callable[[], Awaitable[probes.Answer]], wanted: int) -> bool:

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from plugin.app import Plugin
-from plugin.mode_memory import last_mode
+from plugin.process import Plugin
 from services.bitstreams.model import Bitstream
 from services.bitstreams.storage import BitstreamStorage, read_bitstream
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.mappings.index import EMPTY_INDEX
-from services.node import regions as region_work
-from services.node import start_gate as prestart
+from services.node import regions, start_gate
+from services.node.offer_memory import last_mode
 from services.process.errors import ClusterError
 from services.programming.image import Image
 from services.programming.programmer import Programmer
@@ -98,9 +97,9 @@ async def test_a_container_starts_once_its_function_was_programmed(
             ("programmed", "intel-fpga-port.0", NLB3),
             ("reset", "intel-fpga-port.0", NLB3),
         ]
-        counts = plugin._metrics._programmings
+        counts = plugin.metrics._programmings
         assert counts.labels("programmed")._value.get() == 1
-        assert plugin._metrics._programming.labels(A10_INTERFACE, NLB3)._sum.get() > 0
+        assert plugin.metrics._programming.labels(A10_INTERFACE, NLB3)._sum.get() > 0
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
 
 
@@ -354,7 +353,7 @@ async def test_another_function_than_the_metadata_says_does_not_start(
         assert not admitted["c"].started
         assert "code = Internal" in said(kubelet)
         assert f'shows AFU "{OPENCL_AFU}" and not {NLB0} after it was programmed' in said(kubelet)
-        assert plugin._metrics._programmings.labels("failed")._value.get() >= 1
+        assert plugin.metrics._programmings.labels("failed")._value.get() >= 1
         install(storage, NLB0)
         await kubelet.until(lambda: admitted["c"].running)
 
@@ -392,7 +391,7 @@ async def test_a_card_that_hangs_is_unhealthy_and_holds_up_no_other(
     async with running(settings(short_dir, PluginMode.REGION), pods):
         driver.go_on.clear()
         with monkeypatch.context() as impatient:
-            impatient.setattr(region_work, "WORK_SECONDS", 0.3)
+            impatient.setattr(regions, "WORK_SECONDS", 0.3)
             admitted = await start(kubelet, pods, wants("p", NLB0))
             assert not admitted["c"].started
             assert "code = DeadlineExceeded" in said(kubelet)
@@ -415,10 +414,10 @@ async def test_a_start_without_the_time_left_says_so_and_the_work_goes_on(
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
     pods, up = Pods(), "code = DeadlineExceeded desc = the time for this start is up"
-    went_on = "left when dfl-port.0 was begun with, which goes on"
+    went_on = "s left, and goes on; the kubelet will try again"
     async with running(settings(short_dir, PluginMode.REGION), pods):
         with monkeypatch.context() as patch:
-            patch.setattr(prestart, "CHECK_SECONDS", 2.0)
+            patch.setattr(start_gate, "CHECK_SECONDS", 2.0)
             driver.go_on.clear()
             admitted = await start(kubelet, pods, wants("p", NLB0))
             await kubelet.until(lambda: up in said(kubelet) and went_on in said(kubelet))
@@ -463,9 +462,9 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
     driver: DriverStandIn,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(region_work, "ROOM", 1)
-    monkeypatch.setattr(region_work, "WORK_SECONDS", 600.0)
-    monkeypatch.setattr(prestart, "CHECK_SECONDS", 600.0)
+    monkeypatch.setattr(regions, "BITSTREAM_MEMORY", 1)
+    monkeypatch.setattr(regions, "WORK_SECONDS", 600.0)
+    monkeypatch.setattr(start_gate, "CHECK_SECONDS", 600.0)
     for _ in range(2):
         rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
@@ -476,12 +475,16 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
         first = await kubelet.admit(pods.add(wants("first", NLB0)))
         await eventually_async(lambda: bool(driver.begun))
         with monkeypatch.context() as patch:
-            patch.setattr(prestart, "CHECK_SECONDS", 2.0)
+            patch.setattr(start_gate, "CHECK_SECONDS", 2.0)
             second = await start(kubelet, pods, wants("second", NLB0))
-            await kubelet.until(lambda: "were being programmed all the time" in said(kubelet))
+            await kubelet.until(lambda: "took all the memory for bitstreams" in said(kubelet))
         assert len(driver.begun) == 1
         driver.go_on.set()
         await kubelet.until(lambda: first["c"].running and second["c"].running)
+
+
+def scans(plugin: Plugin) -> float:
+    return plugin.registry.get_sample_value("accelbind_scan_seconds_count") or 0
 
 
 async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
@@ -499,9 +502,11 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
         admitted = await kubelet.admit(pods.add(wants("p", NLB0)))
         starting = asyncio.create_task(kubelet.settled(admitted))
-        await eventually_async(lambda: any(key.startswith("card ") for key in plugin._calls.busy))
+        await eventually_async(lambda: any(key.startswith("card ") for key in plugin.calls.busy))
         rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
-        await plugin._discovery.run_once()
+        before = scans(plugin)
+        plugin.state.request_rescan()
+        await eventually_async(lambda: scans(plugin) > before + 1)
         assert kubelet.allocatable.get(REGION) == 1
         driver.go_on.set()
         await starting
@@ -510,13 +515,12 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
 
 
 async def test_the_pod_is_told_what_was_programmed_for_it_or_why_not(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     told: list[EventRecord] = []
-    monkeypatch.setattr(Plugin, "_tell", lambda _self, happening: told.append(happening))
     rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
     pods = Pods()
-    async with running(settings(short_dir, PluginMode.REGION), pods):
+    async with running(settings(short_dir, PluginMode.REGION), pods, events=told):
         admitted = await start(kubelet, pods, wants("p", NLB0))
         install(BitstreamStorage(short_dir / "bitstreams"), NLB0)
         await kubelet.until(lambda: admitted["c"].running)

@@ -13,8 +13,8 @@ from plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, DeviceNode, PluginMode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
-from services.kubelet import sockets as channel
-from services.node.start_gate import StartGate
+from services.kubelet.sockets import dial
+from services.node.start_gate import StartPolicy
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
 from tests.support import eventually_async
 
@@ -57,7 +57,7 @@ class Gate:
         self.error = error
         self.asked: list[tuple[str, list[str]]] = []
 
-    async def check(self, resource: str, ids: Sequence[str]) -> None:
+    async def authorize_start(self, resource: str, ids: Sequence[str]) -> None:
         self.asked.append((resource, list(ids)))
         if self.error is not None:
             raise self.error
@@ -67,7 +67,7 @@ class Gate:
 async def serving(
     folder: Path,
     *given: Device,
-    gate: StartGate | None = None,
+    gate: StartPolicy | None = None,
     mode: PluginMode = PluginMode.AF,
     counts: Counts | None = None,
 ) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
@@ -76,12 +76,12 @@ async def serving(
         devices(*given),
         mode=mode,
         device_root="/host",
-        gate=gate,
-        counters=counts or Counts(),
+        policy=gate,
+        metrics=counts or Counts(),
     )
     await server.start(folder / "s.sock")
     try:
-        async with channel.dial(folder / "s.sock") as dialled:
+        async with dial(folder / "s.sock") as dialled:
             yield server, rpc.DevicePluginStub(dialled)
     finally:
         await server.close()
@@ -175,7 +175,7 @@ async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir
 
 async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Path) -> None:
     async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(60):
-        async with channel.dial(short_dir / "s.sock") as other:
+        async with dial(short_dir / "s.sock") as other:
             await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
         await server.cut.wait()
 
@@ -277,7 +277,7 @@ async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Pa
         (
             RuntimeError("oops"),
             "INTERNAL",
-            "accelbind has made a mistake in PreStartContainer: RuntimeError: oops",
+            "internal error of accelbind in PreStartContainer: RuntimeError: oops",
             "failed",
         ),
     ],
@@ -330,7 +330,7 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
 ) -> None:
     for number in range(30):
         server = ResourceServer(
-            RESOURCE, {}, mode=PluginMode.AF, device_root="/", gate=None, counters=Counts()
+            RESOURCE, {}, mode=PluginMode.AF, device_root="/", policy=None, metrics=Counts()
         )
         task = asyncio.create_task(server.start(short_dir / f"{number}.sock"))
         for _ in range(number % 5):  # a step of the loop further each time
@@ -366,8 +366,8 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
         {},
         mode=PluginMode.AF,
         device_root="/",
-        gate=None,
-        counters=Counts(),
+        policy=None,
+        metrics=Counts(),
     )
     with pytest.raises(KubeletError, match="is not served"):
         await server.alive(1)
@@ -375,7 +375,7 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
 
 
 def is_behind(server: ResourceServer) -> bool:
-    return server.behind
+    return server.has_unsent_update
 
 
 @pytest.mark.usefixtures("patient")
@@ -403,4 +403,4 @@ async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Pat
         stream.cancel()
         await server.cut.wait()
         server.update({})
-        assert server.behind
+        assert server.has_unsent_update

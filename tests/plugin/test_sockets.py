@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.sockets import SocketNames, Swept, sweep
+from plugin.sockets import SocketNames, SweptSockets, remove_stale_sockets
 from services.process.errors import KubeletError
 
 OURS = "accelbind-0123abcd-7.sock"
@@ -40,19 +40,19 @@ def test_a_folder_too_long_for_sockets_is_an_error_that_says_so() -> None:
 
 def test_sockets_that_a_predecessor_left_are_removed(short_dir: Path) -> None:
     left_behind(short_dir / OURS)
-    assert sweep(short_dir) == Swept(removed=(OURS,))
+    assert remove_stale_sockets(short_dir) == SweptSockets(removed=(OURS,))
     assert list(short_dir.iterdir()) == []
 
 
 def test_names_given_out_are_those_that_a_sweep_knows(short_dir: Path) -> None:
     path = SocketNames(short_dir).next()
     left_behind(path)
-    assert sweep(short_dir).removed == (path.name,)
+    assert remove_stale_sockets(short_dir).removed == (path.name,)
 
 
 def test_a_socket_that_somebody_serves_stays(short_dir: Path) -> None:
     with closing(served(short_dir / OURS)):
-        assert sweep(short_dir) == Swept(alive=(OURS,))
+        assert remove_stale_sockets(short_dir) == SweptSockets(alive=(OURS,))
         assert (short_dir / OURS).exists()
 
 
@@ -60,7 +60,7 @@ def test_a_socket_whose_server_is_too_busy_to_answer_stays(short_dir: Path) -> N
     with closing(served(short_dir / OURS)) as server, closing(socket.socket(socket.AF_UNIX)) as one:
         server.listen(0)
         one.connect(str(short_dir / OURS))
-        assert sweep(short_dir) == Swept(alive=(OURS,))
+        assert remove_stale_sockets(short_dir) == SweptSockets(alive=(OURS,))
 
 
 def test_what_is_not_ours_stays(short_dir: Path) -> None:
@@ -68,9 +68,9 @@ def test_what_is_not_ours_stays(short_dir: Path) -> None:
     for name in others:
         left_behind(short_dir / name)
     (short_dir / "accelbind-0123abcd-8.sock").write_text("no socket")
-    assert sweep(short_dir) == Swept()
+    assert remove_stale_sockets(short_dir) == SweptSockets()
     assert len(list(short_dir.iterdir())) == 5
 
 
 def test_a_folder_that_is_not_there_has_nothing_to_sweep(short_dir: Path) -> None:
-    assert sweep(short_dir / "gone") == Swept()
+    assert remove_stale_sockets(short_dir / "gone") == SweptSockets()

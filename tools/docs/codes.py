@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
-from plugin import mode, server
+from plugin import messages, node_mode
 from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
@@ -125,11 +125,11 @@ def exits() -> str:
 
 def errors() -> str:
     """Return the gRPC code of each kind of error."""
-    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in server.CODES]
-    other = attribute_docstrings(server)["OTHER_CODE"]
-    rows.append(("any other of these", code(server.OTHER_CODE.name), other))
-    mistake = attribute_docstrings(server)["MISTAKE_CODE"]
-    rows.append(("none of these", code(server.MISTAKE_CODE.name), mistake))
+    rows = [(code(kind.__name__), code(each.name), _first(kind)) for kind, each in messages.CODES]
+    other = attribute_docstrings(messages)["OTHER_CODE"]
+    rows.append(("any other of these", code(messages.OTHER_CODE.name), other))
+    internal = attribute_docstrings(messages)["INTERNAL_CODE"]
+    rows.append(("none of these", code(messages.INTERNAL_CODE.name), internal))
     return table(("error (first match)", "code", "meaning"), rows)
 
 
@@ -138,7 +138,7 @@ def _first(kind: type[AccelbindError]) -> str:
 
 
 _NAMES: Final = (
-    ("annotation of a node, read", mode, "ANNOTATION"),
+    ("annotation of a node, read", node_mode, "ANNOTATION"),
     ("annotation of a mapping, read", mappings, "DEPRECATED"),
     ("annotation of a mapping, written", mapping_review, "RESOURCE"),
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -10,14 +9,12 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from plugin.device_metrics import Known
 from plugin.metrics import PluginMetrics
-from plugin.mode import Choice
-from plugin.mode_metrics import ModeMetrics
-from services.devices.model import Inventory, PluginMode
-from services.devices.resources import advertise
-from services.node.permissions import Needs
-from services.node.permissions_watch import AccessWatch
+from plugin.node_mode import NodeMode
+from plugin.observers import NodeObservers
+from plugin.settings import PluginSettings
+from services.devices.model import PluginMode
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
@@ -119,11 +116,11 @@ def of_plugin() -> CollectorRegistry:
     """Return the registry of `accelbind plugin`."""
     registry = _registry("plugin")
     metrics = PluginMetrics(registry)
-    ModeMetrics(registry, lambda: Choice(PluginMode.AF, "flag"))
-    here, nothing = Path(), advertise(Inventory(), PluginMode.AF)
-    needs = Needs(mode=PluginMode.AF, root=here, kubelet_dir=here, pod_logs_dir=here)
-    metrics.show(AccessWatch(needs, calls=BlockingCalls(), inventory=lambda: None))
-    metrics.watch(Known(lambda: nothing), reads=lambda: 0, sensors=lambda: 0)
+    state = NodeState(PluginMode.AF)
+    observers = NodeObservers(PluginSettings(node_name="n1"), state, BlockingCalls())
+    metrics.show_mode(NodeMode(PluginMode.AF))
+    metrics.show_node(state, observers.holders, observers.sensing, lambda: 0)
+    metrics.show(observers.permissions)
     return registry
 
 

@@ -274,11 +274,16 @@ def test_a_checkpoint_is_read(short_dir: Path, text: str, state: CheckStatus, wo
     assert (result.state, words in told(result)) == (state, True)
 
 
-def test_log_folders_matter_most_in_mode_region(short_dir: Path) -> None:
-    assert looked(short_dir)["node.pod-logs"].state is CheckStatus.WARNING
-    assert looked(short_dir, PluginMode.REGION)["node.pod-logs"].state is CheckStatus.FAILED
-    (short_dir / "k/pod-logs/ns_pod_uid").mkdir(parents=True)
-    assert "1 pod in" in told(looked(short_dir, PluginMode.REGION)["node.pod-logs"])
+def test_log_folders_need_not_exist_but_must_be_readable(short_dir: Path) -> None:
+    def result() -> Result:
+        return looked(short_dir, pod_logs_dir=short_dir / "logs")["node.pod-logs"]
+
+    assert "pods are found by their devices" in told(result())
+    (short_dir / "logs").touch()
+    assert result().state is CheckStatus.WARNING
+    (short_dir / "logs").unlink()
+    (short_dir / "logs/ns_pod_uid").mkdir(parents=True)
+    assert "1 pod in" in told(result())
 
 
 # Files -------------------------------------------------------------------------------------------

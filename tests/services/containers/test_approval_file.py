@@ -8,15 +8,15 @@ import pytest
 
 from services.containers import approval_file
 from services.containers.approval_file import ApprovalFile
-from services.containers.approvals import Approval
-from services.containers.identity import Candidate
+from services.containers.approvals import StartApproval
+from services.containers.identity import ContainerIdentity
 from services.process.blocking import BlockingCalls
 
 pytestmark = pytest.mark.anyio
 
 
-def approval(name: str) -> Approval:
-    return Approval("uid", name, "r", ("d",), f"container {name}", ("f",))
+def approval(name: str) -> StartApproval:
+    return StartApproval("uid", name, "r", ("d",), f"container {name}", ("f",))
 
 
 async def test_several_that_ask_first_at_once_all_see_what_a_predecessor_approved(
@@ -25,14 +25,14 @@ async def test_several_that_ask_first_at_once_all_see_what_a_predecessor_approve
     path, calls = tmp_path / "approvals.json", BlockingCalls()
     await ApprovalFile(path, calls).add([approval("a"), approval("b")], gone=())
     again = ApprovalFile(path, calls)
-    candidates = [Candidate("uid", name) for name in ("a", "b")]
+    candidates = [ContainerIdentity("uid", name) for name in ("a", "b")]
     found = await asyncio.gather(*(again.find(each, "r", {"d"}) for each in candidates))
     assert found == [approval("a"), approval("b")]
     third = ApprovalFile(path, calls)
     adding = (third.add([approval(name)], gone=()) for name in ("c", "d"))
     await asyncio.gather(*adding)
     last = ApprovalFile(path, calls)
-    every = [await last.find(Candidate("uid", name), "r", {"d"}) for name in "abcd"]
+    every = [await last.find(ContainerIdentity("uid", name), "r", {"d"}) for name in "abcd"]
     assert every == [approval(name) for name in "abcd"]
 
 
@@ -83,5 +83,5 @@ async def test_what_could_not_be_written_is_written_with_the_next_start(tmp_path
     assert await ApprovalFile(path, calls).pods() == {"a"}
 
 
-def of_pod(uid: str) -> Approval:
-    return Approval(uid, "c", "r", ("d",), "who", ("f",))
+def of_pod(uid: str) -> StartApproval:
+    return StartApproval(uid, "c", "r", ("d",), "who", ("f",))

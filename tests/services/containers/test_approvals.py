@@ -1,8 +1,9 @@
 import pytest
 
 from services.containers import approvals as module
-from services.containers.approvals import Approval, Approvals, BrokenApprovals, decode
-from services.containers.identity import Candidate, Wish
+from services.containers.approvals import Approvals, BrokenApprovals, StartApproval, decode
+from services.containers.identity import ContainerIdentity
+from services.containers.wanted import WantedFunctions
 from services.devices.model import PluginMode
 
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
@@ -10,21 +11,21 @@ RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
 
 def approval(
     uid: str = "u", container: str = "c", *devices: str, functions: tuple[str, ...] = ("f",)
-) -> Approval:
-    return Approval(uid, container, RESOURCE, devices or ("a", "b"), "who", functions)
+) -> StartApproval:
+    return StartApproval(uid, container, RESOURCE, devices or ("a", "b"), "who", functions)
 
 
 def test_an_approval_is_found_for_exactly_its_devices() -> None:
     known = Approvals().with_([approval()])
-    found = known.find(Candidate("u", "c"), RESOURCE, ["b", "a"])
+    found = known.find(ContainerIdentity("u", "c"), RESOURCE, ["b", "a"])
     assert found is not None
-    assert found.wish == Wish("who", ("f",))
+    assert found.wanted == WantedFunctions("who", ("f",))
     for candidate, resource, devices in (
-        (Candidate("v", "c"), RESOURCE, ["a", "b"]),
-        (Candidate("u", "d"), RESOURCE, ["a", "b"]),
-        (Candidate("u", "c"), "other/x", ["a", "b"]),
-        (Candidate("u", "c"), RESOURCE, ["a"]),
-        (Candidate("u", "c"), RESOURCE, ["a", "b", "c"]),
+        (ContainerIdentity("v", "c"), RESOURCE, ["a", "b"]),
+        (ContainerIdentity("u", "d"), RESOURCE, ["a", "b"]),
+        (ContainerIdentity("u", "c"), "other/x", ["a", "b"]),
+        (ContainerIdentity("u", "c"), RESOURCE, ["a"]),
+        (ContainerIdentity("u", "c"), RESOURCE, ["a", "b", "c"]),
     ):
         assert known.find(candidate, resource, devices) is None
 
@@ -44,7 +45,7 @@ def test_a_newer_approval_replaces_the_one_of_the_same_container() -> None:
     known = Approvals().with_([approval(), approval("u", "d")])
     newer = known.with_([approval("u", "c", "a", "b", functions=("g",))])
     assert len(newer) == 2
-    found = newer.find(Candidate("u", "c"), RESOURCE, ["a", "b"])
+    found = newer.find(ContainerIdentity("u", "c"), RESOURCE, ["a", "b"])
     assert found is not None
     assert found.functions == ("g",)
     assert known != newer

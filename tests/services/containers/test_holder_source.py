@@ -46,12 +46,33 @@ async def test_running_pods_hold_devices_and_deleted_ones_do_not(
         assert await source(short_dir).read() == {}
 
 
+async def test_without_log_folders_the_devices_of_a_pod_that_ended_are_free(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    """The checkpoint still has its entries, under a UID that only the past explains."""
+    rack.add_card(CardSpec())
+    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+    async with running(settings(short_dir)):
+        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
+        await kubelet.admit(pod("idle", container("c", "example.com/none", 0)))
+        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
+        spec = pod("p", container("c", AF), init=[container("i", AF)])
+        first = await kubelet.settled(await kubelet.admit(spec))
+        kept = source(short_dir)
+        assert (await kept.read()).keys() == {(AF, "dfl-port.0")}
+        text = checkpoint.read_bytes()
+        await kubelet.delete_pod(first)
+        checkpoint.write_bytes(text)  # the real kubelet writes it with the next allocation only
+        assert await kept.read() == {}
+        assert (await source(short_dir).read()).keys() == {(AF, "dfl-port.0")}
+
+
 async def test_a_kubelet_that_is_away_tells_nothing(
     short_dir: Path, kubelet: KubeletStandIn
 ) -> None:
     await kubelet.stop()
     (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="which pods are active"):
+    with pytest.raises(KubeletError, match="list the active pods"):
         await source(short_dir).read()
 
 
@@ -65,33 +86,37 @@ async def test_what_can_be_told_is_told_though_a_part_is_missing(
         spec = pod("p", container("c", AF), init=[container("i", AF)])
         await kubelet.settled(await kubelet.admit(spec))
         both = (Holder("ns", "p", "c"), Holder("ns", "p", "i"))
-        look = await source(short_dir).look()
-        assert (look.holders, look.problems) == ({(AF, "dfl-port.0"): both}, ())
+        snapshot = await source(short_dir).snapshot()
+        assert (snapshot.holders, snapshot.problems) == ({(AF, "dfl-port.0"): both}, ())
 
         text = checkpoint.read_bytes()
         checkpoint.write_bytes(b"{")
-        look = await source(short_dir).look()
-        assert look.holders == {(AF, "dfl-port.0"): (Holder("ns", "p", "c"),)}
-        assert look.problems[0].startswith("init containers that have devices aren't known: ")
+        snapshot = await source(short_dir).snapshot()
+        assert snapshot.holders == {(AF, "dfl-port.0"): (Holder("ns", "p", "c"),)}
+        assert snapshot.problems[0].startswith("init containers that have devices are unknown: ")
         checkpoint.write_bytes(text)
 
         (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
-        look = await source(short_dir).look()
-        assert look.holders == {(AF, "dfl-port.0"): (Holder("", "", "i"), both[0])}
-        assert look.problems[0].startswith("pods of init containers aren't known: ")
+        snapshot = await source(short_dir).snapshot()
+        assert (snapshot.holders, snapshot.problems) == ({(AF, "dfl-port.0"): both}, ())
+        (short_dir / "k/pod-logs").touch()
+        snapshot = await source(short_dir).snapshot()
+        assert snapshot.holders == {(AF, "dfl-port.0"): both}
+        assert snapshot.problems[0].startswith("pods of init containers are unknown: ")
+        (short_dir / "k/pod-logs").unlink()
         (short_dir / "elsewhere").rename(short_dir / "k/pod-logs")
 
         await kubelet.stop()
-        look = await source(short_dir).look()
-        assert look.holders == {(AF, "dfl-port.0"): both}
-        assert look.problems[0].startswith("pods that have ended may be among the holders: ")
+        snapshot = await source(short_dir).snapshot()
+        assert snapshot.holders == {(AF, "dfl-port.0"): both}
+        assert snapshot.problems[0].startswith("pods that have ended may be among the holders: ")
 
 
 async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
-    look = await source(short_dir).look()
-    assert look.holders == {}
-    (problem,) = look.problems
-    assert problem.startswith("whose the devices are isn't known, there is no checkpoint either: ")
+    snapshot = await source(short_dir).snapshot()
+    assert snapshot.holders == {}
+    (problem,) = snapshot.problems
+    assert problem.startswith("the holders of devices are unknown, there is no checkpoint either: ")
     assert problem.endswith("No such file or directory")
 
 
@@ -123,5 +148,5 @@ async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
     checkpoint.unlink()
     await kubelet.stop()
     (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="which pods are active"):
+    with pytest.raises(KubeletError, match="list the active pods"):
         await source(short_dir).read()

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.containers.holders import Holder, find_holders
+from services.containers.identity import PodRef
 from services.kubelet.values import ActivePod, Entry, Held
 
 AF = "fpga.intel.com/af-x"
@@ -92,11 +93,19 @@ def test_devices_of_one_name_in_two_resources_are_two() -> None:
     st.sets(st.sampled_from("12345")),
     st.sets(st.sampled_from("12345")),
     st.sets(st.sampled_from("12345")),
+    st.sets(st.sampled_from("12345")),
 )
 def test_a_device_of_an_active_pod_is_never_taken_for_free(
-    held: list[tuple[str, str]], alive: set[str], with_folder: set[str], told: set[str]
+    held: list[tuple[str, str]],
+    alive: set[str],
+    with_folder: set[str],
+    told: set[str],
+    known: set[str],
 ) -> None:
-    """Pods 1 to 5; `told` says of which active ones PodResources has the devices."""
+    """Pods 1 to 5; `told` says of which active ones PodResources has the devices.
+
+    `known` says which of them were found earlier.
+    """
     entries = [entry(uid, "c", key) for uid, key in held]
     pods = [
         active(
@@ -104,7 +113,12 @@ def test_a_device_of_an_active_pod_is_never_taken_for_free(
         )
         for uid in sorted(alive)
     ]
-    found = find_holders(entries, [f"ns_pod{uid}_{uid}" for uid in with_folder], pods)
+    found = find_holders(
+        entries,
+        [f"ns_pod{uid}_{uid}" for uid in with_folder],
+        pods,
+        known={uid: PodRef("ns", f"pod{uid}", uid) for uid in known},
+    )
     assert {(AF, key) for uid, key in held if uid in alive} <= found.keys()
     if alive <= with_folder:
         assert found.keys() == {(AF, key) for uid, key in held if uid in alive}
@@ -135,9 +149,32 @@ def test_devices_that_podresources_tells_in_parts_are_one_set() -> None:
 
 def test_a_holder_of_unknown_pod_is_left_out_if_it_may_be_one_that_is_known() -> None:
     entries = [entry("1", "c", "p0"), entry("1", "init", "p0")]
-    assert find_holders(entries, [], [RUNNING]) == {
+    told = active("a", Held("d", AF, ("p1",)))
+    assert find_holders(entries, [], [told]) == {
+        (AF, "p0"): (Holder("", "", "c"), Holder("", "", "init")),
+        (AF, "p1"): (Holder("ns", "a", "d"),),
+    }
+    twice = [*entries, entry("2", "c", "p0")]
+    assert find_holders(twice, [], [RUNNING]) == {
         (AF, "p0"): (Holder("", "", "init"), Holder("ns", "a", "c"))
     }
+
+
+def test_without_log_folders_equal_devices_name_the_init_containers_too() -> None:
+    entries = [entry("1", "c", "p0"), entry("1", "init", "p0", "p1")]
+    both = (Holder("ns", "a", "c"), Holder("ns", "a", "init"))
+    assert find_holders(entries, [], [RUNNING]) == {(AF, "p0"): both, (AF, "p1"): both[1:]}
+
+
+@pytest.mark.parametrize("cautious", [False, True])
+def test_a_pod_that_was_found_earlier_is_known_to_have_ended(cautious: bool) -> None:
+    entries, others = [entry("1", "c", "p0"), entry("1", "init", "p1")], [active("b")]
+    known = {"1": PodRef("ns", "a", "1")}
+    assert set(find_holders(entries, [], others, cautious=cautious)) == {(AF, "p0"), (AF, "p1")}
+    assert find_holders(entries, [], others, known=known, cautious=cautious) == {}
+    entries.append(entry("2", "init", "p2"))  # a new pod, with the name of the one that has ended
+    found = find_holders(entries, [], [active("a")], known=known, cautious=cautious)
+    assert found[AF, "p2"] == (Holder("", "", "init"),)
 
 
 def test_without_podresources_whoever_has_an_entry_counts() -> None:

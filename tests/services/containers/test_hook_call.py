@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from services.containers.hook_call import HookCall, InvalidHookCall, held_regions, parse
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.devices.model import Fme
 from services.kubelet.values import Entry
 from services.programming.assignment import Region
@@ -20,7 +20,7 @@ CRIO = {
     "io.kubernetes.pod.uid": "uid",
     "io.kubernetes.container.name": "c",
 }
-WHO = Candidate("uid", "c")
+WHO = ContainerIdentity("uid", "c")
 
 
 def message(
@@ -118,8 +118,10 @@ def test_a_container_without_regions_has_none() -> None:
     assert held(HookCall(WHO, frozenset({"null"})), entry("dfl-fme.0", container="another")) == {}
 
 
-@pytest.mark.parametrize("who", [WHO, Candidate("uid", "another"), None])
-def test_nodes_of_a_region_that_was_not_allocated_are_refused(who: Candidate | None) -> None:
+@pytest.mark.parametrize("who", [WHO, ContainerIdentity("uid", "another"), None])
+def test_nodes_of_a_region_that_was_not_allocated_are_refused(
+    who: ContainerIdentity | None,
+) -> None:
     call = HookCall(who, frozenset({"dfl-port.1", "dfl-port.0"}))
     with pytest.raises(InvalidHookCall, match=r"dfl-fme.1, which the kubelet has not allocated"):
         held(call, entry("dfl-fme.0"))

@@ -6,7 +6,7 @@ import pytest
 
 from services.containers import hook_starts
 from services.containers.hook_starts import FORGET_SECONDS, HookedStart, HookStarts, check_nodes
-from services.containers.identity import Candidate
+from services.containers.identity import ContainerIdentity
 from services.kubelet.values import Entry
 from services.process.errors import HookMissing
 
@@ -16,7 +16,9 @@ def start(
 ) -> HookedStart:
     names = (container, *others)
     return HookedStart(
-        frozenset(Candidate("uid", name) for name in names), resource, frozenset({"dfl-fme.0"})
+        frozenset(ContainerIdentity("uid", name) for name in names),
+        resource,
+        frozenset({"dfl-fme.0"}),
     )
 
 
@@ -66,7 +68,7 @@ def test_a_start_whose_last_one_was_not_confirmed_is_refused(
         starts.check(each)
         starts.allow(each)
     for name in called:
-        starts.confirm(Candidate("uid", name))
+        starts.confirm(ContainerIdentity("uid", name))
     clock.now += seconds
     assert may_start(starts, MINE) is may
 
@@ -74,7 +76,7 @@ def test_a_start_whose_last_one_was_not_confirmed_is_refused(
 def test_a_hook_called_before_the_start_confirms_nothing_of_it() -> None:
     starts = HookStarts(Clock())
     starts.allow(OTHER)
-    starts.confirm(Candidate("uid", "other"))
+    starts.confirm(ContainerIdentity("uid", "other"))
     starts.allow(MINE)
     assert not may_start(starts, MINE)
 

@@ -16,7 +16,7 @@ from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, advertise
-from services.node import cdi_publisher as module
+from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
@@ -35,7 +35,7 @@ def publisher_for(folder: Path) -> CdiPublisher:
 
 @asynccontextmanager
 async def running(publisher: CdiPublisher) -> AsyncIterator[None]:
-    task = asyncio.create_task(publisher.run())
+    task = asyncio.create_task(publisher.write_forever())
     yield
     assert not task.done()
     task.cancel()
@@ -55,18 +55,18 @@ async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
     publisher = publisher_for(folder)
     async with running(publisher):
         first = rack.add_card(CardSpec())
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         await eventually_async(lambda: named(folder) == ["dfl-port.0"])
         await eventually_async(lambda: publisher.published == {"dfl-port.0"})
         second = rack.add_card(CardSpec("opae"))
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         await eventually_async(lambda: named(folder) == ["dfl-port.0", "intel-fpga-port.0"])
         rack.remove_card(first)
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         assert "dfl-port.0" not in publisher.published
         await eventually_async(lambda: publisher.published == {"intel-fpga-port.0"})
         rack.remove_card(second)
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         await eventually_async(lambda: list(folder.iterdir()) == [])
     assert publisher.published == frozenset()
 
@@ -78,7 +78,7 @@ async def test_a_predecessors_file_is_made_right_at_once(short_dir: Path, rack: 
         (folder / stale).write_text("stale")
     rack.add_card(CardSpec())
     publisher = publisher_for(folder)
-    publisher.take(tree_of(rack))
+    publisher.on_scan(tree_of(rack))
     await publisher.run_once()
     assert [path.name for path in folder.iterdir()] == [FILE_NAME]
     assert named(folder) == ["dfl-port.0"]
@@ -91,10 +91,10 @@ async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
     publisher = publisher_for(short_dir)
     tree = tree_of(rack)
     for _ in range(2):
-        publisher.take(tree)
+        publisher.on_scan(tree)
         await publisher.run_once()
         (short_dir / FILE_NAME).unlink()
-    publisher.take(tree)
+    publisher.on_scan(tree)
     await publisher.run_once()
     assert named(short_dir) == ["dfl-port.0"]
 
@@ -108,14 +108,14 @@ async def test_the_file_is_described_anew_only_if_it_would_differ(
         described.append(values)
         return describe(devices, **values)
 
-    monkeypatch.setattr(module, "describe", counted)
+    monkeypatch.setattr(cdi_publisher, "describe", counted)
     address = rack.add_card(CardSpec())
     publisher = publisher_for(short_dir)
     for _ in range(3):
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         await publisher.run_once()
     rack.set_afu(address, "f7df405cbd7acf7222f144b0b93acd18")
-    publisher.take(tree_of(rack))
+    publisher.on_scan(tree_of(rack))
     await publisher.run_once()
     assert len(described) == 1
 
@@ -125,7 +125,7 @@ async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
 ) -> None:
     rack.add_card(CardSpec())
     publisher = publisher_for(short_dir)
-    publisher.take(tree_of(rack))
+    publisher.on_scan(tree_of(rack))
     await publisher.run_once()
     rack.add_card(CardSpec())
     with capture_logs() as logs:
@@ -134,16 +134,16 @@ async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
             full = CdiWrite(problems=(text,), failed=True)
             patch.setattr(CdiFolder, "write", lambda *_: full)
             for _ in range(3):
-                publisher.take(tree_of(rack))
+                publisher.on_scan(tree_of(rack))
                 await publisher.run_once()
             assert publisher.published == {"dfl-port.0"}
-        publisher.take(tree_of(rack))
+        publisher.on_scan(tree_of(rack))
         await publisher.run_once()
     assert publisher.published == {"dfl-port.0", "dfl-port.1"}
     assert [(line["log_level"], line["event"]) for line in logs] == [
-        ("warning", "CDI files are not as they should be"),
+        ("warning", "CDI files are not up to date"),
         ("info", "CDI files changed"),
-        ("info", "CDI files are as they should be again"),
+        ("info", "CDI files are up to date again"),
     ]
 
 
@@ -155,7 +155,7 @@ async def test_devices_are_named_only_as_long_as_a_file_stands_that_has_them(
     half = short_dir / f".{FILE_NAME}.new"
 
     async def look() -> frozenset[str]:
-        publisher.take(tree)
+        publisher.on_scan(tree)
         await publisher.run_once()
         return publisher.published
 
@@ -181,7 +181,7 @@ async def test_trouble_with_other_files_leaves_the_devices_published(
     (short_dir / "accelbind-x.json").mkdir()
     rack.add_card(CardSpec())
     publisher = publisher_for(short_dir)
-    publisher.take(tree_of(rack))
+    publisher.on_scan(tree_of(rack))
     with capture_logs() as logs:
         await publisher.run_once()
     assert publisher.published == {"dfl-port.0"}
@@ -198,10 +198,10 @@ async def test_a_folder_that_hangs_is_said_and_waited_for_no_longer(
         return CdiWrite()
 
     monkeypatch.setattr(CdiFolder, "write", hang)
-    monkeypatch.setattr(module, "WRITE_SECONDS", 0.05)
+    monkeypatch.setattr(cdi_publisher, "WRITE_SECONDS", 0.05)
     rack.add_card(CardSpec())
     publisher = publisher_for(short_dir)
-    publisher.take(tree_of(rack))
+    publisher.on_scan(tree_of(rack))
     with capture_logs() as logs:
         await publisher.run_once()
         await publisher.run_once()

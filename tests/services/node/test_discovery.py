@@ -10,8 +10,9 @@ import pytest
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources, advertise
-from services.node import discovery as module
+from services.node import discovery
 from services.node.discovery import Discovery
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from tests.plugin.support import AF, NLB0
 from tests.support import eventually_async
@@ -36,7 +37,9 @@ class Setting:
         self.scans = 0
         self.trees: list[AdvertisedResources] = []
         self.seconds: list[float] = []
+        self.state = NodeState(mode)
         self.discovery = Discovery(
+            self.state,
             mode=mode,
             root=Path("/r"),
             units=3,
@@ -44,9 +47,16 @@ class Setting:
             damping=Damping(good_scans=2),
             scan=self.scan,
             calls=BlockingCalls(),
-            apply=self.trees.append,
-            scanned=self.seconds.append,
+            observe_seconds=self.seconds.append,
         )
+
+    async def run_once(self) -> None:
+        await self.discovery.run_once()
+        self.trees.append(self.state.advertised)
+
+    async def run(self) -> None:
+        async for state in self.discovery.rounds():
+            self.trees.append(state.advertised)
 
     def scan(self) -> Inventory:
         self.scans += 1
@@ -55,12 +65,12 @@ class Setting:
 
 async def test_a_look_scans_applies_and_remembers() -> None:
     setting = Setting()
-    await setting.discovery.run_once()
-    assert setting.trees == [setting.discovery.tree]
-    assert list(setting.discovery.tree.resources) == [AF]
+    await setting.run_once()
+    assert setting.trees == [setting.state.advertised]
+    assert list(setting.state.advertised.resources) == [AF]
     setting.found = lambda: card("", Problem("afu-id-empty", "m"))
-    await setting.discovery.run_once()
-    kept = setting.discovery.tree.resources[AF]["dfl-port.0"]
+    await setting.run_once()
+    kept = setting.state.advertised.resources[AF]["dfl-port.0"]
     assert not kept.healthy
     assert len(setting.seconds) == 2
 
@@ -70,7 +80,7 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
     health = []
     for problems in ((), (Problem("port-errors", "m"),), (), ()):
         setting.found = lambda problems=problems: card(NLB0, *problems)  # type: ignore[misc]
-        await setting.discovery.run_once()
+        await setting.run_once()
         (device,) = setting.trees[-1].devices()
         health.append((device.healthy, [reason.reason for reason in device.reasons]))
     assert health == [
@@ -83,17 +93,17 @@ async def test_a_device_that_was_lost_is_trusted_again_after_some_scans() -> Non
 
 async def test_units_are_there_without_a_scan() -> None:
     setting = Setting(PluginMode.UNITS)
-    await setting.discovery.run_once()
+    await setting.run_once()
     assert list(setting.trees[0].resources["b-com.com/accelerator"]) == ["0", "1", "2"]
     assert setting.scans == 0
 
 
 async def test_looks_repeat_and_can_be_asked_for() -> None:
     setting = Setting(interval=3600)
-    task = asyncio.create_task(setting.discovery.run())
+    task = asyncio.create_task(setting.run())
     await eventually_async(lambda: len(setting.trees) == 1)
     for _ in range(10):
-        setting.discovery.look_now()  # a burst is one look
+        setting.state.request_rescan()  # a burst is one scan
     await eventually_async(lambda: len(setting.trees) == 2)
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -104,10 +114,10 @@ async def test_looks_repeat_and_can_be_asked_for() -> None:
 async def test_a_scan_that_hangs_is_said_once_and_what_was_known_stays(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "SCAN_SECONDS", 0.05)
+    monkeypatch.setattr(discovery, "SCAN_SECONDS", 0.05)
     setting = Setting()
     release = threading.Event()
-    task = asyncio.create_task(setting.discovery.run())
+    task = asyncio.create_task(setting.run())
     await eventually_async(lambda: setting.trees)
 
     def hang() -> Inventory:
@@ -116,14 +126,14 @@ async def test_a_scan_that_hangs_is_said_once_and_what_was_known_stays(
 
     setting.found = hang
     await eventually_async(
-        lambda: "the scan of the cards below /r hangs" in setting.discovery.trouble
+        lambda: "the scan of the cards below /r hangs" in setting.state.scan_error
     )
     known = len(setting.trees)
-    assert list(setting.discovery.tree.resources) == [AF]
+    assert list(setting.state.advertised.resources) == [AF]
     assert len(setting.trees) == known
     release.set()
     await eventually_async(lambda: len(setting.trees) > known)
-    assert setting.discovery.trouble == ""
+    assert setting.state.scan_error == ""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -137,7 +147,7 @@ async def test_a_mistake_in_a_scan_is_not_hidden() -> None:
     setting = Setting()
     setting.found = mistake
     with pytest.raises(ZeroDivisionError):
-        await setting.discovery.run()
+        await setting.run()
 
 
 async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
@@ -149,18 +159,18 @@ async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
         built.append(inventory)
         return advertise(inventory, mode, **named)
 
-    monkeypatch.setattr(module, "advertise", noted)
+    monkeypatch.setattr(discovery, "advertise", noted)
     setting = Setting()
     for _ in range(5):
-        await setting.discovery.run_once()
+        await setting.run_once()
     assert len(built) == 2  # without a memory, and with one
     assert setting.trees[1] is setting.trees[4]
     assert setting.trees[0] == setting.trees[4]
     bad = card(NLB0, Problem("port-errors", "bad"))
     setting.found = lambda: bad
-    await setting.discovery.run_once()
-    assert [device.healthy for device in setting.discovery.tree.devices()] == [False]
+    await setting.run_once()
+    assert [device.healthy for device in setting.state.advertised.devices()] == [False]
     setting.found = card
     for _ in range(3):
-        await setting.discovery.run_once()
-    assert [device.healthy for device in setting.discovery.tree.devices()] == [True]
+        await setting.run_once()
+    assert [device.healthy for device in setting.state.advertised.devices()] == [True]

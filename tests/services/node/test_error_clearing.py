@@ -42,8 +42,8 @@ class Setting:
             locks=rack.root.parent / "locks",
             holders=self.holders,
             calls=BlockingCalls(),
-            counted=self.outcomes.append,
-            look_now=self.look_now,
+            count=self.outcomes.append,
+            request_rescan=self.look_now,
         )
 
     async def holders(self) -> Holders:
@@ -56,7 +56,7 @@ class Setting:
         self.looks += 1
 
     def scan(self) -> None:
-        self.clearing.take(scan(self.rack.root))
+        self.clearing.on_scan(scan(self.rack.root))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def setting(rack: Rack) -> Setting:
 
 @asynccontextmanager
 async def running(setting: Setting) -> AsyncIterator[None]:
-    task = asyncio.create_task(setting.clearing.run())
+    task = asyncio.create_task(setting.clearing.clear_forever())
     yield
     assert not task.done()
     task.cancel()

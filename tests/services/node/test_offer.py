@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.devices.model import Device, DeviceNode, Inventory, PluginMode, Problem
 from services.devices.resources import OfferMemory, advertise
-from services.node.offer import MAX_BYTES, MOST_RESOURCES, decode, encode, offered
+from services.node.offer import MAX_BYTES, MAX_RESOURCES, decode, encode, offered
 
 PLACE = "0000:5e:00.0"
 RESOURCE = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
@@ -73,7 +73,7 @@ def test_units_were_offered_in_mode_units() -> None:
 
 def test_no_more_resources_are_ended_than_fit_into_memory() -> None:
     many = (device(id=f"p{number}", resource=f"{RESOURCE}{number}") for number in range(999))
-    assert len(offered(memory(*many))) == MOST_RESOURCES
+    assert len(offered(memory(*many))) == MAX_RESOURCES
 
 
 @pytest.mark.parametrize(

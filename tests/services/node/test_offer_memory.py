@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from plugin.mode import ANNOTATION
+from plugin.node_mode import ANNOTATION
 from services.devices.model import Device, DeviceNode, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.discovery import Discovery
-from services.node.offer_memory import FILE, Recall
+from services.node.offer_memory import FILE, OfferMemoryFile
 from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec, Rack
@@ -42,10 +42,10 @@ def names(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def recalling(folder: Path) -> AsyncIterator[Recall]:
+async def recalling(folder: Path) -> AsyncIterator[OfferMemoryFile]:
     calls = BlockingCalls()
-    recall = Recall(folder, PluginMode.AF, calls)
-    task = asyncio.create_task(recall.run())
+    recall = OfferMemoryFile(folder, PluginMode.AF, calls)
+    task = asyncio.create_task(recall.write_forever())
     try:
         yield recall
     finally:
@@ -104,9 +104,9 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
 
     monkeypatch.setattr(Discovery, "run_once", once_let)
     async with running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: plugin._serving.fleet is not None)
-        plugin._mode.take({ANNOTATION: "region"})
-        await eventually_async(lambda: plugin._serving.mode is PluginMode.REGION)
+        await eventually_async(lambda: plugin.serving._resources is not None)
+        plugin._mode.update({ANNOTATION: "region"})
+        await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
         looks.set()
         await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})
 
@@ -114,7 +114,7 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
 async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:
     async with recalling(tmp_path) as recall:
         assert await recall.load() == OfferMemory(PluginMode.AF)
-        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        recall.on_scan(tree("dfl-port.0", "dfl-port.1"))
         await eventually_async((tmp_path / FILE).exists)
     async with recalling(tmp_path) as recall:
         loaded = await recall.load()
@@ -132,11 +132,11 @@ async def test_a_folder_that_comes_later_or_is_made_anew_gets_the_file(tmp_path:
     folder = tmp_path / "device-plugins"
     async with recalling(folder) as recall:
         for _ in range(2):
-            recall.take(tree("dfl-port.0"))
+            recall.on_scan(tree("dfl-port.0"))
             folder.mkdir()
 
             def there() -> bool:
-                recall.take(tree("dfl-port.0"))
+                recall.on_scan(tree("dfl-port.0"))
                 return (folder / FILE).exists()
 
             await eventually_async(there)
@@ -145,12 +145,12 @@ async def test_a_folder_that_comes_later_or_is_made_anew_gets_the_file(tmp_path:
 
 async def test_an_unchanged_tree_is_not_written_again(tmp_path: Path) -> None:
     async with recalling(tmp_path) as recall:
-        recall.take(tree("dfl-port.0"))
+        recall.on_scan(tree("dfl-port.0"))
         await eventually_async((tmp_path / FILE).exists)
         before = (tmp_path / FILE).stat().st_ino
         os.link(tmp_path / FILE, tmp_path / "kept")  # so that the inode is not given out again
-        recall.take(tree("dfl-port.0"))
-        recall.take(tree("dfl-port.0", "dfl-port.1"))
+        recall.on_scan(tree("dfl-port.0"))
+        recall.on_scan(tree("dfl-port.0", "dfl-port.1"))
         await eventually_async(lambda: (tmp_path / FILE).stat().st_ino != before)
         assert not recall._due.is_set()
 
@@ -172,12 +172,12 @@ async def test_what_is_no_memory_is_said_once_and_replaced(
             path.symlink_to("/etc/passwd")
     async with recalling(tmp_path) as recall:
         assert await recall.load() == OfferMemory(PluginMode.AF)
-        recall.take(tree("dfl-port.0"))
+        recall.on_scan(tree("dfl-port.0"))
         if made == "folder":
-            await eventually_async(lambda: "can't be written" in recall._trouble)
+            await eventually_async(lambda: "can't be written" in recall._error)
         else:
             await eventually_async(lambda: path.is_file() and not path.is_symlink())
-    assert "remembered no longer than this process lasts" in capsys.readouterr().out
+    assert "only remembered while this process runs" in capsys.readouterr().out
     assert names(path.parent) == [path.name], "no half is left"
 
 
@@ -186,6 +186,6 @@ async def test_a_half_that_a_killed_one_left_is_in_nobodys_way(tmp_path: Path) -
     path.parent.mkdir()
     path.with_name(f".{path.name}.new").write_text("half")
     async with recalling(tmp_path) as recall:
-        recall.take(tree("dfl-port.0"))
+        recall.on_scan(tree("dfl-port.0"))
         await eventually_async(path.exists)
     assert names(path.parent) == [path.name]

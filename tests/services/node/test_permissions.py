@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from services.devices.hardware.scan import scan
 from services.devices.model import Inventory, PluginMode
 from services.node.permissions import Missing, Needs, missing
-from services.node.permissions_watch import AccessWatch
+from services.node.permissions_watch import PermissionWatch
+from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -152,8 +153,8 @@ async def test_what_it_may_not_is_named_once_each_and_nothing_is_said_again(
     assert text.count("accelbind_permission_missing{") == len(wanted)
     assert lint(text) == []
     lines = len(plugin.stderr.splitlines())
-    scans = f"accelbind_scan_seconds_count {20 + scanned(text)}"
-    await eventually_async(lambda: has_scanned(node, 20 + scanned(text)), what=scans)
+    scans = f"accelbind_scan_seconds_count {5 + scanned(text)}"
+    await eventually_async(lambda: has_scanned(node, 5 + scanned(text)), what=scans)
     assert len(plugin.stderr.splitlines()) == lines, plugin.stderr
     assert plugin.terminate() == 0
     for path in (node / "k/device-plugins", node / "cdi"):
@@ -324,18 +325,18 @@ def test_a_socket_that_may_not_be_connected_to_is_missed(
         forbid(path, os.W_OK)
         (found,) = missing(needs(short_dir, serve=False), Inventory())
     assert found.permission == "connect (which takes write)"
-    assert "it isn't known which containers have devices" in found.loss
+    assert "it is unknown which containers have devices" in found.loss
 
 
 async def test_what_is_mended_is_said_once_and_may_be_missed_again(
     short_dir: Path, forbid: Callable[[Path, int], None]
 ) -> None:
-    watch = AccessWatch(
-        needs(short_dir), calls=BlockingCalls(), inventory=lambda: None, look_seconds=0.01
+    watch = PermissionWatch(
+        needs(short_dir), calls=BlockingCalls(), state=NodeState(PluginMode.AF), check_seconds=0.01
     )
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        running = asyncio.create_task(watch.run(PluginMode.AF))
+        running = asyncio.create_task(watch.check_forever(PluginMode.AF))
         await eventually_async(lambda: len(logs) == 1)
         forbid(short_dir, 0)
         await eventually_async(lambda: len(logs) == 2)

@@ -42,7 +42,7 @@ class Bench:
             limits=limits or Limits(),
             interval=30,
             calls=BlockingCalls(),
-            look_now=self._look,
+            request_rescan=self._look,
         )
         self.scan()
 
@@ -51,8 +51,8 @@ class Bench:
 
     def scan(self) -> Inventory:
         found = scan(self._rack.root)
-        self.sensing.take(found)
-        return self.sensing.judged(found)
+        self.sensing.on_scan(found)
+        return self.sensing.mark_exceeded(found)
 
     async def read(self) -> None:
         await self.sensing.run_once()
@@ -89,7 +89,7 @@ async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.Mo
     monkeypatch.setattr(sensing, "START_SECONDS", 0.01)
     monkeypatch.setattr(sensing, "SPACING_SECONDS", 0.01)
     bench = Bench(rack)
-    task = asyncio.create_task(bench.sensing.run())
+    task = asyncio.create_task(bench.sensing.read_forever())
     rack.add_card(CardSpec())
     bench.scan()
     await eventually_async(lambda: [each.temperature for each in bench.sensing.found] == [38.0])
@@ -177,7 +177,7 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
         heat(rack, 96)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        registry = plugin._registry
+        registry = plugin.registry
         await eventually_async(
             lambda: registry.get_sample_value(
                 "accelbind_device_reason",
@@ -201,7 +201,7 @@ async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
         def temperature(card: str) -> float | None:
             labels = {"card": card, "sensor": "dfl_fme_thermal temp1"}
             name = "accelbind_card_temperature_celsius"
-            return plugin._registry.get_sample_value(name, labels)
+            return plugin.registry.get_sample_value(name, labels)
 
         await eventually_async(lambda: temperature("region0") == 38)
         try:
@@ -213,7 +213,7 @@ async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
             rack.remove_card(other)
             await kubelet.until(lambda: kubelet.capacity == {AF: 1})
-            assert plugin._registry.get_sample_value("accelbind_hanging_sensors") == 1
+            assert plugin.registry.get_sample_value("accelbind_hanging_sensors") == 1
         finally:
             rack.release(hot, Hang.TEMPERATURE_READ)
         await eventually_async(lambda: temperature("region0") == 38)

@@ -12,14 +12,22 @@ import pytest
 from plugin.settings import PluginSettings
 from services.containers import claims
 from services.containers.approval_file import ApprovalFile
-from services.containers.claims import Claims
+from services.containers.claims import StartClaims
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources, advertise
-from services.node import start_gate as prestart
-from services.node.start_gate import FunctionGate, RegionsNow
+from services.kubelet.sockets import checkpoint_file
+from services.node import start_gate
+from services.node.start_gate import FunctionStartPolicy, RegionsNow
 from services.process.blocking import BlockingCalls
-from services.process.errors import ClusterError, HardwareError, InvalidName, NotAllowed, WorldError
+from services.process.errors import (
+    ClusterError,
+    HardwareError,
+    InvalidName,
+    KubeletError,
+    NotAllowed,
+    WorldError,
+)
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -70,7 +78,7 @@ async def test_a_container_starts_on_the_function_it_wants(
         assert [each.container_path for each in admitted["c"].granted.devices] == [
             "/dev/dfl-port.0"
         ]
-        assert plugin._metrics._prestart.labels("allowed")._value.get() == 1
+        assert plugin.metrics._prestart.labels("allowed")._value.get() == 1
 
 
 async def test_a_container_that_wants_another_function_waits_until_it_is_there(
@@ -138,6 +146,23 @@ async def test_an_init_container_and_the_app_container_that_has_its_device(
         admitted = await start(kubelet, pods, other)
         assert not admitted["init"].started
         assert "share their devices but want different functions" in said(kubelet)
+
+
+async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_folder(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+) -> None:
+    """PodResources leaves out plain init containers."""
+    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    pods, logs = Pods(), short_dir / "logs"
+    values = {"programming": "none", "pod_logs_dir": logs}
+    async with running(settings(short_dir, PluginMode.REGION, **values), pods):
+        init = container("init", REGION, 1, functions(NLB0))
+        app = container("c", "example.com/none", 0)
+        admitted = await start(kubelet, pods, pod("p", app, init=[init]))
+        assert not admitted["init"].started
+        assert "mount the host's /var/log/pods at --pod-logs-dir" in said(kubelet)
+        logs.symlink_to(short_dir / "k/pod-logs")
+        await kubelet.until(lambda: admitted["c"].running)
 
 
 async def test_two_regions_with_two_functions_in_any_order(
@@ -225,7 +250,7 @@ async def test_a_function_that_can_not_be_read_does_not_start(
         rack.break_(card, Fault.AFU_EMPTY)
         await kubelet.restart_container(admitted, "c")
         assert not runs(admitted, "c")
-        assert "carries nothing that can be told (afu_id of dfl-port.0 is empty)" in said(kubelet)
+        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
 
 
 # The gate by itself, where a kubelet would be in the way ------------------------------------------
@@ -237,7 +262,9 @@ class Setting:
     """A gate with its files and its API server."""
 
     def __init__(self, folder: Path) -> None:
-        self.checkpoint = folder / "checkpoint"
+        self.kubelet_dir = folder / "k"
+        self.checkpoint = checkpoint_file(self.kubelet_dir)
+        self.checkpoint.parent.mkdir(parents=True)
         self.entries: list[dict[str, Any]] = []
         self.logs = folder / "logs"
         self.rack = Rack(folder / "root")
@@ -268,12 +295,12 @@ class Setting:
         ]
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
-    def gate(self) -> FunctionGate:
+    def gate(self) -> FunctionStartPolicy:
         async def fresh(_seconds: float) -> RegionsNow:
             return RegionsNow(self.tree().resources)
 
-        known = Claims(
-            checkpoint=self.checkpoint,
+        known = StartClaims(
+            kubelet_dir=self.kubelet_dir,
             pod_logs_dir=self.logs,
             node="n1",
             pods=self.pods,
@@ -281,10 +308,10 @@ class Setting:
             approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
             calls=self.calls,
         )
-        return FunctionGate(known, node="n1", read_regions=fresh)
+        return FunctionStartPolicy(known, node="n1", read_regions=fresh)
 
     async def check(self) -> None:
-        await self.gate().check(REGION, ["dfl-fme.0"])
+        await self.gate().authorize_start(REGION, ["dfl-fme.0"])
 
 
 @pytest.fixture
@@ -334,19 +361,21 @@ async def test_an_approval_given_while_another_start_asks_the_api_server_is_kept
         return await get_pod(namespace, name)
 
     monkeypatch.setattr(setting.pods, "get_pod", noted)
-    slow = asyncio.create_task(gate.check(REGION, ["dfl-fme.0"]))
+    slow = asyncio.create_task(gate.authorize_start(REGION, ["dfl-fme.0"]))
     await asked.wait()
     setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     later = setting.pods.add(pod("later", container("c", REGION, 1, functions(NLB0))))
     (setting.logs / f"ns_later_{later['metadata']['uid']}").mkdir()
     setting.write(later["metadata"]["uid"], "dfl-fme.1")
     delay, setting.pods.delay = setting.pods.delay, None
-    await gate.check(REGION, ["dfl-fme.1"])
+    await gate.authorize_start(REGION, ["dfl-fme.1"])
     delay.set()
     await slow
     setting.pods.error = ClusterError("the API server https://k can't be reached")
-    await setting.gate().check(REGION, ["dfl-fme.1"])  # as a plugin that was restarted would
-    await setting.gate().check(REGION, ["dfl-fme.0"])
+    await setting.gate().authorize_start(
+        REGION, ["dfl-fme.1"]
+    )  # as a plugin that was restarted would
+    await setting.gate().authorize_start(REGION, ["dfl-fme.0"])
 
 
 async def test_devices_that_the_checkpoint_does_not_have_are_refused(setting: Setting) -> None:
@@ -355,10 +384,17 @@ async def test_devices_that_the_checkpoint_does_not_have_are_refused(setting: Se
         await setting.check()
 
 
-async def test_a_pod_without_log_folder_is_refused(setting: Setting) -> None:
-    (setting.logs / f"ns_p_{UID}").rename(setting.logs / "ns_p_another")
-    with pytest.raises(NotAllowed, match=f'no log folders .* "{UID}"'):
+@pytest.mark.parametrize("folder", ["missing", "unreadable"])
+async def test_a_pod_that_neither_log_folders_nor_podresources_name_is_refused(
+    setting: Setting, folder: str
+) -> None:
+    (setting.logs / f"ns_p_{UID}").rmdir()
+    setting.logs.rmdir()
+    if folder == "unreadable":
+        setting.logs.touch()
+    with pytest.raises(KubeletError, match="the pod of the starting container is unknown") as info:
         await setting.check()
+    assert ("--pod-logs-dir" in str(info.value)) == (folder == "unreadable")
 
 
 async def test_a_pod_that_was_deleted_is_refused(setting: Setting) -> None:
@@ -370,13 +406,13 @@ async def test_a_pod_that_was_deleted_is_refused(setting: Setting) -> None:
 async def test_a_resource_that_is_no_region_is_refused(setting: Setting) -> None:
     af = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
     with pytest.raises(InvalidName, match="is no region"):
-        await setting.gate().check(af, ["dfl-port.0"])
+        await setting.gate().authorize_start(af, ["dfl-port.0"])
 
 
 async def test_a_check_that_takes_too_long_is_given_up(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prestart, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(start_gate, "CHECK_SECONDS", 0.05)
     setting.pods.delay = asyncio.Event()
     with pytest.raises(WorldError, match=r"of dfl-fme\.0 took longer than 0\.05 s"):
         await setting.check()
@@ -385,17 +421,17 @@ async def test_a_check_that_takes_too_long_is_given_up(
 async def test_an_api_server_that_is_slow_is_as_one_that_is_away(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(claims, "API_SECONDS", 0.2)
     setting.pods.delay = asyncio.Event()
-    with pytest.raises(ClusterError, match="the API server didn't tell"):
+    with pytest.raises(ClusterError, match="the API server didn't say"):
         await setting.check()
     gate = setting.gate()
-    monkeypatch.setattr(claims, "ASK_SECONDS", 30.0)
+    monkeypatch.setattr(claims, "API_SECONDS", 30.0)
     setting.pods.delay = None
-    await gate.check(REGION, ["dfl-fme.0"])
-    monkeypatch.setattr(claims, "ASK_SECONDS", 0.2)
+    await gate.authorize_start(REGION, ["dfl-fme.0"])
+    monkeypatch.setattr(claims, "API_SECONDS", 0.2)
     setting.pods.delay = asyncio.Event()
-    await gate.check(REGION, ["dfl-fme.0"])
+    await gate.authorize_start(REGION, ["dfl-fme.0"])
 
 
 async def test_files_that_hang_are_given_up(

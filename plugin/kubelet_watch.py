@@ -1,14 +1,14 @@
-"""Whether the kubelet is there, and whether it is still the same one.
+"""Watches the kubelet's folder: is the kubelet there, and is it still the same one?
 
 The kubelet doesn't tell its plugins that it restarts. It leaves its socket behind when it stops,
-deletes every other socket in the folder when it starts, and makes its own anew. So a look at the
-folder tells all there is to tell: one listing gives the names and inodes of its sockets and ours.
+deletes all other sockets in the folder when it starts, and creates its own again. So listing the
+folder is enough: it shows the names and inodes of the kubelet's socket and ours.
 
-The folder is looked at four times a second. A socket that was made anew in between is known by its
-identity.
+The folder is checked four times a second. A socket that was created again between two checks is
+recognized by its identity.
 
-A folder that is mounted into a container and then removed on the host stays the removed one for as
-long as the container lives. Only another container gets the new one, so then the plugin has to end.
+A folder that is mounted into a container and then deleted on the host stays the deleted one until
+the container ends. Only another container gets the new folder, so then the plugin has to end.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ import structlog
 
 from services.kubelet.sockets import KUBELET_SOCKET
 
-LOOK_SECONDS: Final = 0.25
-"""Between two looks: a restarted kubelet is seen within this."""
+CHECK_SECONDS: Final = 0.25
+"""Between two checks: a restarted kubelet is noticed within this time."""
 
 AT_ONCE: Final = 8
-"""Registrations under way at once: the kubelet takes some while servers of others start, and the
-memory that one needs goes to the next one."""
+"""Registrations at once: the kubelet answers some while the servers of others start, and the memory
+of one is used again by the next."""
 
 SETTLED_NS: Final = 1_000_000_000
-"""A folder whose time is older than this says by it whether anything has come or gone since."""
+"""A folder whose time is older than this has not changed if its time is the same."""
 
 log = structlog.get_logger(room="plugin")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells one socket from another at the same path.
+    """What distinguishes two sockets at the same path.
 
-    Inodes of deleted files are soon given out again, so the time it was made counts too.
+    Inodes of deleted files are soon used again, so the time of creation counts too.
     """
 
     inode: int
@@ -49,7 +49,7 @@ class Identity:
 
 
 def identify(path: Path) -> Identity | None:
-    """The identity of what has a path now; None where there is nothing to be seen."""
+    """The identity of the file at a path; None if there is none, or it can't be read."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -58,7 +58,7 @@ def identify(path: Path) -> Identity | None:
 
 
 def _links(folder: Path) -> int | None:
-    """How many links a folder has, none if only a mount still leads to it; None if it is gone."""
+    """How many links a folder has: 0 if it is only mounted; None if it is gone."""
     try:
         return folder.stat().st_nlink
     except OSError:
@@ -66,7 +66,7 @@ def _links(folder: Path) -> int | None:
 
 
 class _Guard:
-    """A socket of ours that is looked after."""
+    """A socket of ours that is watched."""
 
     def __init__(self, identity: Identity | None, news: asyncio.Event) -> None:
         self.identity = identity
@@ -75,56 +75,56 @@ class _Guard:
 
 
 class KubeletWatch:
-    """Looks at the kubelet's folder, and wakes who waits for a change in it.
+    """Watches the kubelet's folder, and wakes those who wait for a change.
 
     Args:
         folder: The kubelet's folder of device plugins.
-        look_seconds: Time between two looks.
+        check_seconds: Time between two checks.
     """
 
-    def __init__(self, folder: Path, *, look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, folder: Path, *, check_seconds: float = CHECK_SECONDS) -> None:
         self.folder = folder
         self.socket = folder / KUBELET_SOCKET
         self.current: Identity | None = None
         self.registering = asyncio.Semaphore(AT_ONCE)
-        """Held by who registers."""
-        self._look_seconds = look_seconds
+        """Held during a registration."""
+        self._check_seconds = check_seconds
         self._changed = asyncio.Event()
         self._removed = asyncio.Event()
         self._had_links = bool(_links(folder))
-        """Whether a folder without any is one that was removed: some file systems count none."""
-        self._trouble = ""
+        """Whether the folder ever had links: some file systems always count none."""
+        self._error = ""
         self._guards: dict[str, _Guard] = {}
         self._seen: tuple[int, ...] | None = None
-        """What the folder was when nothing had just changed in it; None if that can't be told."""
+        """The folder's identity when nothing had just changed in it; None if that is unknown."""
 
-    async def run(self) -> None:
-        """Looks until cancelled."""
-        self._look()
+    async def watch(self) -> None:
+        """Checks until cancelled."""
+        self._check()
         if self.current is None:
             log.warning("kubelet is away: waiting for its socket", **self._where())
         while True:
-            await asyncio.sleep(self._look_seconds)
-            self._look()
+            await asyncio.sleep(self._check_seconds)
+            self._check()
 
     async def present(self) -> Identity:
-        """Waits until there is a kubelet's socket; it is as it is now, not as at the last look.
+        """Waits for the kubelet's socket, and returns its identity now, not at the last check.
 
-        Who registers with one that restarted since would take that for a loss, and do it again.
+        A registration with an old identity would count as lost, and be repeated.
         """
         if identify(self.socket) != self.current:
-            self._look()
+            self._check()
         while self.current is None:
             await self._changed.wait()
         return self.current
 
     async def replaced(self, seen: Identity) -> None:
-        """Waits until the kubelet's socket isn't the one seen."""
+        """Waits until the kubelet's socket is another one."""
         while self.current == seen:
             await self._changed.wait()
 
     async def removed(self) -> None:
-        """Waits until the folder is a mounted one that was removed where it comes from."""
+        """Waits until the folder was deleted on the host while it is mounted here."""
         await self._removed.wait()
 
     @contextmanager
@@ -132,8 +132,8 @@ class KubeletWatch:
         """An event that is set when our socket at a path in the folder is gone.
 
         Args:
-            path: A socket that is there.
-            news: Set then too, and when the kubelet's socket is another one.
+            path: The path of an existing socket.
+            news: Also set then, and when the kubelet has another socket.
         """
         guard = _Guard(identify(path), news)
         if guard.identity is None:
@@ -145,17 +145,17 @@ class KubeletWatch:
         finally:
             self._guards.pop(path.name, None)
 
-    def _look(self) -> None:
-        """Looks once."""
+    def _check(self) -> None:
+        """Checks once."""
         if not self._is_new():
             return
         inodes: dict[str, int] = {}
         try:
             with os.scandir(self.folder) as entries:
                 inodes = {entry.name: entry.inode() for entry in entries}
-            self._trouble = ""
+            self._error = ""
         except OSError as error:
-            self._trouble = error.strerror or str(error)
+            self._error = error.strerror or str(error)
         lost = [
             guard
             for name, guard in self._guards.items()
@@ -169,17 +169,17 @@ class KubeletWatch:
         if now == self.current:
             return
         before, self.current = self.current, now
-        self._say(before, now)
+        self._log_change(before, now)
         self._changed.set()
         self._changed = asyncio.Event()
         for guard in self._guards.values():
             guard.news.set()
 
     def _is_new(self) -> bool:
-        """Whether something has come or gone since the last look, or may have.
+        """Whether a name may have come or gone since the last check.
 
-        Any name that comes or goes changes the folder's time, as fine as its file system's clock
-        ticks: what changed just now may change again within the same tick.
+        That changes the folder's time, in ticks of the file system's clock: a folder that has just
+        changed may change again within the same tick.
         """
         seen, self._seen = self._seen, None
         try:
@@ -188,14 +188,16 @@ class KubeletWatch:
             return True
         if found.st_nlink:
             self._had_links = True
-        elif self._had_links and _links(self.folder) == 0:  # one that was just going is gone by now
+        elif (
+            self._had_links and _links(self.folder) == 0
+        ):  # a folder that was being deleted is gone by now
             self._removed.set()
         now = found.st_dev, found.st_ino, found.st_ctime_ns, found.st_nlink
         if abs(time.time_ns() - found.st_ctime_ns) > SETTLED_NS:
             self._seen = now
         return now != seen
 
-    def _say(self, before: Identity | None, now: Identity | None) -> None:
+    def _log_change(self, before: Identity | None, now: Identity | None) -> None:
         if now is None:
             log.warning("kubelet is away: its socket is gone", **self._where())
         elif before is None:
@@ -205,4 +207,4 @@ class KubeletWatch:
 
     def _where(self) -> dict[str, str]:
         where = {"socket": str(self.socket)}
-        return where | {"reason": self._trouble} if self._trouble else where
+        return where | {"reason": self._error} if self._error else where

@@ -1,4 +1,4 @@
-"""Marking the node when containers may have programmed its ports themselves.
+"""Marks the node if containers may have programmed its ports themselves.
 
 Mode `regiondevel` hands out the power to program, so no AFU ID that a port shows afterwards can be
 trusted. Before a mode is served, the node's mark (`services.programming.distrust`) is brought up to
@@ -22,9 +22,8 @@ from typing import Final
 
 import structlog
 
-from plugin.mode_memory import last_mode
 from services.devices.model import PluginMode
-from services.node.offer_memory import FILE
+from services.node.offer_memory import FILE, last_mode
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.retry import Backoff
@@ -58,7 +57,7 @@ def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) ->
     Args:
         mode: The mode.
         mark: The mark as it is.
-        last: The mode that was served last, None where nobody can tell.
+        last: The mode that was served last; None if it is unknown.
     """
     if mode is PluginMode.REGIONDEVEL:
         return Mark()
@@ -84,9 +83,9 @@ class NodeMark:
         self._state_dir = state_dir
         self._calls = calls
         self._backoff = backoff or Backoff(FIRST_SECONDS, MOST_SECONDS)
-        self._trouble = ""
+        self._error = ""
 
-    async def settle(self, mode: PluginMode) -> None:
+    async def update(self, mode: PluginMode) -> None:
         """Brings the mark up to date; returns once a mode can be served safely.
 
         Args:
@@ -97,27 +96,27 @@ class NodeMark:
             if pause is None:
                 break
             await asyncio.sleep(pause)
-        if self._trouble:
+        if self._error:
             log.info("the node's mark of mode regiondevel is up to date", mode=mode.value)
-        self._trouble = ""
+        self._error = ""
 
     async def _try(self, mode: PluginMode) -> float | None:
         """One try; the seconds to wait before the next one, None if there need be no other."""
         try:
             await self._calls.run(
                 "state files",
-                partial(self._update, mode),
+                partial(self._write, mode),
                 timeout=WRITE_SECONDS,
                 what=f"marking ports as untrusted in {self._folder}",
             )
-        except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch says
+        except FileNotFoundError:  # there is no kubelet yet, which KubeletWatch logs
             return FOLDER_SECONDS
         except (OSError, HardwareError) as error:
-            self._say(error)
+            self._log_error(error)
             return self._backoff.pause()
         return None
 
-    def _update(self, mode: PluginMode) -> None:
+    def _write(self, mode: PluginMode) -> None:
         """In a thread of its own.
 
         Raises:
@@ -151,15 +150,15 @@ class NodeMark:
                     reason=error.strerror or str(error),
                 )
 
-    def _say(self, error: Exception) -> None:
-        trouble = getattr(error, "strerror", None) or str(error)
-        if trouble != self._trouble:
+    def _log_error(self, error: Exception) -> None:
+        text = getattr(error, "strerror", None) or str(error)
+        if text != self._error:
             log.warning(
                 "no device is offered until the node's mark of mode regiondevel is written",
                 folder=str(self._folder),
-                reason=trouble,
+                reason=text,
             )
-        self._trouble = trouble
+        self._error = text
 
 
 def _written(folder: Path, mark: Mark, *, parents: bool = False) -> OSError | None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.containers import holding
-from services.containers.holder_source import HolderSource, Look
+from services.containers import holder_cache
+from services.containers.holder_cache import HolderCache
+from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.containers.holders import Holder
-from services.containers.holding import Holding
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, container, pod, running, settings
@@ -19,7 +19,7 @@ from tests.support import eventually_async
 pytestmark = pytest.mark.anyio
 
 KEY = ("r", "p0")
-FOUND = Look({KEY: (Holder("ns", "p", "c"),)})
+FOUND = HolderSnapshot({KEY: (Holder("ns", "p", "c"),)})
 
 
 class Source(HolderSource):
@@ -31,7 +31,7 @@ class Source(HolderSource):
         self.free = asyncio.Event()
         self.free.set()
 
-    async def look(self) -> Look:
+    async def snapshot(self) -> HolderSnapshot:
         self.asked += 1
         await self.free.wait()
         return self.told
@@ -48,7 +48,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 async def test_many_who_want_to_know_now_are_one_question(short_dir: Path, source: Source) -> None:
-    kept = Holding(source, short_dir)
+    kept = HolderCache(source, short_dir)
     assert kept.holders == {}
     assert await asyncio.gather(*(kept.fresh() for _ in range(20))) == [FOUND] * 20
     assert await kept.fresh() == FOUND
@@ -58,8 +58,8 @@ async def test_many_who_want_to_know_now_are_one_question(short_dir: Path, sourc
 async def test_a_kubelet_that_takes_its_time_holds_up_nobody(
     short_dir: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "WAIT_SECONDS", 0.05)
-    kept = Holding(source, short_dir)
+    monkeypatch.setattr(holder_cache, "WAIT_SECONDS", 0.05)
+    kept = HolderCache(source, short_dir)
     source.free.clear()
     for _ in range(3):
         look = await kept.fresh()
@@ -73,44 +73,44 @@ async def test_a_kubelet_that_takes_its_time_holds_up_nobody(
 async def test_a_new_checkpoint_is_a_reason_to_ask(
     short_dir: Path, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holding, "SOON_SECONDS", 0.01)
-    monkeypatch.setattr(holding, "SPACING_SECONDS", 0.01)
-    kept = Holding(source, short_dir)
-    task = asyncio.create_task(kept.run())
+    monkeypatch.setattr(holder_cache, "SOON_SECONDS", 0.01)
+    monkeypatch.setattr(holder_cache, "SPACING_SECONDS", 0.01)
+    kept = HolderCache(source, short_dir)
+    task = asyncio.create_task(kept.refresh_forever())
     await eventually_async(lambda: source.asked == 1)
     file = short_dir / "device-plugins/kubelet_internal_checkpoint"
     file.parent.mkdir()
     for count in (2, 3):
         file.write_text("{}")
         os.utime(file, ns=(count, count))
-        kept.notice()
+        kept.check_checkpoint()
         await eventually_async(lambda: source.asked == count)  # noqa: B023 - awaited here
-        kept.notice()
+        kept.check_checkpoint()
     assert source.asked == 3
     await ended(task)
 
 
 async def test_it_is_asked_now_and_then_all_the_same(short_dir: Path, source: Source) -> None:
-    kept = Holding(source, short_dir, ask_seconds=0.02)
-    task = asyncio.create_task(kept.run())
+    kept = HolderCache(source, short_dir, query_seconds=0.02)
+    task = asyncio.create_task(kept.refresh_forever())
     await eventually_async(lambda: source.asked >= 4)
     await ended(task)
 
 
 async def test_what_is_old_is_nothing(short_dir: Path, source: Source) -> None:
-    kept = Holding(source, short_dir)
+    kept = HolderCache(source, short_dir)
     await kept.fresh()
     assert kept.holders == FOUND.holders
-    kept._asked -= holding.STALE_SECONDS
+    kept._queried_at -= holder_cache.STALE_SECONDS
     assert kept.holders == {}
 
 
 async def test_what_is_not_known_is_said_when_it_is_new(short_dir: Path, source: Source) -> None:
-    kept = Holding(source, short_dir)
-    source.told = Look({}, ("it is away", "x: Permission denied"))
+    kept = HolderCache(source, short_dir)
+    source.told = HolderSnapshot({}, ("it is away", "x: Permission denied"))
     with capture_logs() as logs:
         for _ in range(3):
-            await kept._take()
+            await kept._query()
     assert [each["reason"] for each in logs] == ["it is away"]
     assert kept.problems == ("it is away", "x: Permission denied")
 
@@ -126,7 +126,7 @@ async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
 
         def held(name: str) -> float | None:
             labels = {"device": "dfl-port.0", "resource": AF, "namespace": "ns", "pod": "p"}
-            return plugin._registry.get_sample_value(
+            return plugin.registry.get_sample_value(
                 "accelbind_device_holder", {**labels, "container": name}
             )
 
@@ -134,7 +134,7 @@ async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
         await kubelet.delete_pod(admitted)
 
         async def nobody() -> bool:
-            await plugin._insight._holding.fresh()
+            await plugin.observers.holders.fresh()
             return held("c") is held("i") is None
 
         await eventually_async(nobody)

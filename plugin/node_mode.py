@@ -1,14 +1,14 @@
-"""Which mode this node is in: what its annotation says, or `--mode` where it says nothing.
+"""The node's mode: its annotation, or `--mode` if it has none.
 
-    annotation      what counts
-    af, region,     that
+    annotation      mode
+    af, region,     that one
     regiondevel
     none            --mode
-    anything else   the mode that counted before; said in the log, a metric and an Event
+    anything else   the mode before; reported by the log, a metric and an Event
 
-The annotation overrides `--mode` whatever that is, `units` and `bdf` too; those two are no values
-of it. Until the API server has said what the annotation is, nothing is served, but not for longer
-than a moment: then the mode counts that was served last, or else `--mode`, until more is known.
+The annotation overrides any `--mode`, also `units` and `bdf`, which are not values of it. Until the
+API server returns the annotation, nothing is served for two seconds. Then the mode that was served
+last counts, or else `--mode`, until the API server answers.
 """
 
 import asyncio
@@ -24,50 +24,52 @@ from services.names import DOMAIN
 from services.process.text import plain
 
 ANNOTATION: Final = f"{DOMAIN}/device-plugin-mode"
-"""Says the mode of the node, and overrides `--mode`: `af`, `region` or `regiondevel`."""
+"""The mode of the node, which overrides `--mode`: `af`, `region` or `regiondevel`."""
 
 ANNOTATED: Final = (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL)
 """The modes that the annotation may name."""
 
 KNOWN_SECONDS: Final = 2.0
-"""How long a start waits for the API server to tell the annotation."""
+"""How long a start waits for the API server to return the annotation."""
 
 log = structlog.get_logger(room="plugin")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What counts now.
+class ModeChoice:
+    """A mode and its source.
 
     Args:
         mode: The mode.
-        source: Who says so: `annotation`, `flag`, or `last` while nobody has said.
-        trouble: Why the annotation doesn't count although there is one; empty if it does.
+        source: `annotation`, `flag`, or `last` while the annotation is unknown.
+        error: Why the annotation is ignored although there is one; empty if it isn't.
     """
 
     mode: PluginMode
     source: str
-    trouble: str = ""
+    error: str = ""
 
 
-def choose(before: Choice, configured: PluginMode, annotations: Mapping[str, str]) -> Choice:
-    """What counts once a node's annotations are known.
+def choose(
+    before: ModeChoice, configured: PluginMode, annotations: Mapping[str, str]
+) -> ModeChoice:
+    """The mode of a node with these annotations.
 
     Args:
-        before: What counted before.
+        before: The mode before.
         configured: What `--mode` says.
         annotations: The node's.
     """
     value = annotations.get(ANNOTATION)
     if value is None:
-        return Choice(configured, "flag")
+        return ModeChoice(configured, "flag")
     if value.strip() in ANNOTATED:
-        return Choice(PluginMode(value.strip()), "annotation")
-    trouble = (
+        return ModeChoice(PluginMode(value.strip()), "annotation")
+    error = (
         f'the node\'s annotation {ANNOTATION} is "{plain(value, 60)}", which is none of'
         f" {', '.join(ANNOTATED)}: it stays in mode {before.mode}"
     )
-    return Choice(before.mode, before.source, trouble)
+    return ModeChoice(before.mode, before.source, error)
 
 
 class NodeMode:
@@ -75,20 +77,23 @@ class NodeMode:
 
     Args:
         configured: What `--mode` says.
-        told: Told each change: what counted before, and what counts now.
+        on_change: Called with the mode before and the mode now, at each change.
     """
 
     def __init__(
-        self, configured: PluginMode, *, told: Callable[[Choice, Choice], None] = lambda *_: None
+        self,
+        configured: PluginMode,
+        *,
+        on_change: Callable[[ModeChoice, ModeChoice], None] = lambda *_: None,
     ) -> None:
-        self.choice = Choice(configured, "flag")
+        self.choice = ModeChoice(configured, "flag")
         self._configured = configured
-        self._told = told
+        self._on_change = on_change
         self._known = asyncio.Event()
         self._changed = asyncio.Event()
 
-    def take(self, annotations: Mapping[str, str] | None) -> None:
-        """Takes the node's annotations as they are now; None where nobody will tell them."""
+    def update(self, annotations: Mapping[str, str] | None) -> None:
+        """Follows the node's annotations; None if the API server doesn't return them."""
         first = not self._known.is_set()
         self._known.set()
         if annotations is None:
@@ -97,15 +102,15 @@ class NodeMode:
         self.choice = choose(before, self._configured, annotations)
         if self.choice == before:
             return
-        self._say(before)
-        if not first or self.choice.trouble:
-            self._told(before, self.choice)
+        self._log_change(before)
+        if not first or self.choice.error:
+            self._on_change(before, self.choice)
         if self.choice.mode is not before.mode:
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def known(self, seconds: float) -> bool:
-        """Waits until the annotations have been told once, but not for long.
+        """Waits until the annotations are known; returns whether they are.
 
         Args:
             seconds: How long at most.
@@ -116,24 +121,24 @@ class NodeMode:
         return self._known.is_set()
 
     def resume(self, last: PluginMode | None) -> None:
-        """Goes on in the mode that was served last, until the annotations are told.
+        """Continues in the mode that was served last, until the annotations are known.
 
         Args:
-            last: That mode; None where nobody knows, and then `--mode` counts.
+            last: That mode; None if it is unknown, then `--mode` counts.
         """
         if self._known.is_set():
             return
         if last in ANNOTATED:
-            self.choice = Choice(last, "last")
+            self.choice = ModeChoice(last, "last")
         log.warning(
-            "the API server hasn't told this node's annotations yet: until it does, the mode counts"
-            " that was served last, or else --mode",
+            "the API server hasn't returned this node's annotations yet: until it does, the mode"
+            " that was served last counts, or else --mode",
             mode=self.choice.mode.value,
             source=self.choice.source,
         )
 
     async def differs(self, mode: PluginMode) -> None:
-        """Waits until another mode counts.
+        """Waits until the node has another mode.
 
         Args:
             mode: The one that is served.
@@ -141,10 +146,10 @@ class NodeMode:
         while self.choice.mode is mode:
             await self._changed.wait()
 
-    def _say(self, before: Choice) -> None:
+    def _log_change(self, before: ModeChoice) -> None:
         now = self.choice
-        if now.trouble:
-            log.warning("the node's annotation is not understood", reason=now.trouble)
+        if now.error:
+            log.warning("the node's annotation is not understood", reason=now.error)
         else:
             same = now.mode is before.mode
             log.info(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from plugin.events import ABSENCES, FAILURES, NodeEvents
-from plugin.mode import Choice
+from plugin.node_events import ABSENCES, FAILURES, NodeEvents
+from plugin.node_mode import ModeChoice
 from services.devices.damping import RECOVERING
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
@@ -36,7 +36,7 @@ class Told:
                 offered.setdefault(each.resource, {})[each.id] = each
         not_offered = tuple(each for each in devices if not each.resource)
         memory = OfferMemory(mode)
-        self.events.seen(inventory, AdvertisedResources(offered, not_offered, memory))
+        self.events.on_scan(inventory, AdvertisedResources(offered, not_offered, memory))
 
     def take(self) -> list[tuple[str, str, bool]]:
         found = [(each.subject, each.reason, each.warning) for each in self.happenings]
@@ -134,13 +134,13 @@ def test_registrations_are_told_once_they_keep_failing(
 
 
 def test_the_mode_a_second_plugin_and_cleared_errors_are_told(told: Told) -> None:
-    before = Choice(PluginMode.AF, "flag")
-    told.events.mode(before, Choice(PluginMode.REGION, "annotation"))
+    before = ModeChoice(PluginMode.AF, "flag")
+    told.events.mode_changed(before, ModeChoice(PluginMode.REGION, "annotation"))
     assert told.happenings[0].message == "mode region: its annotation says so; it was af"
-    told.events.mode(before, Choice(PluginMode.AF, "flag", "what is that"))
-    told.events.waits("another accelbind plugin serves on this node")
-    told.events.cleared("port.0", "")
-    told.events.cleared("port.0", "no permission")
+    told.events.mode_changed(before, ModeChoice(PluginMode.AF, "flag", "what is that"))
+    told.events.second_plugin("another accelbind plugin serves on this node")
+    told.events.errors_cleared("port.0", "")
+    told.events.errors_cleared("port.0", "no permission")
     assert told.take() == [
         ("mode", "ModeChanged", False),
         ("mode", "ModeAnnotationInvalid", True),

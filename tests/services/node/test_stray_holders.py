@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from plugin import strays as module
-from plugin.strays import StrayHolders
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
+from services.node import stray_holders
+from services.node.stray_holders import StrayHolders
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceBusy, KubeletError
 from services.programming.lock import card_lock
@@ -42,7 +42,7 @@ class Setting:
             locks=self.locks,
             holders=self.holders,
             calls=BlockingCalls(),
-            look_now=self.look_now,
+            request_rescan=self.look_now,
             driver_calls=self.calls,
         )
 
@@ -57,7 +57,7 @@ class Setting:
         self.looks += 1
 
     async def round(self) -> list[str]:
-        self.strays.take(scan(self.rack.root))
+        self.strays.on_scan(scan(self.rack.root))
         await self.strays.run_once()
         return sorted(self.strays.held)
 
@@ -111,7 +111,7 @@ async def test_a_held_port_that_a_pod_is_given_counts_as_its_own(setting: Settin
 async def test_a_card_that_somebody_works_on_is_left_alone(setting: Setting) -> None:
     with holding(setting.node), card_lock(setting.locks, setting.address, seconds=0.0):
         for _ in range(2):
-            setting.strays.take(scan(setting.rack.root))
+            setting.strays.on_scan(scan(setting.rack.root))
             await setting.strays.run_once()
     assert setting.strays.held == frozenset()
 
@@ -151,8 +151,8 @@ async def test_a_port_that_its_driver_gives_to_nobody_else_is_held(
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SOON_SECONDS", 0.02)
-    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(stray_holders, "SOON_SECONDS", 0.02)
+    monkeypatch.setattr(stray_holders, "INTERVAL_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -1,15 +1,15 @@
-"""Ports that a process holds although no pod has them: their devices are unhealthy meanwhile.
+"""Finds ports that a process holds although no pod has them: their devices become unhealthy.
 
 A pod can pass an open port to another pod over a shared volume. In mode region such a port cannot
-be programmed, in mode af two pods would share it. The driver knows: it refuses to open a port alone
-(O_EXCL) that is open already.
+be programmed, and in mode af two pods would share it. The driver knows: it refuses to open a port
+exclusively (O_EXCL) that is open already.
 
-A legitimate start is never disturbed. The cards are locked first, then the kubelet is asked whose
-the devices are, and only ports that nobody has are opened, for an instant. `PreStartContainer` of
-mode region waits for the lock. A port counts as held when it was busy twice in a row, and as free
-once it can be opened or a container has it. Closing a port resets it, which harms no function that
-nobody uses. Where the process may not open device nodes (it is not
-privileged) nothing can be seen.
+The check never disturbs a legitimate start. It locks the cards first, then asks the kubelet which
+containers have devices, and only opens ports without a holder, for an instant.
+`PreStartContainer` of mode region waits for the lock. A port counts as held when it was busy twice
+in a row, and as free once it can be opened or a container has it. Closing a port resets it, which
+harms no function that nobody uses. A process that may not open device nodes (it is not privileged)
+finds nothing.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SOON_SECONDS: Final = 5.0
 """Between two rounds while something is."""
 
 ANSWER_SECONDS: Final = 2.0
-"""For the kubelet to say whose the devices are: the cards are locked meanwhile."""
+"""For the kubelet to say which containers have devices: the cards are locked meanwhile."""
 
 OPEN_SECONDS: Final = 5.0
 """For opening all ports once."""
@@ -47,14 +47,14 @@ log = structlog.get_logger(room="plugin")
 
 
 class StrayHolders:
-    """Looks for ports that are held by processes outside their pods.
+    """Finds ports that are held by processes outside their pods.
 
     Args:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
-        holders: Reads whose the devices are, with nobody left out.
+        holders: Reads which containers have devices; no container is missing.
         calls: Makes the calls that may hang.
-        look_now: Asks for a scan.
+        request_rescan: Asks for a scan.
         driver_calls: Opens the ports.
     """
 
@@ -65,7 +65,7 @@ class StrayHolders:
         locks: Path,
         holders: Callable[[], Awaitable[Holders]],
         calls: BlockingCalls,
-        look_now: Callable[[], None],
+        request_rescan: Callable[[], None],
         driver_calls: DriverCalls = KERNEL,
     ) -> None:
         self._root = root
@@ -73,36 +73,36 @@ class StrayHolders:
         self._locks = locks
         self._holders = holders
         self._calls = calls
-        self._look_now = look_now
+        self._request_rescan = request_rescan
         self._inventory = Inventory()
         self._busy: dict[str, str] = {}
-        """What was said of the ports that were busy in the last round."""
+        """What the driver said of the ports that were busy in the last round."""
         self._held: frozenset[str] = frozenset()
-        self._trouble = ""
+        self._error = ""
 
     @property
     def held(self) -> frozenset[str]:
         """The ports that are held, by name."""
         return self._held
 
-    def take(self, inventory: Inventory) -> None:
-        """Takes what a scan found."""
+    def on_scan(self, inventory: Inventory) -> None:
+        """Checks the ports of these cards from now on."""
         self._inventory = inventory
 
-    def judged(self, inventory: Inventory) -> Inventory:
-        """What a scan found, with the held ports marked; in discovery's thread."""
+    def mark_held(self, inventory: Inventory) -> Inventory:
+        """Marks the held ports of a scan; in discovery's thread."""
         return with_held(inventory, self._held)
 
-    async def run(self) -> None:
-        """Looks now and then, until cancelled."""
+    async def check_forever(self) -> None:
+        """Checks in the background, until cancelled."""
         await asyncio.sleep(SOON_SECONDS)
         while True:
             await self.run_once()
             await asyncio.sleep(SOON_SECONDS if self._busy else INTERVAL_SECONDS)
 
     async def run_once(self) -> None:
-        """Looks once."""
-        inventory, trouble = self._inventory, ""
+        """Checks once."""
+        inventory, error_text = self._inventory, ""
         busy: dict[str, str] = {}
         try:
             with ExitStack() as locks:
@@ -115,17 +115,17 @@ class StrayHolders:
                         what="opening free ports",
                     )
         except TimeoutError:
-            trouble = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
+            error_text = f"the kubelet takes more than {ANSWER_SECONDS:g} s"
         except AccelbindError as error:
-            trouble = str(error)
-        if trouble and trouble != self._trouble:
-            log.info("whether processes outside of pods hold ports can't be seen", reason=trouble)
-        self._trouble = trouble
-        if not trouble:
-            self._judge(busy)
+            error_text = str(error)
+        if error_text and error_text != self._error:
+            log.info("ports that processes outside pods hold can't be found", reason=error_text)
+        self._error = error_text
+        if not error_text:
+            self._update_held(busy)
 
     async def _free(self, inventory: Inventory, locks: ExitStack) -> list[tuple[Card, Port]]:
-        """The ports that nobody has, of the cards that nobody works on; those are locked."""
+        """The ports without a holder, of the cards that nobody works on; locks these cards."""
         locked = set()
         for key in sorted({lock_of(card) for card in inventory.cards if card.ports}):
             try:
@@ -160,7 +160,7 @@ class StrayHolders:
             raise failures[0]
         return busy
 
-    def _judge(self, busy: dict[str, str]) -> None:
+    def _update_held(self, busy: dict[str, str]) -> None:
         held = frozenset(busy) & frozenset(self._busy)
         for name in sorted(held - self._held):
             log.warning("a process outside its pod holds a port", port=name, reason=busy[name])
@@ -168,4 +168,4 @@ class StrayHolders:
             log.info("no process outside its pod holds the port any more", port=name)
         is_new, self._held, self._busy = held != self._held, held, busy
         if is_new:
-            self._look_now()
+            self._request_rescan()

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from services.devices.model import Card, Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory, nothing_advertised
-from services.node.report import report_inventory, report_tree
+from services.node.change_log import log_advertised_changes, log_inventory_changes
 
 OK = Device("p0", "d/r", healthy=True, card="c0")
 EMPTY = Problem("afu-id-empty", "afu_id of p0 is empty")
@@ -29,7 +29,7 @@ def tree(*devices: Device) -> AdvertisedResources:
 
 def events(before: AdvertisedResources, now: AdvertisedResources) -> list[tuple[str, str, str]]:
     with capture_logs() as logs:
-        report_tree(before, now)
+        log_advertised_changes(before, now)
     return [(log["log_level"], log["event"], log.get("reason", "")) for log in logs]
 
 
@@ -60,7 +60,7 @@ def test_each_change_of_a_device_is_said_once(
 
 def test_a_device_is_named_with_its_resource_and_card() -> None:
     with capture_logs() as logs:
-        report_tree(NOTHING, tree(bad(EMPTY)))
+        log_advertised_changes(NOTHING, tree(bad(EMPTY)))
     assert logs == [
         {
             "event": "device unhealthy",
@@ -77,7 +77,7 @@ def test_a_device_is_named_with_its_resource_and_card() -> None:
 
 def inventory_events(before: Inventory | None, now: Inventory) -> list[tuple[str, str]]:
     with capture_logs() as logs:
-        report_inventory(before, now)
+        log_inventory_changes(before, now)
     return [(log["event"], log.get("reason", "")) for log in logs]
 
 

@@ -1,9 +1,9 @@
-"""Cards as a scan sees them, but for those that are being worked on.
+"""Keeps cards as they were while they are being programmed.
 
-While a card is programmed, its files change under a reader's eyes: ports vanish for a moment, ids
-can't be read, registers show what will be cleared. That says nothing of its health, so such a card
-stays as it was seen last until the work on it has ended. One that hangs in its driver is unhealthy
-until it comes back.
+While a card is programmed, its files change: ports vanish for a moment, ids can't be read, and
+registers show errors that will be cleared. That says nothing about its health, so the card stays as
+the scan before found it until the work has ended. A card that hangs in its driver is unhealthy
+until it answers.
 """
 
 from collections.abc import Callable
@@ -16,23 +16,23 @@ from services.process.blocking import BlockingCalls
 HUNG: Final = "card-hung-in-driver"
 
 
-class SteadyScan:
-    """A scan that holds still what is being worked on.
+class BusyCardFilter:
+    """A scan in which cards that are being programmed don't change.
 
     Args:
         scan: Reads the cards.
-        calls: Where they are worked on, under the key of each card.
+        calls: Makes the calls that work on cards, under the key of each card.
     """
 
     def __init__(self, scan: Callable[[], Inventory], calls: BlockingCalls) -> None:
-        self._scan = scan
+        self._read_cards = scan
         self._calls = calls
         self._last: dict[tuple[str, str], Card] = {}
 
-    def __call__(self) -> Inventory:
+    def scan(self) -> Inventory:
         """The cards, in a stable order."""
         before = self._calls.busy
-        inventory = self._scan()
+        inventory = self._read_cards()
         busy, stuck = before | self._calls.busy, self._calls.abandoned
         cards = []
         for card in inventory.cards:
@@ -61,7 +61,7 @@ def card_key(card: str) -> str:
 
 
 def _key(card: Card) -> str:
-    """What calls on a card go by; those on a virtual function by its physical one."""
+    """The key of calls on a card; a virtual function shares that of its physical one."""
     if card.fme is None and card.pci is not None and card.pci.physfn:
         return card_key(card.pci.physfn)
     return card_key(card.address or card.name)

@@ -1,4 +1,4 @@
-"""What changed on this node, for its log: each thing once, when it changes."""
+"""Logs what changed on this node, each change once."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,8 +10,8 @@ from services.devices.resources import AdvertisedResources
 log = structlog.get_logger(room="plugin")
 
 
-def report_inventory(before: Inventory | None, now: Inventory) -> None:
-    """Logs what is newly wrong with the node or remarkable about its cards.
+def log_inventory_changes(before: Inventory | None, now: Inventory) -> None:
+    """Logs new problems of the node and new remarks on its cards.
 
     Args:
         before: The last inventory; None if this is the first.
@@ -38,25 +38,25 @@ def _remarks(inventory: Inventory) -> Iterator[tuple[str, Problem]]:
             yield card.name, problem
 
 
-def report_tree(before: AdvertisedResources, now: AdvertisedResources) -> None:
+def log_advertised_changes(before: AdvertisedResources, now: AdvertisedResources) -> None:
     """Logs devices that came, went, or whose health changed.
 
     Args:
-        before: The last tree.
-        now: The tree now.
+        before: The resources before.
+        now: The resources now.
     """
     old, new = _by_id(before), _by_id(now)
     for key in sorted(old.keys() - new.keys()):
         log.warning("device gone", device=key, resource=old[key].resource)
     for key, device in sorted(new.items()):
-        _report_device(old.get(key), device)
+        _log_device(old.get(key), device)
 
 
 def _by_id(tree: AdvertisedResources) -> Mapping[str, Device]:
     return {device.id: device for device in (*tree.not_offered, *tree.devices())}
 
 
-def _report_device(before: Device | None, now: Device) -> None:
+def _log_device(before: Device | None, now: Device) -> None:
     bound = log.bind(device=now.id, resource=now.resource, card=now.card)
     if before is not None and before.resource != now.resource:
         bound.info("device moved", was=before.resource)

@@ -1,37 +1,38 @@
-"""One resource's life with the kubelet: served, registered, lost, and all over again.
+"""Keeps one resource registered with the kubelet: serves, registers, and repeats that when lost.
 
     wait for devices → wait for the kubelet → serve → register → registered → lost ─┐
          ▲                                                                           │
          └──────────────── close the server, wait a little ◄─────────────────────────┘
 
-A kubelet that loses a resource goes on counting its devices for five minutes. So a resource whose
-last device went while it was lost is registered once more with that kubelet, to say that there is
-none; another kubelet has never heard of any.
+A kubelet that loses a resource goes on counting its devices for five minutes. So if the last device
+of a resource goes while its registration is lost, the resource is registered once more with that
+kubelet, without devices. A restarted kubelet counts no devices, so it needs no such registration.
 
-A registration is lost when the kubelet's socket is another one (it restarted), when ours is gone
-from its folder (it cleaned up, or somebody else did), or when its stream ends though the folder
-hasn't changed. Whatever it was, the answer is the same: end the old server with its stream, then
-register a new one on a new socket. Ending the old stream first matters: were it to end after the
-new registration, the kubelet would take that for the end of the new one.
+A registration is lost when the kubelet has a new socket (it restarted), when our socket is gone
+from its folder (the kubelet or someone else deleted it), or when its stream ends though the folder
+hasn't changed. In all cases the old server with its stream ends first, then a new one registers on
+a new socket. If the old stream ended after the new registration, the kubelet would take that for
+the end of the new one.
 
-A restarted kubelet is registered with at once; anything else waits, longer each time it happens
-soon after the last, so that a kubelet that keeps refusing is not hammered.
+A restarted kubelet is registered with at once. Otherwise there is a pause, which grows each time a
+registration is lost soon, so that a kubelet that keeps refusing is not flooded.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import grpc
 import grpc.aio
 import structlog
 
-from plugin.kubelet import Identity, KubeletWatch, identify
+from plugin.kubelet_watch import Identity, KubeletWatch, identify
 from plugin.server import ResourceServer
+from plugin.waiting import until
 from services.devices.model import Device
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet import deviceplugin_pb2_grpc as rpc
@@ -47,26 +48,24 @@ pause, since its socket is a new one."""
 REGISTER_SECONDS: Final = 5.0
 """For the kubelet to answer `Register`; it dials back before it does."""
 
-MOST_PATIENCE: Final = 8
-"""How many times as long it gets, twice as long each time that it didn't: one that always takes
-longer than we wait, as on a node that is just starting everything, would never have us."""
+MAX_PATIENCE: Final = 8
+"""How many times as long it may take at most; the time doubles after each time-out. A kubelet that
+always takes longer than we wait, as on a node that is starting, would never register us."""
 
 OPEN_SECONDS: Final = 10.0
 """For the kubelet to open its stream after that."""
 
-TOLD_SECONDS: Final = 0.02
-"""Between two looks whether the kubelet was told."""
+SENT_SECONDS: Final = 0.02
+"""Between two checks whether the kubelet was sent the devices."""
 
 STABLE_SECONDS: Final = 10.0
-"""A registration that lasted this long was a good one: the next wait is a short one again."""
-
-T = TypeVar("T")
+"""After a registration that lasted this long, the next pause is short again."""
 
 log = structlog.get_logger(room="plugin")
 
 
-class State(StrEnum):
-    """Where an endpoint is in its life."""
+class RegistrationState(StrEnum):
+    """The state of a registration; the values are for people."""
 
     IDLE = "has no devices"
     WAITING = "waits for the kubelet"
@@ -75,16 +74,16 @@ class State(StrEnum):
     FAILED = "could not register"
 
 
-class Endpoint:
+class Registration:
     """Keeps one resource registered.
 
     Args:
         resource: Full resource name.
         devices: Its devices by id, to begin with.
-        make_server: Makes a server for devices; one each registration.
-        next_path: Gives a socket path never used before.
+        create_server: Creates a server for devices; one per attempt.
+        next_path: Returns a socket path that was never used before.
         kubelet: Whether the kubelet is there.
-        registered: Told the outcome of each attempt, `ok` or `failed`.
+        on_attempt: Called with the resource and the outcome of each attempt, `ok` or `failed`.
         backoff: How long to wait between attempts.
     """
 
@@ -93,32 +92,32 @@ class Endpoint:
         resource: str,
         devices: Mapping[str, Device],
         *,
-        make_server: Callable[[Mapping[str, Device]], ResourceServer],
+        create_server: Callable[[Mapping[str, Device]], ResourceServer],
         next_path: Callable[[], Path],
         kubelet: KubeletWatch,
-        registered: Callable[[str, str], None],
+        on_attempt: Callable[[str, str], None],
         backoff: Backoff,
     ) -> None:
         self.resource = resource
         self.devices = devices
-        self.state = State.IDLE
-        self.trouble = ""
+        self.state = RegistrationState.IDLE
+        self.error = ""
         """Why the last attempt failed; empty once one succeeds."""
         self.server: ResourceServer | None = None
-        self._make_server = make_server
+        self._create_server = create_server
         self._next_path = next_path
         self._kubelet = kubelet
-        self._registered = registered
+        self._on_attempt = on_attempt
         self._backoff = backoff
         self._patience = 1
         self._has_devices = asyncio.Event()
         self._counting: Identity | None = None
-        """The kubelet that took our last registration, and may count devices that are gone."""
+        """The kubelet that accepted our last registration, and may count devices that are gone."""
         self._log = log.bind(resource=resource)
         self.update(devices)
 
     def update(self, devices: Mapping[str, Device]) -> None:
-        """Takes the devices as they are now; none at all makes the capacity 0.
+        """Offers these devices from now on; without devices the capacity is 0.
 
         Args:
             devices: By id.
@@ -131,61 +130,61 @@ class Endpoint:
         if self.server is not None:
             self.server.update(devices)
 
-    def inherit(self) -> None:
-        """Takes it that the kubelet that is there counts devices which a predecessor offered."""
+    def adopt(self) -> None:
+        """Assumes that the present kubelet counts devices that another process offered."""
         self._counting = identify(self._kubelet.socket)
 
     @property
-    def owes(self) -> bool:
-        """Whether the kubelet counts devices that are gone, and hasn't been told yet."""
-        return not self.devices and self._behind
+    def has_unsent_withdrawal(self) -> bool:
+        """Whether the kubelet still counts devices although there are none any more."""
+        return not self.devices and self._is_stale
 
-    async def told(self) -> None:
-        """Waits until the kubelet, if it counts any devices, has been sent them as they are now."""
-        # Soon sent, or lost and registered once more; seldom enough to look for it.
-        while self._behind:  # noqa: ASYNC110 - as above
-            await asyncio.sleep(TOLD_SECONDS)
+    async def sent(self) -> None:
+        """Waits until the kubelet, if it counts any devices, was sent the present ones."""
+        # Soon sent, or lost and registered once more; rare enough to poll for it.
+        while self._is_stale:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(SENT_SECONDS)
 
-    async def run(self) -> None:
+    async def keep_registered(self) -> None:
         """Keeps the resource registered until cancelled, then ends its server."""
         while True:
-            await self._something_to_tell()
-            self.state = State.WAITING
-            seen, began = await self._kubelet.present(), time.monotonic()
+            await self._wait_for_update()
+            self.state = RegistrationState.WAITING
+            seen, started = await self._kubelet.present(), time.monotonic()
             try:
                 async with contextlib.AsyncExitStack() as stack:
                     async with self._kubelet.registering:
-                        seen, began = await self._kubelet.present(), time.monotonic()
-                        self.state = State.REGISTERING
+                        seen, started = await self._kubelet.present(), time.monotonic()
+                        self.state = RegistrationState.REGISTERING
                         server, path = await stack.enter_async_context(self._serving())
                         gone = stack.enter_context(self._kubelet.guard(path, server.news))
                         await self._register(server, path, seen)
                     self._counting = identify(self._kubelet.socket)  # not always `seen`
-                    why = await self._until_lost(server, path, gone, seen)
-                self.state = State.WAITING
-                self._log.info("registration lost, will register again", reason=why)
-                if time.monotonic() - began >= STABLE_SECONDS:
+                    reason = await self._until_lost(server, path, gone, seen)
+                self.state = RegistrationState.WAITING
+                self._log.info("registration lost, will register again", reason=reason)
+                if time.monotonic() - started >= STABLE_SECONDS:
                     self._backoff.reset()
-            except KubeletError as error:  # however long that took
+            except KubeletError as error:  # however long it took
                 self._failed(str(error))
             await self._pause(seen)
 
     @property
-    def _behind(self) -> bool:
+    def _is_stale(self) -> bool:
         """Whether the kubelet counts other devices than there are now, as far as is known."""
-        if self.state is State.REGISTERED and self.server is not None:
-            return self.server.behind
+        if self.state is RegistrationState.REGISTERED and self.server is not None:
+            return self.server.has_unsent_update
         return self._counted
 
     @property
     def _counted(self) -> bool:
-        """Whether the kubelet that is there took a registration of ours."""
+        """Whether the present kubelet accepted a registration of ours."""
         return self._counting is not None and self._counting == identify(self._kubelet.socket)
 
-    async def _something_to_tell(self) -> None:
+    async def _wait_for_update(self) -> None:
         if self.devices or self._counted:
             return
-        self.state = State.IDLE
+        self.state = RegistrationState.IDLE
         await self._has_devices.wait()
 
     async def _pause(self, seen: Identity) -> None:
@@ -198,7 +197,7 @@ class Endpoint:
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[tuple[ResourceServer, Path]]:
         path = self._next_path()
-        server = self._make_server(self.devices)
+        server = self._create_server(self.devices)
         try:
             await server.start(path)
             self.server = server
@@ -228,26 +227,26 @@ class Endpoint:
             seconds = REGISTER_SECONDS * self._patience
             call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
             call.add_done_callback(lambda _: server.news.set())
-            await _until(server.news, lambda: call.done() or self._kubelet.current != seen)
+            await until(server.news, lambda: call.done() or self._kubelet.current != seen)
             if call.done():
                 try:
                     await call
                 except grpc.aio.AioRpcError as error:
                     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                         if server.opened.is_set():
-                            return  # its stream says more than an answer would
-                        self._patience = min(2 * self._patience, MOST_PATIENCE)
+                            return  # its stream is worth more than an answer
+                        self._patience = min(2 * self._patience, MAX_PATIENCE)
                     raise KubeletError(explain(error, self._kubelet.socket)) from error
                 return
             call.cancel()
-        if server.opened.is_set():  # it is the new one that has taken it
+        if server.opened.is_set():  # the new kubelet has accepted it
             self._counting = identify(self._kubelet.socket)
         raise KubeletError("the kubelet restarted during the registration")
 
     async def _until_lost(
         self, server: ResourceServer, path: Path, gone: asyncio.Event, seen: Identity
     ) -> str:
-        """Waits until the registration is worth nothing any more, and says why.
+        """Waits until the registration is lost, and returns why.
 
         Raises:
             KubeletError: The kubelet never opened its stream.
@@ -262,88 +261,46 @@ class Endpoint:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_SECONDS):
-                await _until(server.news, lambda: server.opened.is_set() or loss())
+                await until(server.news, lambda: server.opened.is_set() or loss())
         if server.opened.is_set():
             self._succeeded(path)
         elif not loss():
             raise KubeletError(
-                "the kubelet took the registration but hasn't asked for the devices within"
+                "the kubelet accepted the registration but hasn't asked for the devices within"
                 f" {OPEN_SECONDS:g} s"
             )
-        return await _until(server.news, loss)
+        return await until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
-        self.state, self.trouble, self._patience = State.REGISTERED, "", 1
-        self._registered(self.resource, "ok")
+        self.state, self.error, self._patience = RegistrationState.REGISTERED, "", 1
+        self._on_attempt(self.resource, "ok")
         self._log.info("registered", socket=path.name, devices=len(self.devices))
 
-    def _failed(self, trouble: str) -> None:
-        """Says what is wrong once; the same trouble again is for who looks closer."""
-        say = self._log.debug if trouble == self.trouble else self._log.warning
-        say("registration failed, will try again", reason=trouble)
-        self.state, self.trouble = State.FAILED, trouble
-        self._registered(self.resource, "failed")
-
-
-async def _until(news: asyncio.Event, met: Callable[[], T]) -> T:
-    """Waits until something is so, and gives what that is.
-
-    Args:
-        news: Set whenever it may have become so; nobody else may wait for it.
-        met: Tells what is so; false until then.
-    """
-    while not (found := met()):
-        news.clear()
-        await news.wait()
-    return found
-
-
-async def first_of(
-    waits: Mapping[str, Coroutine[Any, Any, object]], *, seconds: float | None = None
-) -> str | None:
-    """Waits for the first of several to finish, and ends the others.
-
-    Args:
-        waits: What to wait for, by name; earlier ones count first if several finish together.
-        seconds: How long to wait at most.
-
-    Returns:
-        The name of the first; None if none finished in time.
-
-    Raises:
-        BaseException: Whatever the first one raised.
-    """
-    tasks = {name: asyncio.ensure_future(wait) for name, wait in waits.items()}
-    try:
-        await asyncio.wait(tasks.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for name, task in tasks.items():
-            if task.done():
-                task.result()
-                return name
-        return None
-    finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    def _failed(self, error: str) -> None:
+        """Logs an error once; the same error again is only logged for debugging."""
+        write = self._log.debug if error == self.error else self._log.warning
+        write("registration failed, will try again", reason=error)
+        self.state, self.error = RegistrationState.FAILED, error
+        self._on_attempt(self.resource, "failed")
 
 
 def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
-    """A sentence for a registration that failed.
+    """A sentence for a failed registration.
 
     Args:
-        error: What gRPC says.
+        error: The error of the call.
         socket: The kubelet's.
     """
-    said = plain(error.details() or "", 300)
+    detail = plain(error.details() or "", 300)
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "the kubelet doesn't answer a registration in time"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        if "Permission denied" in said:
-            return f"this user may not write to {socket}, as who connects to it must ({said})"
-        return f"nobody answers on {socket}: is the kubelet running? ({said})"
-    if "version" in said and "not supported" in said:
+        if "Permission denied" in detail:
+            return f"this user may not write to {socket}, as who connects to it must ({detail})"
+        return f"nobody answers on {socket}: is the kubelet running? ({detail})"
+    if "version" in detail and "not supported" in detail:
         return (
             f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"
-            f" version that accelbind has: upgrade whichever of the two is older ({said})"
+            f" version that accelbind has: upgrade whichever of the two is older ({detail})"
         )
-    return f"the kubelet refuses the registration: {error.code().name}: {said}"
+    return f"the kubelet refuses the registration: {error.code().name}: {detail}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from plugin.precedence import Precedence
+from plugin.single_instance import SingleInstance
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
 from simulator.cards import CardSpec, Rack
@@ -35,11 +35,11 @@ def folder(short_dir: Path) -> Path:
 
 
 @asynccontextmanager
-async def looking(folder: Path) -> AsyncIterator[Precedence]:
+async def looking(folder: Path) -> AsyncIterator[SingleInstance]:
     """One that looks, as long as the block lasts, and holds nothing after it."""
     calls = BlockingCalls()
-    made = Precedence(folder, calls, look_seconds=0.01)
-    task = asyncio.create_task(made.run())
+    made = SingleInstance(folder, calls, check_seconds=0.01)
+    task = asyncio.create_task(made.check_forever())
     try:
         yield made
     finally:
@@ -67,12 +67,12 @@ def make(folder: Path) -> None:
     folder.mkdir()
 
 
-async def is_first(made: Precedence) -> None:
+async def is_first(made: SingleInstance) -> None:
     async with asyncio.timeout(60):
         await made.first()
 
 
-async def waits(made: Precedence) -> None:
+async def waits(made: SingleInstance) -> None:
     await eventually_async(lambda: made.waits_for)
 
 
@@ -230,13 +230,3 @@ async def test_a_second_plugin_waits_for_its_port_too_and_ends_when_told(
     await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
     await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
     assert '"plugin starts"' in third.stderr
-
-
-async def test_a_port_that_somebody_else_has_is_an_error_at_once(
-    short_dir: Path, kubelet: KubeletStandIn, processes: Processes
-) -> None:
-    del kubelet  # there is one
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        alone = start(processes, short_dir, "--metrics-port", str(taken.getsockname()[1]))
-        assert await asyncio.to_thread(alone.wait) == 1
-    assert "can't listen on 127.0.0.1:" in alone.stderr

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from plugin import endpoint as endpoint_module
-from plugin.endpoint import Endpoint, State, first_of
-from plugin.fleet import MOST_LINGERING, Fleet
-from plugin.kubelet import KubeletWatch
+from plugin import registration
+from plugin.kubelet_watch import KubeletWatch
+from plugin.registration import Registration, RegistrationState
+from plugin.resource_set import MAX_LINGERING, ResourceSet
 from plugin.server import ResourceServer
+from plugin.waiting import first_of
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.process.errors import KubeletError
@@ -37,25 +38,25 @@ def no_server(_devices: Mapping[str, Device]) -> ResourceServer:
     raise AssertionError("no kubelet, no server")
 
 
-def make(resource: str, devices: Mapping[str, Device]) -> Endpoint:
+def make(resource: str, devices: Mapping[str, Device]) -> Registration:
     """An endpoint that waits for a kubelet for ever."""
-    return Endpoint(
+    return Registration(
         resource,
         devices,
-        make_server=no_server,
+        create_server=no_server,
         next_path=lambda: Path("/nowhere"),
         kubelet=KubeletWatch(Path("/nowhere")),
-        registered=lambda *_: None,
+        on_attempt=lambda *_: None,
         backoff=Backoff(),
     )
 
 
 @asynccontextmanager
 async def fleet(
-    linger_seconds: float, ended: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[Fleet]:
+    linger_seconds: float, on_end: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[ResourceSet]:
     async with asyncio.TaskGroup() as group:
-        each = Fleet(make, group, linger_seconds=linger_seconds, ended=ended)
+        each = ResourceSet(make, group, linger_seconds=linger_seconds, on_end=on_end)
         try:
             yield each
         finally:
@@ -65,46 +66,46 @@ async def fleet(
 async def test_resources_get_endpoints_and_endpoints_get_devices() -> None:
     async with fleet(60) as ours:
         ours.apply(tree(a="x", b="y"))
-        first = ours.endpoints["a"]
+        first = ours.registrations["a"]
         ours.apply(tree(a="xz", b="y"))
-        assert ours.endpoints["a"] is first
+        assert ours.registrations["a"] is first
         assert set(first.devices) == {"x", "z"}
-        assert set(ours.endpoints) == {"a", "b"}
-        await eventually_async(lambda: first.state is State.WAITING)
+        assert set(ours.registrations) == {"a", "b"}
+        await eventually_async(lambda: first.state is RegistrationState.WAITING)
 
 
 async def test_a_resource_without_devices_lingers_and_ends() -> None:
     async with fleet(0.05) as ours:
         ours.apply(tree(a="x", b="y"))
-        gone = ours.endpoints["a"]
+        gone = ours.registrations["a"]
         ours.apply(tree(b="y"))
         assert gone.devices == {}
-        assert "a" in ours.endpoints
-        await eventually_async(lambda: set(ours.endpoints) == {"b"})
+        assert "a" in ours.registrations
+        await eventually_async(lambda: set(ours.registrations) == {"b"})
 
 
 async def test_of_many_resources_without_devices_the_oldest_end_sooner() -> None:
-    names = [f"r{number:02}" for number in range(MOST_LINGERING + 4)]
+    names = [f"r{number:02}" for number in range(MAX_LINGERING + 4)]
     ended: list[str] = []
-    async with fleet(60, ended=ended.append) as ours:
+    async with fleet(60, on_end=ended.append) as ours:
         for name in names:
             ours.apply(tree(**{name: "x"}))
         assert ended == names[:3]
-        assert set(ours.endpoints) == set(names[3:])
+        assert set(ours.registrations) == set(names[3:])
         ours.apply(tree(**{names[3]: "x"}))
-        assert ours.endpoints[names[3]].devices
+        assert ours.registrations[names[3]].devices
         assert ended == names[:3]
 
 
 async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
     async with fleet(0.05) as ours:
         ours.apply(tree(a="x"))
-        first = ours.endpoints["a"]
-        ours.retire(["a", "b"])
-        assert ours.endpoints["a"] is first
-        assert ours.endpoints["b"].devices == {}
-        assert not ours.owes  # there is no kubelet that counts any
-        await eventually_async(lambda: set(ours.endpoints) == {"a"})
+        first = ours.registrations["a"]
+        ours.withdraw_stale(["a", "b"])
+        assert ours.registrations["a"] is first
+        assert ours.registrations["b"].devices == {}
+        assert not ours.has_unsent_withdrawals  # there is no kubelet that counts any
+        await eventually_async(lambda: set(ours.registrations) == {"a"})
 
 
 async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_endpoint(
@@ -113,7 +114,7 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
     steps: list[str] = []
     let_go = asyncio.Event()
 
-    async def run(_endpoint: Endpoint) -> None:
+    async def run(_endpoint: Registration) -> None:
         steps.append("begins")
         try:
             await asyncio.Event().wait()
@@ -121,12 +122,12 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
             await let_go.wait()
             steps.append("has ended")
 
-    monkeypatch.setattr(Endpoint, "run", run)
+    monkeypatch.setattr(Registration, "keep_registered", run)
     async with fleet(0.01) as ours:
         ours.apply(tree(a="x"))
         await eventually_async(lambda: steps == ["begins"])
         ours.apply(tree())
-        await eventually_async(lambda: not ours.endpoints)
+        await eventually_async(lambda: not ours.registrations)
         ours.apply(tree(a="x"))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -138,30 +139,30 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
 async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:
     async with fleet(0.05) as ours:
         ours.apply(tree(a="x"))
-        first = ours.endpoints["a"]
+        first = ours.registrations["a"]
         ours.apply(tree())
         ours.apply(tree())
         ours.apply(tree(a="x"))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):  # longer than it would linger
                 await asyncio.Event().wait()
-        assert ours.endpoints == {"a": first}
+        assert ours.registrations == {"a": first}
         assert set(first.devices) == {"x"}
 
 
 async def test_a_resource_that_ended_starts_anew() -> None:
     async with fleet(0) as ours:
         ours.apply(tree(a="x"))
-        first = ours.endpoints["a"]
+        first = ours.registrations["a"]
         ours.apply(tree())
-        await eventually_async(lambda: not ours.endpoints)
+        await eventually_async(lambda: not ours.registrations)
         ours.apply(tree(a="x"))
-        assert ours.endpoints["a"] is not first
+        assert ours.registrations["a"] is not first
 
 
 async def test_closing_ends_every_task_and_timer() -> None:
     async with asyncio.TaskGroup() as group:
-        ours = Fleet(make, group, linger_seconds=0.01)
+        ours = ResourceSet(make, group, linger_seconds=0.01)
         ours.apply(tree(a="x", b="y"))
         ours.apply(tree(b="y"))
         await ours.close()
@@ -170,10 +171,10 @@ async def test_closing_ends_every_task_and_timer() -> None:
 
 async def test_devices_reach_an_endpoint_even_before_it_has_a_server() -> None:
     endpoint = make("a", {})
-    task = asyncio.create_task(endpoint.run())
-    await eventually_async(lambda: endpoint.state is State.IDLE)
+    task = asyncio.create_task(endpoint.keep_registered())
+    await eventually_async(lambda: endpoint.state is RegistrationState.IDLE)
     endpoint.update({"x": replace(device("x", "a"), healthy=False)})
-    await eventually_async(lambda: endpoint.state is State.WAITING)
+    await eventually_async(lambda: endpoint.state is RegistrationState.WAITING)
     task.cancel()
     await asyncio.wait([task])
 
@@ -218,13 +219,13 @@ async def test_withdrawing_takes_all_devices_and_waits_for_no_kubelet_that_is_aw
         each.apply(tree(a="xy", b="z"))
         async with asyncio.timeout(60):
             await each.withdraw(60)
-        assert [endpoint.devices for endpoint in each.endpoints.values()] == [{}, {}]
+        assert [endpoint.devices for endpoint in each.registrations.values()] == [{}, {}]
 
 
 async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint_module, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(registration, "STABLE_SECONDS", 0.0)
     backoff = Backoff(0.001, 0.002)
 
     def hopeless(_devices: Mapping[str, Device]) -> ResourceServer:
@@ -232,16 +233,16 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
 
     short_dir.joinpath("kubelet.sock").touch()
     kubelet = KubeletWatch(short_dir)
-    endpoint = Endpoint(
+    endpoint = Registration(
         "a",
         {"x": device("x", "a")},
-        make_server=hopeless,
+        create_server=hopeless,
         next_path=lambda: short_dir / "a.sock",
         kubelet=kubelet,
-        registered=lambda *_: None,
+        on_attempt=lambda *_: None,
         backoff=backoff,
     )
-    tasks = [asyncio.create_task(kubelet.run()), asyncio.create_task(endpoint.run())]
+    tasks = [asyncio.create_task(kubelet.watch()), asyncio.create_task(endpoint.keep_registered())]
     try:
         await eventually_async(lambda: backoff.failures > 5)
     finally:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from plugin.kubelet import KubeletWatch, identify
+from plugin.kubelet_watch import KubeletWatch, identify
 
 pytestmark = pytest.mark.anyio
 
@@ -34,9 +34,9 @@ def without_links(path: Path, *, real: Any = os.stat, **how: Any) -> os.stat_res
 
 
 @asynccontextmanager
-async def watching(folder: Path, look_seconds: float = 0.005) -> AsyncIterator[KubeletWatch]:
-    watch = KubeletWatch(folder, look_seconds=look_seconds)
-    task = asyncio.create_task(watch.run())
+async def watching(folder: Path, check_seconds: float = 0.005) -> AsyncIterator[KubeletWatch]:
+    watch = KubeletWatch(folder, check_seconds=check_seconds)
+    task = asyncio.create_task(watch.watch())
     try:
         yield watch
     finally:
@@ -100,7 +100,7 @@ async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
     watch = KubeletWatch(short_dir)
     monkeypatch.setattr(os, "stat", without_links)
     monkeypatch.setattr(Path, "stat", lambda _path: real(short_dir / "gone"))
-    watch._look()
+    watch._check()
     assert not watch._removed.is_set()
 
 
@@ -112,12 +112,12 @@ async def test_where_folders_never_have_links_none_was_removed(
         patch.setattr(os, "stat", without_links)
         watch = KubeletWatch(short_dir)
         for each in (watch, seen_with_links):
-            each._look()
+            each._check()
         assert not watch._removed.is_set()
         assert seen_with_links._removed.is_set()
-    watch._look()
+    watch._check()
     monkeypatch.setattr(os, "stat", without_links)
-    watch._look()
+    watch._check()
     assert watch._removed.is_set()
 
 
@@ -198,28 +198,28 @@ async def test_a_folder_in_which_nothing_happens_is_not_listed_again(
         listed.append(folder)
         return scandir(folder)
 
-    monkeypatch.setattr("plugin.kubelet.os.scandir", noted)
-    monkeypatch.setattr("plugin.kubelet.SETTLED_NS", 0)
+    monkeypatch.setattr("plugin.kubelet_watch.os.scandir", noted)
+    monkeypatch.setattr("plugin.kubelet_watch.SETTLED_NS", 0)
     watch = KubeletWatch(short_dir)
     (short_dir / "kubelet.sock").touch()
-    watch._look()
-    watch._look()
-    watch._look()
+    watch._check()
+    watch._check()
+    watch._check()
     assert len(listed) == 1
     first = watch.current
     (short_dir / "kubelet.sock").unlink()
-    watch._look()
+    watch._check()
     assert watch.current is None
     (short_dir / "kubelet.sock").touch()
-    watch._look()
+    watch._check()
     assert watch.current not in {None, first}
 
 
 async def test_a_folder_that_has_just_changed_is_listed_each_time(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugin.kubelet.SETTLED_NS", 10**18)
+    monkeypatch.setattr("plugin.kubelet_watch.SETTLED_NS", 10**18)
     watch = KubeletWatch(short_dir)
-    watch._look()
+    watch._check()
     assert watch._seen is None
     assert watch._is_new()

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from plugin.mode import ANNOTATION, Choice, NodeMode, choose
-from plugin.mode_memory import last_mode
+from plugin.node_mode import ANNOTATION, ModeChoice, NodeMode, choose
 from services.devices.model import PluginMode
 from services.devices.resources import OfferMemory
 from services.node.offer import encode
-from services.node.offer_memory import FILE
+from services.node.offer_memory import FILE, last_mode
 
 pytestmark = pytest.mark.anyio
 
 AF, REGION, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
-FLAG = Choice(AF, "flag")
+FLAG = ModeChoice(AF, "flag")
 
 
 @pytest.mark.parametrize("configured", list(PluginMode))
@@ -25,7 +24,7 @@ def test_the_annotation_overrides_whatever_the_flag_says(
     configured: PluginMode, annotated: PluginMode
 ) -> None:
     annotations = {ANNOTATION: f" {annotated.value}\n", "other": "x"}
-    assert choose(FLAG, configured, annotations) == Choice(annotated, "annotation")
+    assert choose(FLAG, configured, annotations) == ModeChoice(annotated, "annotation")
 
 
 def test_the_annotation_is_the_one_that_clusters_have() -> None:
@@ -33,38 +32,40 @@ def test_the_annotation_is_the_one_that_clusters_have() -> None:
 
 
 def test_without_the_annotation_the_flag_counts() -> None:
-    assert choose(Choice(REGION, "annotation"), DEVEL, {"other": "x"}) == Choice(DEVEL, "flag")
+    assert choose(ModeChoice(REGION, "annotation"), DEVEL, {"other": "x"}) == ModeChoice(
+        DEVEL, "flag"
+    )
 
 
 @pytest.mark.parametrize("value", ["", "regions", "AF", "units", "bdf", "af,region", "\0" * 999])
 def test_a_value_that_is_no_mode_keeps_the_one_before_and_says_so(value: str) -> None:
-    chosen = choose(Choice(REGION, "annotation"), AF, {ANNOTATION: value})
+    chosen = choose(ModeChoice(REGION, "annotation"), AF, {ANNOTATION: value})
     assert (chosen.mode, chosen.source) == (REGION, "annotation")
-    assert "none of af, region, regiondevel: it stays in mode region" in chosen.trouble
-    assert len(chosen.trouble) < 300
-    assert chosen.trouble.isprintable()
+    assert "none of af, region, regiondevel: it stays in mode region" in chosen.error
+    assert len(chosen.error) < 300
+    assert chosen.error.isprintable()
 
 
 async def test_changes_are_told_and_waited_for() -> None:
-    told: list[tuple[Choice, Choice]] = []
-    mode = NodeMode(AF, told=lambda before, now: told.append((before, now)))
-    mode.take({})
+    told: list[tuple[ModeChoice, ModeChoice]] = []
+    mode = NodeMode(AF, on_change=lambda before, now: told.append((before, now)))
+    mode.update({})
     waiting = asyncio.create_task(mode.differs(AF))
-    mode.take({ANNOTATION: "nonsense"})
-    mode.take({ANNOTATION: "nonsense"})
-    assert [now.trouble for _, now in told] == [mode.choice.trouble]
+    mode.update({ANNOTATION: "nonsense"})
+    mode.update({ANNOTATION: "nonsense"})
+    assert [now.error for _, now in told] == [mode.choice.error]
     assert mode.choice.mode is AF
-    mode.take({ANNOTATION: "region"})
+    mode.update({ANNOTATION: "region"})
     async with asyncio.timeout(60):
         await waiting
-    mode.take({})
+    mode.update({})
     assert [(before.mode, now.mode) for before, now in told[1:]] == [(AF, REGION), (REGION, AF)]
 
 
 async def test_what_is_the_case_at_the_start_is_no_change_unless_it_is_wrong() -> None:
     told: list[str] = []
     for value in ("region", "nonsense"):
-        NodeMode(AF, told=lambda _, now: told.append(now.trouble)).take({ANNOTATION: value})
+        NodeMode(AF, on_change=lambda _, now: told.append(now.error)).update({ANNOTATION: value})
     assert len(told) == 1
     assert "nonsense" in told[0]
 
@@ -73,7 +74,7 @@ async def test_a_start_waits_for_the_annotation_but_not_for_long() -> None:
     mode = NodeMode(AF)
     assert not await mode.known(0.01)
     waiting = asyncio.create_task(mode.known(60))
-    mode.take(None)  # there is an API server, and it doesn't say
+    mode.update(None)  # there is an API server, and it doesn't say
     async with asyncio.timeout(60):
         assert await waiting
     assert mode.choice == FLAG
@@ -86,8 +87,8 @@ async def test_until_the_annotation_is_told_the_mode_counts_that_was_served_last
     mode = NodeMode(AF)
     mode.resume(last)
     assert mode.choice.mode is counts
-    assert "hasn't told this node's annotations yet" in capsys.readouterr().out
-    mode.take({})
+    assert "hasn't returned this node's annotations yet" in capsys.readouterr().out
+    mode.update({})
     assert mode.choice == FLAG
     mode.resume(REGION)
     assert mode.choice == FLAG

@@ -1,14 +1,14 @@
-"""What the cluster's people are told about this node, as Kubernetes Events on it.
+"""Reports what happens on this node as Kubernetes Events of the node.
 
-The log has everything; an Event is for who looks at the node with kubectl and wonders. So each is
-told when it becomes the case and when it is over, not as long as it lasts, and a card that fails
-speaks for its devices. How often anything is written is for `services.kube.events` to decide.
+The log has everything; Events are for people who look at the node with kubectl. A problem is
+reported when it starts and when it ends, and a failing card is reported instead of its devices.
+`services.kube.events` decides how often Events are written.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from plugin.mode import Choice
+from plugin.node_mode import ModeChoice
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
@@ -17,109 +17,111 @@ from services.node.event_reasons import EventReason, event_reason
 from services.process.text import plain
 
 FAILURES: Final = 3
-"""Registrations that fail in a row before it is worth an Event."""
+"""Registrations that fail in a row before an Event reports it."""
 
 ABSENCES: Final = 12
-"""The same where nobody listens: a kubelet that restarts is away for some seconds."""
+"""The same if no kubelet listens: one that restarts is away for some seconds."""
 
 _MAX: Final = 800
 """Characters of a text from elsewhere."""
 
 
 class NodeEvents:
-    """Turns what happens in this process into Events on its node.
+    """Reports what happens in this process as Events of its node.
 
     Args:
         name: The node's.
-        tell: Takes what is to be written.
+        record_event: Writes an Event.
     """
 
-    def __init__(self, name: str, tell: Callable[[EventRecord], None] = lambda _: None) -> None:
+    def __init__(self, name: str, record_event: Callable[[EventRecord], None]) -> None:
         self._about = node_reference(name)
-        self._tell = tell
+        self._record_event = record_event
         self._inventory = Inventory()
-        self._tree: AdvertisedResources | None = None
+        self._advertised: AdvertisedResources | None = None
         self._failures: dict[str, int] = {}
 
-    def seen(self, inventory: Inventory | None, tree: AdvertisedResources) -> None:
-        """Takes what a look at the cards came to.
+    def on_scan(self, inventory: Inventory | None, advertised: AdvertisedResources) -> None:
+        """Reports what a scan found, if it has changed.
 
         Args:
             inventory: What was found.
-            tree: What is offered of it.
+            advertised: What is offered of it.
         """
         now = inventory or Inventory()
-        before = self._tree
-        if tree is before and now == self._inventory:
+        before = self._advertised
+        if advertised is before and now == self._inventory:
             return
-        if before is not None and before.memory.mode is not tree.memory.mode:
+        if before is not None and before.memory.mode is not advertised.memory.mode:
             before = None  # devices of another mode, which have not vanished
-        self._say_all(_of_node(self._inventory, now))
-        self._say_all(_of_cards(self._inventory, now))
-        self._say_all(_of_devices(before, tree, now))
-        self._inventory, self._tree = now, tree
+        self._report_all(_of_node(self._inventory, now))
+        self._report_all(_of_cards(self._inventory, now))
+        self._report_all(_of_devices(before, advertised, now))
+        self._inventory, self._advertised = now, advertised
 
-    def mode(self, before: Choice, now: Choice) -> None:
-        """The node's annotation has changed what counts, or isn't understood."""
-        if now.trouble:
-            self._say("mode", EventReason.MODE_ANNOTATION_INVALID, now.trouble)
+    def mode_changed(self, before: ModeChoice, now: ModeChoice) -> None:
+        """The node's annotation has changed the mode, or names none."""
+        if now.error:
+            self._report("mode", EventReason.MODE_ANNOTATION_INVALID, now.error)
         else:
             why = "its annotation says so" if now.source == "annotation" else "it has no annotation"
             change = f"it was {before.mode}" if now.mode is not before.mode else "as before"
-            self._say("mode", EventReason.MODE_CHANGED, f"mode {now.mode}: {why}; {change}")
+            self._report("mode", EventReason.MODE_CHANGED, f"mode {now.mode}: {why}; {change}")
 
-    def waits(self, why: str) -> None:
-        """This plugin is the second one on the node."""
-        self._say("plugin", EventReason.SECOND_PLUGIN, f"{why}: this one waits until it ends")
+    def second_plugin(self, reason: str) -> None:
+        """This plugin waits, since it is the second one on the node."""
+        self._report("plugin", EventReason.SECOND_PLUGIN, f"{reason}: this one waits until it ends")
 
-    def registered(self, resource: str, trouble: str) -> None:
+    def registered(self, resource: str, error: str) -> None:
         """A registration has succeeded, or failed for a reason.
 
         Args:
             resource: Full resource name.
-            trouble: Why it failed; empty if it didn't.
+            error: Why it failed; empty if it didn't.
         """
-        if not trouble:
+        if not error:
             if self._failures.pop(resource, 0) >= FAILURES:
-                self._say(resource, EventReason.REGISTERED, f"{resource} is registered")
+                self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
             return
         count = self._failures[resource] = self._failures.get(resource, 0) + 1
-        if count == (ABSENCES if trouble.startswith("nobody answers") else FAILURES):
-            self._say(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {trouble}")
+        if count == (ABSENCES if error.startswith("nobody answers") else FAILURES):
+            self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
 
     def forget(self, resource: str) -> None:
         """A resource has ended."""
         self._failures.pop(resource, None)
 
-    def cleared(self, port: str, trouble: str) -> None:
+    def errors_cleared(self, port: str, error: str) -> None:
         """The errors that a container left in a port were cleared, or couldn't be.
 
         Args:
             port: Its name.
-            trouble: Why they couldn't be; empty if they were.
+            error: Why they couldn't be; empty if they were.
         """
-        if trouble:
-            self._say(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, trouble)
+        if error:
+            self._report(f"errors of {port}", EventReason.ERRORS_NOT_CLEARED, error)
         else:
             text = f"errors that a container left in {port} were cleared"
-            self._say(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
+            self._report(f"errors of {port}", EventReason.ERRORS_CLEARED, text)
 
-    def _say(self, subject: str, reason: "_Reason", message: str) -> None:
-        """Tells of something; a reason that is spelled from a code is a warning."""
+    def _report(self, subject: str, reason: "_Reason", message: str) -> None:
+        """Writes an Event; a reason that is made from a code is a warning."""
         warning = reason.warning if isinstance(reason, EventReason) else True
-        self._tell(EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning))
+        self._record_event(
+            EventRecord(self._about, subject, str(reason), plain(message, _MAX), warning)
+        )
 
-    def _say_all(self, said: "Iterator[_Said]") -> None:
-        for subject, reason, message in said:
-            self._say(subject, reason, message)
+    def _report_all(self, changes: "Iterator[_Change]") -> None:
+        for subject, reason, message in changes:
+            self._report(subject, reason, message)
 
 
 _Reason = EventReason | str
-_Said = tuple[str, _Reason, str]
+_Change = tuple[str, _Reason, str]
 
 
-def _of_node(before: Inventory, now: Inventory) -> Iterator[_Said]:
-    """What is wrong with the node rather than with a card: a driver that isn't loaded, say."""
+def _of_node(before: Inventory, now: Inventory) -> Iterator[_Change]:
+    """Problems of the node rather than of a card, such as a driver that isn't loaded."""
     known = {problem.reason for problem in before.problems}
     for problem in now.problems:
         if problem.reason not in known:
@@ -128,7 +130,7 @@ def _of_node(before: Inventory, now: Inventory) -> Iterator[_Said]:
         yield "node", EventReason.CARDS_FOUND, f"cards are found again: {len(now.cards)}"
 
 
-def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
+def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Change]:
     """Cards that can't be read, such as one whose reads hang."""
     failing = {card.name: card.failure.reason for card in before.cards if card.failure}
     for card in now.cards:
@@ -141,7 +143,7 @@ def _of_cards(before: Inventory, now: Inventory) -> Iterator[_Said]:
 
 def _of_devices(
     before: AdvertisedResources | None, now: AdvertisedResources, inventory: Inventory
-) -> Iterator[_Said]:
+) -> Iterator[_Change]:
     old, new = _by_id(before), _by_id(now)
     silent = {card.name for card in inventory.cards if card.failure}
     for key in sorted(old.keys() - new.keys()):
@@ -152,7 +154,7 @@ def _of_devices(
             yield from _of_device(old.get(key), device)
 
 
-def _of_device(before: Device | None, now: Device) -> Iterator[_Said]:
+def _of_device(before: Device | None, now: Device) -> Iterator[_Change]:
     was, reasons = _reasons(before), _reasons(now)
     what = f"{now.id} of {now.resource}" if now.resource else now.id
     if now.healthy:
@@ -168,5 +170,7 @@ def _reasons(device: Device | None) -> frozenset[str]:
     return frozenset(problem.reason for problem in device.reasons) if device else frozenset()
 
 
-def _by_id(tree: AdvertisedResources | None) -> Mapping[str, Device]:
-    return {each.id: each for each in (*tree.not_offered, *tree.devices())} if tree else {}
+def _by_id(advertised: AdvertisedResources | None) -> Mapping[str, Device]:
+    if advertised is None:
+        return {}
+    return {each.id: each for each in (*advertised.not_offered, *advertised.devices())}

@@ -1,0 +1,174 @@
+"""The registrations of all resources of a node, as resources come, change and go.
+
+A resource that loses its last device sends that at once, which makes its capacity 0; its
+registration ends some time later. If it ended at once, the kubelet would keep the old capacity for
+minutes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from plugin.registration import Registration
+from services.devices.model import Device
+from services.devices.resources import AdvertisedResources
+
+LINGER_SECONDS: Final = 60.0
+"""How long a registration without devices stays."""
+
+MAX_LINGERING: Final = 16
+"""Registrations without devices at once; if there are more, the oldest end sooner. A card that gets
+one function after the other would take memory and sockets for each."""
+
+Devices = Mapping[str, Device]
+
+log = structlog.get_logger(room="plugin")
+
+
+class ResourceSet:
+    """Starts, updates and ends registrations as resources come, change and go.
+
+    Args:
+        create_registration: Creates the registration of a resource.
+        group: Where their tasks run; an internal error of one ends the group.
+        linger_seconds: How long a registration without devices stays.
+        on_end: Called with each resource whose registration has ended.
+    """
+
+    def __init__(
+        self,
+        create_registration: Callable[[str, Devices], Registration],
+        group: asyncio.TaskGroup,
+        *,
+        linger_seconds: float = LINGER_SECONDS,
+        on_end: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.registrations: dict[str, Registration] = {}
+        self._create_registration = create_registration
+        self._group = group
+        self._linger_seconds = linger_seconds
+        self._on_end = on_end
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._withdrawing: set[asyncio.Task[None]] = set()
+
+    def apply(self, advertised: AdvertisedResources) -> None:
+        """Offers what the node has now."""
+        for resource, devices in advertised.resources.items():
+            if resource in self._lingering:
+                self._lingering.pop(resource).cancel()
+            if resource in self.registrations:
+                self.registrations[resource].update(devices)
+            else:
+                self._start(resource, devices)
+        gone = self.registrations.keys() - advertised.resources.keys() - self._lingering.keys()
+        for resource in gone:
+            log.warning("last device of a resource is gone", resource=resource)
+            self.registrations[resource].update({})
+            self._linger(resource)
+
+    def withdraw_stale(self, resources: Iterable[str]) -> None:
+        """Withdraws what another process or mode offered and this one doesn't.
+
+        The kubelet would count those devices for minutes. They are registered once more without
+        devices, and end when the kubelet has been sent that.
+
+        Args:
+            resources: What was offered before; some of it may be offered now.
+        """
+        former = set(resources)
+        for resource in former & self.registrations.keys():
+            self.registrations[resource].adopt()
+        for resource in sorted(former - self.registrations.keys()):
+            log.warning("a resource that was offered before has no devices", resource=resource)
+            self._start(resource, {})
+            self.registrations[resource].adopt()
+            self._linger(resource)
+            withdrawing = self._group.create_task(self._end_once_sent(resource), name="withdrawing")
+            self._withdrawing.add(withdrawing)
+            withdrawing.add_done_callback(self._withdrawing.discard)
+
+    @property
+    def has_unsent_withdrawals(self) -> bool:
+        """Whether the kubelet still counts devices of a resource that has none any more."""
+        return any(self.registrations[each].has_unsent_withdrawal for each in self._lingering)
+
+    async def withdraw(self, seconds: float) -> frozenset[str]:
+        """Withdraws all devices, and waits until the kubelet has been sent that.
+
+        Args:
+            seconds: How long to wait.
+
+        Returns:
+            The resources of which the kubelet still counts devices after that time.
+        """
+        for registration in self.registrations.values():
+            registration.update({})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(each.sent() for each in self.registrations.values()))
+        return frozenset(
+            name for name, each in self.registrations.items() if each.has_unsent_withdrawal
+        )
+
+    async def close(self) -> None:
+        """Ends all registrations with their streams and sockets."""
+        for handle in self._lingering.values():
+            handle.cancel()
+        self._lingering.clear()
+        tasks = [*self._tasks.values(), *self._withdrawing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start(self, resource: str, devices: Devices) -> None:
+        registration = self._create_registration(resource, devices)
+        self.registrations[resource] = registration
+        run = _run(registration, after=self._ending.get(resource))
+        self._tasks[resource] = self._group.create_task(run, name=resource)
+
+    def _linger(self, resource: str) -> None:
+        self._lingering[resource] = asyncio.get_running_loop().call_later(
+            self._linger_seconds, self._end, resource
+        )
+        sent = [
+            each for each in self._lingering if not self.registrations[each].has_unsent_withdrawal
+        ]
+        for each in sent[: max(0, len(self._lingering) - MAX_LINGERING)]:
+            self._end(each)
+
+    async def _end_once_sent(self, resource: str) -> None:
+        registration = self.registrations[resource]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._linger_seconds):
+                await registration.sent()
+                is_current = self.registrations.get(resource) is registration
+                if resource in self._lingering and is_current:
+                    self._end(resource)
+
+    def _end(self, resource: str) -> None:
+        self._lingering.pop(resource).cancel()
+        self.registrations.pop(resource)
+        ending = self._ending[resource] = self._tasks.pop(resource)
+        ending.add_done_callback(lambda task: self._forget(resource, task))
+        ending.cancel()
+        self._on_end(resource)
+        log.info("resource ended", resource=resource)
+
+    def _forget(self, resource: str, ending: asyncio.Task[None]) -> None:
+        if self._ending.get(resource) is ending:
+            del self._ending[resource]
+
+
+async def _run(registration: Registration, *, after: asyncio.Task[None] | None) -> None:
+    """Keeps a registration, once the one that had its resource before has ended.
+
+    A stream that ends after the next registration would end that one in the kubelet.
+    """
+    if after is not None:
+        await asyncio.wait([after])
+    await registration.keep_registered()
