@@ -5,8 +5,9 @@
 which decides which connections are closed. `webhook.acceptor` accepts the connections.
 
 The head of a request is limited here too: uvicorn's parser keeps request line, headers and
-trailers, and copies a long line with each piece that arrives. Bytes count from one parser event
-that ends a head, or is content of a body, to the next.
+trailers, copies a long line with each piece that arrives, and takes microseconds for each chunk, so
+a body in chunks of a byte would keep the process busy. Bytes count from the end of a head to the
+end of its request, without the content of the body.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ from webhook.handler import status_body
 from webhook.ledger import ConnectionLedger, Evicted, EvictionLog, EvictionReason, Limits
 
 MAX_HEAD: Final = 16 * 1024
-"""Bytes of a request before its body, around its chunks, and after it; the API server sends about
-300."""
+"""Bytes of a request before its body, around all its chunks, and after it. The API server sends
+about 300, and no chunks."""
 MAX_HEADERS: Final = 100
 """Headers of a request, including trailers; the API server sends six."""
 HEADER_BYTES: Final = 170
@@ -131,7 +132,7 @@ class LimitedProtocol(HttpToolsProtocol):
         limiter: Of all connections of the server.
         accepted_at: The loop's time when the client was accepted.
         secured: Whether the TLS handshake is done.
-        overhead: Bytes since the last end of a head or content of a body.
+        overhead: Bytes of a head so far, or since its end without the content of the body.
         headers_seen: Headers of the current request.
         waiting_since: The loop's time since when the client owes something: a request, the rest of
             one, or reading an answer. None while it owes nothing.
@@ -196,7 +197,7 @@ class LimitedProtocol(HttpToolsProtocol):
             piece = data[at : at + _PARSED_BYTES]
             self.overhead += len(piece)
             super().data_received(piece)  # its events reset the count
-            if self.overhead:  # a head that has not ended yet
+            if self.overhead:  # headers or trailers that have not ended yet, or chunks
                 self._hold(self._header_bytes)
                 self._header_bytes = 0
             if self.overhead > MAX_HEAD or self.headers_seen > MAX_HEADERS:
@@ -242,7 +243,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Count content, which is stored unless its request was answered already."""
-        self.overhead = 0
+        self.overhead = max(0, self.overhead - len(body))
         super().on_body(body)
         if self.answering:
             self._hold(len(body) + PIECE_BYTES)
@@ -294,8 +295,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()  # the client would take a 431 for the answer that is due
             return
         message = (
-            f"request line, headers and trailers may have at most {MAX_HEAD} bytes, and"
-            f" {MAX_HEADERS} headers"
+            f"request line, headers, trailers and what surrounds chunks may have at most {MAX_HEAD}"
+            f" bytes, and {MAX_HEADERS} headers"
         )
         body = status_body(431, message)
         head = (

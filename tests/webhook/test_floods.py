@@ -27,6 +27,7 @@ FLOODS = {
     "trailers": (CHUNKED + b"0\r\n", b"X-Trailer: " + b"a" * 1000 + b"\r\n"),
     "trailers after a body": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a:b\r\n"),
     "chunk extension": (CHUNKED + b"2;", b"a" * 1000),
+    "tiny chunks": (CHUNKED, b"1\r\n \r\n"),
 }
 each_flood = pytest.mark.parametrize("name", FLOODS)
 
@@ -68,7 +69,7 @@ def test_a_head_without_end_is_refused_with_a_status(webhook: Webhook, name: str
         assert secured.recv(1) == b""
 
 
-@pytest.mark.parametrize("name", ["headers", "trailers", "chunk extension"])
+@pytest.mark.parametrize("name", ["headers", "trailers", "chunk extension", "tiny chunks"])
 def test_a_flood_is_cut_off_and_others_are_answered_meanwhile(webhook: Webhook, name: str) -> None:
     begin, more = FLOODS[name]
     piece = more * (MEBIBYTE // len(more))
@@ -84,9 +85,10 @@ def test_a_flood_is_cut_off_and_others_are_answered_meanwhile(webhook: Webhook, 
     connection.close()
 
 
-def test_a_body_in_tiny_chunks_is_no_head(webhook: Webhook) -> None:
-    whole = body() + b" " * MAX_HEAD
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in whole)
+def test_a_body_in_chunks_is_no_head(webhook: Webhook) -> None:
+    whole = body() + b" " * 4 * MAX_HEAD
+    pieces = [whole[at : at + 100] for at in range(0, len(whole), 100)]
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     with webhook.raw() as secured:
         secured.sendall(CHUNKED + chunks + b"0\r\n\r\n")
         answer = http.client.HTTPResponse(secured)
