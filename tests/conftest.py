@@ -138,12 +138,14 @@ def one_event_loop() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _variables_of_accelbind_alone() -> None:
-    """Removes the tests' own variable, an unknown setting to accelbind.
+def _environment_of_a_user() -> None:
+    """Removes the tests' own variable, an unknown setting to accelbind, and the workers' COLUMNS.
 
-    Here and not where it is read: the process that starts the workers hands it to them.
+    Here and not where the first is read: the process that starts the workers hands it to them.
+    Workers run with COLUMNS=80, by which commands would wrap what they print.
     """
     os.environ.pop(SHARED_VARIABLE, None)
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True)
