@@ -4,6 +4,7 @@ Names that do not fit are cut with an ellipsis; `--verbose` prints them whole.
 """
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -54,8 +55,9 @@ def make_picture() -> Console:
 
 
 def save_picture(console: Console, file: Path) -> None:
-    """Write what was printed to a picture's console as an SVG."""
-    console.save_svg(str(file), title="accelbind demo (excerpt)", unique_id="accelbind-demo")
+    """Write what was printed to a picture's console as an SVG, without fonts from the web."""
+    svg = console.export_svg(title="accelbind demo (excerpt)", unique_id="accelbind-demo")
+    file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 
 def title(text: str, number: int | None = None) -> RenderableType:
