@@ -433,6 +433,8 @@ def test_the_schema_refuses_what_is_no_value() -> None:
         ({"pools": [{"name": "b", "mode": "afx"}]}, "/pools/0/mode"),
         ({"pools": [{"name": "B"}]}, "/pools/0/name"),
         ({"pools": [{"name": "b"}, {"name": "b"}]}, "two pools are called b"),
+        ({"pools": [{"name": "a"}, {"name": "b"}]}, "pools a and b select the same nodes"),
+        ({"openshift": {"scc": True}, "webhook": {"hostNetwork": True}}, "exclude each other"),
         ({"pools": [{"name": "b", "programming": "oci-hook"}]}, "needs mode region"),
         ({"certificates": {"source": "vault"}}, "/certificates/source"),
         ({"certificates": {"source": "existingSecret"}}, "/certificates"),
