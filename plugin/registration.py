@@ -178,7 +178,7 @@ class Registration:
 
     @property
     def _counted(self) -> bool:
-        """Whether the present kubelet accepted a registration of ours."""
+        """Whether the present kubelet accepted one of our registrations."""
         return self._counting is not None and self._counting == identify(self._kubelet.socket)
 
     async def _wait_for_update(self) -> None:

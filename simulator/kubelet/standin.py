@@ -66,8 +66,8 @@ class KubeletStandIn:
         Args:
             folder: what `/var/lib/kubelet` is on a node; short, for the sockets in it.
             node_name: its node.
-            pod_logs_dir: what `/var/log/pods` is (unless told `pod-logs` in `folder`).
-            retry_seconds: between two tries to start a container; 10 to 20 by chance unless told.
+            pod_logs_dir: what `/var/log/pods` is (by default `pod-logs` in `folder`).
+            retry_seconds: between two tries to start a container; by default 10 to 20 by chance.
             clock: for the five minutes in which a lost plugin's capacity stays.
             rng: decides what the real kubelet leaves to chance: the order of a container's
                 resources and of devices without a preference. Without it they are ordered.
