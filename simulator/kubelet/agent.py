@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx2
 import structlog
 
-from services.kube.client import Answer, ClusterClient
+from services.kube.client import ClusterClient, HttpResponse
 from services.process.errors import AskerError, ClusterError
 from simulator.kubelet import reports
 from simulator.kubelet.reports import GIVEN_ANNOTATION, Json
@@ -50,7 +50,7 @@ class NodeAgent:
         self._client = client
         self._node = kubelet.node_name
         self._chores: set[asyncio.Task[None]] = set()
-        self._asking: set[asyncio.Task[Answer]] = set()
+        self._asking: set[asyncio.Task[HttpResponse]] = set()
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: dict[str, int] = {}
@@ -202,7 +202,7 @@ class NodeAgent:
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    # What is told of pods
+    # Reports about pods
 
     async def _report(self) -> None:
         """Write the status of pods, and events, whenever something changes."""
@@ -255,7 +255,7 @@ class NodeAgent:
         params: Mapping[str, str | int] | None = None,
         body: Json | None = None,
         content_type: str = "application/json",
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request to the API server; a cancelled caller lets it finish.
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
@@ -269,7 +269,7 @@ class NodeAgent:
         asking.add_done_callback(self._done_asking)
         return await asyncio.shield(asking)
 
-    def _done_asking(self, asking: asyncio.Task[Answer]) -> None:
+    def _done_asking(self, asking: asyncio.Task[HttpResponse]) -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
             asking.exception()  # whoever still waits gets it; nobody else needs to hear of it
