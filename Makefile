@@ -66,7 +66,7 @@ hook: $(if $(filter command line,$(origin PYINSTALLER)),,setup) ## Build the OCI
 	@rm -rf "$(HOOK_DIR)/.work"
 	@echo "· $(HOOK_DIR)/accelbind-hook: copy the folder to the node as /opt/accelbind/hook"
 
-lock: ## Resolve the dependencies of pyproject.toml anew (needs a package index)
+lock: ## Resolve the dependencies of pyproject.toml again (needs a package index)
 	@[[ -x .venv-lock/bin/uv ]] || { python3 -m venv .venv-lock && \
 		.venv-lock/bin/python -m pip install --quiet --quiet --disable-pip-version-check uv; }
 	@$(COMPILE) --extra dev --output-file requirements-dev.lock pyproject.toml

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelbind.output import Format, Output, print_facts, print_json, print_table
+from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream
@@ -50,14 +50,14 @@ def bitstream() -> None:
 
 
 @app.command()
-def info(files: Files, *, output: Output = Format.TEXT) -> None:
+def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
     """Show the content of bitstream files.
 
     [bold]Example[/bold]
       accelbind bitstream info nlb0.gbs
     """
     found = [(path, read_bitstream(path)) for path in files]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json([{"file": str(path), **_described(each)} for path, each in found])
         return
     for number, (path, each) in enumerate(found):
@@ -77,7 +77,7 @@ def install(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
     ] = False,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     given: Given,
 ) -> None:
     """Copy bitstream files to the node's folder.
@@ -97,15 +97,15 @@ def install(
             f"would-be-{outcome}" if dry_run and outcome is not InstallResult.UNCHANGED else outcome
         )
         done.append({"file": str(path), "path": str(place), "outcome": str(word)})
-        if output is Format.TEXT:
+        if output is OutputFormat.TEXT:
             typer.echo(f"{path} → {place} ({word})")
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(done)
 
 
 @app.command("list")
 @on_storage
-def list_(*, output: Output = Format.TEXT, given: Given) -> None:
+def list_(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
     """Show the bitstreams of this node, and their problems.
 
     [bold]Example[/bold]
@@ -113,7 +113,7 @@ def list_(*, output: Output = Format.TEXT, given: Given) -> None:
     """
     folder = load_settings(PluginSettings, given).bitstreams
     stored = _stored(folder)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(stored)
     elif not stored:
         typer.echo(f"no bitstreams in {folder}")
@@ -124,7 +124,7 @@ def list_(*, output: Output = Format.TEXT, given: Given) -> None:
 
 @app.command()
 @on_storage
-def verify(*, output: Output = Format.TEXT, given: Given) -> None:
+def verify(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
     """Read all bitstreams of this node; exit code 1 if one can't be used.
 
     [bold]Example[/bold]
@@ -133,7 +133,7 @@ def verify(*, output: Output = Format.TEXT, given: Given) -> None:
     folder = load_settings(PluginSettings, given).bitstreams
     stored = _stored(folder)
     bad = [each for each in stored if not each["ok"]]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(stored)
     else:
         for each in bad:
@@ -149,7 +149,7 @@ def remove(
     interface: InterfaceId,
     function: FunctionId,
     *,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     given: Given,
 ) -> None:
     r"""Remove a function's bitstream from this node.
@@ -163,7 +163,7 @@ def remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
         check_id(function, what="AFU id", lengths=AFU_LENGTHS),
     )
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json([{"path": str(path), "outcome": "removed"} for path in gone])
         return
     for path in gone:

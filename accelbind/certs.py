@@ -13,7 +13,7 @@ from accelbind.options import (
     find_kubeconfig,
     whole_days,
 )
-from accelbind.output import Format, Output, print_json, print_table
+from accelbind.output import Output, OutputFormat, print_json, print_table
 from accelbind.run import Given, load_settings, settings_command, with_settings
 from certs.settings import CertsSettings
 
@@ -115,7 +115,7 @@ def issue(
     ca_days: Annotated[
         int, _lifetime_option("--ca-lifetime", "--ca-days", "a new CA", "3650d")
     ] = 3650,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Issue a serving certificate from the folder's own CA.
 
@@ -137,7 +137,7 @@ def show(
     *,
     directory: Folder = None,
     given: Given,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the certificates: subjects, names, expiry, fingerprints.
 
@@ -156,7 +156,7 @@ def show(
     settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
     found = describe(stored, utc_now())
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(found)
     else:
         _print_certificates(found)
@@ -169,7 +169,7 @@ def renew(
     directory: Folder = None,
     ca: Annotated[bool, typer.Option("--ca", help="Replace the CA too.")] = False,
     given: Given,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Renew the serving certificate now, although it is not due.
 
@@ -193,7 +193,7 @@ def renew(
         return
     report = asyncio.run(_renew_in_cluster(settings, ca=ca))
     ends = report.serving_ends
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         ends_text = ends.isoformat() if ends else None
         print_json({"notAfter": ends_text, "missing": list(report.missing)})
         return
@@ -243,7 +243,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
 
 
 def _renew_in_folder(
-    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool, output: Format
+    directory: Path, settings: CertsSettings, names: list[str], *, ca: bool, output: OutputFormat
 ) -> None:
     from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
     from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
@@ -257,12 +257,12 @@ def _renew_in_folder(
     _print_issued(renew_in(directory, names, given_lifetime), output)
 
 
-def _print_issued(issued: "IssuedPaths", output: Format) -> None:
+def _print_issued(issued: "IssuedPaths", output: OutputFormat) -> None:
     import base64  # noqa: PLC0415 - only when it runs
 
     state = "new" if issued.new_authority else "kept"
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(
             {
                 "ca": {

@@ -18,7 +18,7 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Format, Output, count, print_json, table_lines
+from accelbind.output import Output, OutputFormat, count, print_json, table_lines
 from accelbind.survey import Survey, survey
 from services.admission.findings import Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
@@ -76,7 +76,7 @@ def mappings(
         manifests_option("--pods", text="With DIR: manifests of pods and workloads."),
     ] = None,
     domain: Domains = None,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Find what is wrong with mappings.
 
@@ -109,7 +109,7 @@ def mappings(
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
         report = _check_folder(folder, nodes or (), pods or (), prefixes, namespace)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(
             {
                 "mappings": report.mappings,

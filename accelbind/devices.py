@@ -1,6 +1,6 @@
 """`accelbind devices`: a node's devices, their health, and who has them.
 
-The running plugin knows best: its mode, what it has told the kubelet, what devices were before
+The running plugin knows best: its mode, what it sent to the kubelet, and what devices were before
 they broke. It answers at `/devices` on its plain port. If it does not, the same is read from where
 the plugin would read it: the cards below the root, the kubelet's files and its PodResources.
 """
@@ -17,8 +17,8 @@ import typer
 
 from accelbind import devices_show
 from accelbind.options import Mappings, time_option
-from accelbind.output import Format, Output
-from accelbind.plain_port import NoAnswer, ask_devices, reachable
+from accelbind.output import Output, OutputFormat
+from accelbind.plain_port import NoAnswer, query_devices, reachable
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
@@ -67,7 +67,7 @@ _COMPARED: Final = ("root", "kubelet_dir", "mode")
 )
 def devices(
     *,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep running, and print after each change.")
     ] = False,
@@ -108,7 +108,7 @@ def devices(
     settings = load_settings(PluginSettings, given)
     with asyncio.Runner() as runner:
         source = DeviceSource(settings, runner, given=is_given, files=files, mappings=mappings)
-        show = devices_show.printer(as_json=output is Format.JSON, watch=watch)
+        show = devices_show.printer(as_json=output is OutputFormat.JSON, watch=watch)
         last = source.read()
         show(last)
         while watch:
@@ -173,7 +173,7 @@ class DeviceSource:
         host, port = reachable(self._settings.metrics_host), self._settings.metrics_port
         where = f"{host}:{port}"
         try:
-            status, table = ask_devices(host, port)
+            status, table = query_devices(host, port)
         except NoAnswer as error:
             raise NoAnswer(f"no plugin answers on {where} ({error})") from error
         if status != HTTPStatus.OK:

@@ -26,7 +26,7 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Format, Output, line_width, print_json
+from accelbind.output import Output, OutputFormat, line_width, print_json
 from accelbind.survey import read_index
 from services.admission.mutate import (
     Patched,
@@ -75,7 +75,7 @@ def explain(
     namespace: Annotated[
         str | None, namespace_option("Namespace of pods that name none.", _DEFAULT)
     ] = None,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     max_units: Annotated[
         int, typer.Option(metavar="N", min=1, help="As the webhook's --max-units.")
     ] = 64,
@@ -107,7 +107,7 @@ def explain(
         namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
         loaded = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces))
     explained = [explain_pod(pod, loaded.index, policy, namespace=namespace) for pod in pods]
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json([_as_object(one) for one in explained])
     else:
         _print(explained)

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Asks the plugin, and returns the exit code: 0 if the container may start."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        ask(_socket_of(given), _read_message())
+        authorize_start(_socket_of(given), _read_message())
     except Refused as refused:
         print(f"accelbind-hook: {refused}", file=sys.stderr)  # noqa: T201 - runtimes show it
         return 1
@@ -87,7 +87,7 @@ def _state() -> bytes:
         raise Refused(f"stdin can't be read: {error.strerror}") from None
 
 
-def ask(path: str, message: "dict[str, Any]") -> None:
+def authorize_start(path: str, message: "dict[str, Any]") -> None:
     """Returns if the container may start.
 
     Args:
@@ -128,10 +128,10 @@ def _message(state: bytes) -> "dict[str, Any]":
     except (AttributeError, TypeError):
         raise Refused(f"{path} is no container's configuration") from None
     try:
-        told = _known(found.get("annotations"))
+        known = _known(found.get("annotations"))
     except (AttributeError, TypeError):
         raise Refused("the annotations of the container's state can't be read") from None
-    return {"state": {"annotations": told}, "annotations": annotations, "devices": paths}
+    return {"state": {"annotations": known}, "annotations": annotations, "devices": paths}
 
 
 def _known(annotations: "dict[str, Any] | None") -> "dict[str, Any]":

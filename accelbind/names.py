@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from accelbind.output import Format, Output, print_facts, print_json
+from accelbind.output import Output, OutputFormat, print_facts, print_json
 from services.names import (
     DOMAIN,
     FunctionName,
@@ -39,7 +39,7 @@ def af(
     interface: Interface,
     afu: Annotated[str, typer.Argument(metavar="AFU", help="AFU id, as the interface id.")],
     *,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     r"""Show the resource of a function that nodes of mode af offer.
 
@@ -53,7 +53,7 @@ def af(
 
 
 @app.command("region")
-def region(interface: Interface, *, output: Output = Format.TEXT) -> None:
+def region(interface: Interface, *, output: Output = OutputFormat.TEXT) -> None:
     """Show the resource of a region that nodes of mode region or regiondevel offer.
 
     [bold]Example[/bold]
@@ -71,7 +71,7 @@ def decode_(
         ),
     ],
     *,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the ids that a resource name spells.
 
@@ -82,12 +82,12 @@ def decode_(
 
 
 def _show(
-    name: str, ids: RegionName | FunctionName, output: Format, *, name_only: bool = False
+    name: str, ids: RegionName | FunctionName, output: OutputFormat, *, name_only: bool = False
 ) -> None:
     facts = {"resource": f"{DOMAIN}/{name}", "interfaceId": ids.interface_id}
     if isinstance(ids, FunctionName):
         facts["afuId"] = ids.afu_id
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(facts)
     elif name_only:
         typer.echo(facts["resource"])

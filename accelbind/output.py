@@ -13,14 +13,14 @@ import typer
 GAP: Final = "   "
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """How to print."""
 
     TEXT = "text"
     JSON = "json"
 
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="Output format.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
 def styled(text: str, colour: str | None) -> str:

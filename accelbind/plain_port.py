@@ -1,4 +1,4 @@
-"""Asking a process of accelbind on its plain port: metrics, probes, devices; without a proxy."""
+"""Queries to the plain port of a process: metrics, probes, devices; without a proxy."""
 
 import contextlib
 import http.client
@@ -26,7 +26,7 @@ def reachable(host: str) -> str:
     return "localhost" if host in _ALL else host
 
 
-def ask(host: str, port: int, path: str, *, seconds: float = ANSWER_SECONDS) -> tuple[int, bytes]:
+def query(host: str, port: int, path: str, *, seconds: float = ANSWER_SECONDS) -> tuple[int, bytes]:
     """Status and body of the answer to a GET; `seconds` is the time-out of each step.
 
     Raises:
@@ -46,13 +46,13 @@ def ask(host: str, port: int, path: str, *, seconds: float = ANSWER_SECONDS) -> 
     return answer.status, text
 
 
-def ask_devices(host: str, port: int) -> tuple[int, Table]:
+def query_devices(host: str, port: int) -> tuple[int, Table]:
     """Status and devices of the running plugin.
 
     Raises:
         NoAnswer: There is none, or it is no plugin.
     """
-    status, text = ask(host, port, "/devices")
+    status, text = query(host, port, "/devices")
     try:
         return status, msgspec.json.decode(text, type=Table)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from certs.store import ClusterStore
-from services.kube.client import ClusterClient, asked_to_wait, may_be_ours
+from services.kube.client import ClusterClient, may_be_ours, requested_pause
 from services.kube.connection import Connection, connector
 from services.process import logging
 from services.process.errors import AccelbindError, ClusterError, WorldError
@@ -137,7 +137,7 @@ class Process:
         if may_be_ours(error):
             with contextlib.suppress(AccelbindError):
                 await self._connection.renew(client)
-        return self._backoff.pause(asked_to_wait(error))
+        return self._backoff.pause(requested_pause(error))
 
     def _set_error(self, error: str) -> None:
         metrics = self._metrics

@@ -14,9 +14,9 @@ from services.kube.objects import (
     Owner,
     Secret,
     ensure_secret,
-    put_bundle,
     read_configuration,
     read_secret,
+    write_bundle,
     write_secret,
 )
 
@@ -96,7 +96,7 @@ class ClusterStore:
 
     async def write_bundle(self, read: Configuration, bundle: bytes) -> bool:
         """See `CertificateStore`."""
-        return await put_bundle(self.client, read, bundle, self.locations.owner) is not None
+        return await write_bundle(self.client, read, bundle, self.locations.owner) is not None
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ def _links(folder: Path) -> int | None:
 
 
 class _Guard:
-    """A socket of ours that is watched."""
+    """One of our sockets, which is watched."""
 
     def __init__(self, identity: Identity | None, news: asyncio.Event) -> None:
         self.identity = identity

@@ -4,11 +4,11 @@ The mode decides about discovery and its memory, the registrations, the check be
 start, the CDI file, and the clearing of errors. None of that is changed in place. What exists in
 every mode is handed in as `ProcessParts`.
 
-When a mode ends because another one begins, the kubelet is first told that every resource has no
-devices left, so its capacity becomes 0, and then the streams end: a stream that ends without that
-leaves the old capacity behind for minutes. If the kubelet can't be told (it refuses, or a stream is
-lost), the next mode tells it. When the process ends the kubelet is not told: the devices will be
-back soon, and the kubelet keeps their number meanwhile.
+When a mode ends because another one begins, each stream first sends an empty list, so that the
+resource's capacity becomes 0, and then ends: a stream that ends without that leaves the old
+capacity behind for minutes. If the list can't be sent (the kubelet refuses, or a stream is lost),
+the next mode sends it. When the process ends, no empty list is sent: the devices will be back soon,
+and the kubelet keeps their number meanwhile.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Handover:
 
     Args:
         memory: What it offered.
-        counted: The resources of which the kubelet still counts devices, since it couldn't be told.
+        counted: The resources whose devices the kubelet still counts, since it got no empty list.
     """
 
     memory: OfferMemory
@@ -159,7 +159,7 @@ class ModeServing:
 
         Args:
             ends: What to wait for, by name.
-            withdraw: The names of those after which the kubelet is told that nothing is left.
+            withdraw: The names of those after which the kubelet is sent empty lists.
 
         Returns:
             The name of what came.

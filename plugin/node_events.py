@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from plugin.node_mode import ModeChoice
+from plugin.registration import NO_ANSWER
 from services.devices.damping import RECOVERING
 from services.devices.model import Device, Inventory
 from services.devices.resources import AdvertisedResources
@@ -84,7 +85,7 @@ class NodeEvents:
                 self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
             return
         count = self._failures[resource] = self._failures.get(resource, 0) + 1
-        if count == (ABSENCES if error.startswith("nobody answers") else FAILURES):
+        if count == (ABSENCES if error.startswith(NO_ANSWER) else FAILURES):
             self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
 
     def forget(self, resource: str) -> None:

@@ -61,6 +61,9 @@ SENT_SECONDS: Final = 0.02
 STABLE_SECONDS: Final = 10.0
 """After a registration that lasted this long, the next pause is short again."""
 
+NO_ANSWER: Final = "nobody answers"
+"""Start of the error while the kubelet is away."""
+
 log = structlog.get_logger(room="plugin")
 
 
@@ -178,7 +181,7 @@ class Registration:
 
     @property
     def _counted(self) -> bool:
-        """Whether the present kubelet accepted a registration of ours."""
+        """Whether the present kubelet accepted one of our registrations."""
         return self._counting is not None and self._counting == identify(self._kubelet.socket)
 
     async def _wait_for_update(self) -> None:
@@ -297,7 +300,7 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if "Permission denied" in detail:
             return f"this user may not write to {socket}, as who connects to it must ({detail})"
-        return f"nobody answers on {socket}: is the kubelet running? ({detail})"
+        return f"{NO_ANSWER} on {socket}: is the kubelet running? ({detail})"
     if "version" in detail and "not supported" in detail:
         return (
             f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"

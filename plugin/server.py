@@ -300,7 +300,7 @@ class ResourceServer(rpc.DevicePluginServicer):
             pb.PreStartContainerRequest, pb.PreStartContainerResponse
         ],
     ) -> pb.PreStartContainerResponse:
-        """Decides whether a container may start, if the kubelet was told to ask."""
+        """Decides whether a container may start, if the resource needs that check."""
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
             if self._policy is not None:

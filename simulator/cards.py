@@ -121,7 +121,7 @@ class Rack:
         for name in self._node_names(function):
             self._discard(self.root / "dev" / name)
         self._discard(self.root / "sys" / function.folder)
-        self._give_back(function)
+        self._release_numbers(function)
         if function.physfn is not None:
             physical = self._functions[function.physfn]
             self._discard(self._virtual_link(address, physical))
@@ -245,27 +245,27 @@ class Rack:
         function = Function(
             address=address,
             driver=driver,
-            entry=self._take(driver, "entry"),
+            entry=self._reserve_number(driver, "entry"),
             interface_id=interface_id,
             numa_node=numa_node,
-            fme=self._take(driver, "fme") if engine else None,
-            inner=self._take(driver, "entry") if engine and driver == "dfl" else None,
+            fme=self._reserve_number(driver, "fme") if engine else None,
+            inner=self._reserve_number(driver, "entry") if engine and driver == "dfl" else None,
         )
         self._functions[address] = function
         return function
 
     def _add_port(self, function: Function, number: int, afu_id: str) -> None:
-        serial = self._take(function.driver, "port")
+        serial = self._reserve_number(function.driver, "port")
         function.ports.append(SyntheticPort(number, serial, afu_id))
 
-    def _take(self, driver: str, kind: str) -> int:
+    def _reserve_number(self, driver: str, kind: str) -> int:
         """The lowest free number, as the kernel gives them."""
         taken = self._taken.setdefault((driver, kind), set())
         number = next(each for each in range(len(taken) + 1) if each not in taken)
         taken.add(number)
         return number
 
-    def _give_back(self, function: Function) -> None:
+    def _release_numbers(self, function: Function) -> None:
         entries, engines, ports = (
             self._taken[function.driver, kind] for kind in ("entry", "fme", "port")
         )

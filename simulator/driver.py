@@ -141,7 +141,7 @@ class DriverStandIn:
         root: Path,
         *,
         seconds: float = 0.0,
-        told: Callable[[Done], None] = lambda _: None,
+        on_done: Callable[[Done], None] = lambda _: None,
     ) -> None:
         self.done: list[Done] = []
         self.begun: list[str] = []
@@ -156,7 +156,7 @@ class DriverStandIn:
         """Cleared, programming hangs until it is set."""
         self.go_on.set()
         self._root = root
-        self._told = told
+        self._on_done = on_done
         self._path = root / "dev" / SOCKET
         self._folder = os.open(root / "dev", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._path.unlink(missing_ok=True)
@@ -254,7 +254,7 @@ class DriverStandIn:
         done = Done(what, port, afu_id, time.monotonic())
         with self._lock:
             self.done.append(done)
-        self._told(done)
+        self._on_done(done)
 
 
 def _device(root: Path, family: str, name: str) -> Path:
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, required=True, help="the rack's folder")
     parser.add_argument("--seconds", type=float, default=0.0, help="how long programming takes")
     parser.add_argument("--log", type=Path, help="a file that gets the same lines")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     ended = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -310,14 +310,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
 
-    def tell(done: Done) -> None:
+    def report(done: Done) -> None:
         line = json.dumps({"what": done.what, "port": done.port, "afuId": done.afu_id})
         print(line, flush=True)  # noqa: T201 - what the program is asked for
-        if asked.log is not None:
-            with asked.log.open("a") as log:
+        if options.log is not None:
+            with options.log.open("a") as log:
                 log.write(f"{line}\n")
 
-    with DriverStandIn(asked.root, seconds=asked.seconds, told=tell):
+    with DriverStandIn(options.root, seconds=options.seconds, on_done=report):
         print(json.dumps({"what": "ready"}), flush=True)  # noqa: T201 - the same
         ended.wait()
     return 0

@@ -40,12 +40,12 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Why the process is not ready, if it is not; see `because`."""
+    """Why the process is not ready, if it is not; see `reason`."""
 
     reasons: Callable[[], list[str]]
 
     @property
-    def because(self) -> str:
+    def reason(self) -> str:
         """What is missing, as a text; empty when ready."""
         return ", ".join(self.reasons())
 
@@ -157,7 +157,7 @@ def _add_probes(app: FastAPI, handler: AdmissionHandler, readiness: Readiness) -
 
     @app.get("/readyz", response_class=PlainTextResponse, summary="Whether to send reviews here")
     async def readyz() -> Response:
-        return answer(readiness.because)
+        return answer(readiness.reason)
 
 
 async def _answer_routing_error(_request: Request, error: Exception) -> Response:

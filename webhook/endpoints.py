@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from services.admission import mapping_review
@@ -32,14 +33,6 @@ class Endpoint:
     description: str
 
 
-def _mutate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
-    return answer(body, index, policy, validating=False)
-
-
-def _validate(body: bytes, index: MappingIndex, policy: Policy) -> ReviewResponse:
-    return answer(body, index, policy, validating=True)
-
-
 def _validate_mapping(body: bytes, index: MappingIndex, _policy: Policy) -> ReviewResponse:
     return mapping_review.validate(body, index)
 
@@ -51,7 +44,7 @@ def _mutate_mapping(body: bytes, _index: MappingIndex, _policy: Policy) -> Revie
 _MUTATE: Final = Endpoint(
     "mutate",
     "pod",
-    _mutate,
+    partial(answer, validating=False),
     "Rewrite a pod",
     "Answers with a JSON Patch, or a refusal that says what to do.",
 )
@@ -62,7 +55,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/validate": Endpoint(
         "validate",
         "pod",
-        _validate,
+        partial(answer, validating=True),
         "Check a pod after all mutation",
         "Refuses a pod that `/mutate` would still have to change.",
     ),

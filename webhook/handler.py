@@ -105,7 +105,7 @@ class AdmissionHandler:
     Args:
         mappings: Their index is read for each request.
         policy: The administrator's settings.
-        figures: Counts requests.
+        metrics: Counts requests.
         max_body: Bytes of the largest body.
         verbose: Whether admitted pods are logged too.
 
@@ -117,7 +117,7 @@ class AdmissionHandler:
         self,
         mappings: Mappings,
         policy: Policy,
-        figures: AdmissionMetrics,
+        metrics: AdmissionMetrics,
         *,
         max_body: int,
         verbose: bool = False,
@@ -125,7 +125,7 @@ class AdmissionHandler:
         self.draining = False
         self._mappings = mappings
         self._policy = policy
-        self._figures = figures
+        self._metrics = metrics
         self._max_body = max_body
         self._verbose = verbose
 
@@ -149,7 +149,7 @@ class AdmissionHandler:
         Raises:
             Rejection: The body is no review, or the mappings aren't loaded yet.
         """
-        self._figures.sizes.observe(len(body))
+        self._metrics.sizes.observe(len(body))
         begun = time.perf_counter()
         try:
             found = endpoint.review(body, self._mappings.index, self._policy)
@@ -157,8 +157,8 @@ class AdmissionHandler:
             raise Rejection(400, RejectionReason.INVALID_REVIEW, str(error)) from error
         if not self._mappings.loaded and _depends_on_mappings(endpoint, found):
             raise Rejection(503, RejectionReason.NOT_LOADED, _NOT_LOADED_MESSAGE)
-        self._figures.seconds.observe(time.perf_counter() - begun)
-        self._figures.count(endpoint.name, found.outcome, found.reason)
+        self._metrics.seconds.observe(time.perf_counter() - begun)
+        self._metrics.count(endpoint.name, found.outcome, found.reason)
         _log_review(endpoint, found, verbose=self._verbose)
         return found.body
 
@@ -195,7 +195,7 @@ class AdmissionHandler:
         return Rejection(413, RejectionReason.TOO_LARGE, message)
 
     def _reject(self, endpoint: Endpoint, rejection: Rejection) -> tuple[int, bytes]:
-        self._figures.count(endpoint.name, REJECTED, rejection.reason)
+        self._metrics.count(endpoint.name, REJECTED, rejection.reason)
         log.info(
             "request rejected",
             endpoint=endpoint.name,

@@ -164,7 +164,7 @@ class ConnectionLedger(Generic[Key]):
         entry.known = known
         (self._idle if known else self._waiting)[key] = None
 
-    def begin(self, key: Key) -> None:
+    def start(self, key: Key) -> None:
         """Record that a request begins to arrive."""
         if key in self._idle:
             del self._idle[key]

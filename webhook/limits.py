@@ -220,7 +220,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers_seen = self._header_bytes = 0
         self._arriving = True
         self.waiting_since = self.loop.time()
-        self.limiter.ledger.begin(self)
+        self.limiter.ledger.start(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header or trailer."""

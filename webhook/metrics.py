@@ -84,21 +84,21 @@ class WebhookCollector(Collector):
     """Exports counts and state to Prometheus.
 
     Args:
-        figures: The counts.
+        metrics: The counts.
         state: Returns the current state.
     """
 
-    def __init__(self, figures: AdmissionMetrics, state: Callable[[], AdmissionSnapshot]) -> None:
-        self._figures = figures
+    def __init__(self, metrics: AdmissionMetrics, state: Callable[[], AdmissionSnapshot]) -> None:
+        self._metrics = metrics
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
         """Return all metric families."""
         yield self._requests()
-        yield self._figures.seconds.family(
+        yield self._metrics.seconds.family(
             "accelbind_admission_seconds", "Time from a whole request to its answer."
         )
-        yield self._figures.sizes.family(
+        yield self._metrics.sizes.family(
             "accelbind_admission_request_bytes", "Sizes of requests' bodies."
         )
         yield from self._states()
@@ -109,7 +109,7 @@ class WebhookCollector(Collector):
             "Requests by endpoint, outcome and reason.",
             labels=("endpoint", "outcome", "reason"),
         )
-        for labels, number in self._figures.requests.items():
+        for labels, number in self._metrics.requests.items():
             family.add_metric(labels, number)
         return family
 

@@ -78,11 +78,11 @@ class Webhook:
         self.certificates.load()
         self.mappings = choose_source(settings)
         self.mappings.load()
-        figures = AdmissionMetrics()
+        metrics = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,
             Policy(settings.domain, settings.max_units),
-            figures,
+            metrics,
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
@@ -95,7 +95,7 @@ class Webhook:
         )
         registry: CollectorRegistry = new_registry()
         build_info(registry, "webhook")
-        registry.register(WebhookCollector(figures, self._state))
+        registry.register(WebhookCollector(metrics, self._state))
         self.metrics = MetricsServer(
             registry, {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
         )
@@ -108,7 +108,7 @@ class Webhook:
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
-                asyncio.create_task(log_readiness(lambda: self.readiness.because)),
+                asyncio.create_task(log_readiness(lambda: self.readiness.reason)),
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
@@ -159,13 +159,13 @@ class Webhook:
             mappings=self.mappings.counts,
             rejected=self.mappings.rejected,
             age=self.mappings.age,
-            outdated=bool(self.mappings.problem),
+            outdated=bool(self.mappings.error),
             watch_failures=self.mappings.watch_failures,
             certificate_ends=validity.ends if validity else 0.0,
-            certificate_failing=bool(self.certificates.problem),
+            certificate_failing=bool(self.certificates.error),
             certificate_failures=self.certificates.failures,
             clients_refused=self.server.limiter.refused,
-            ready=not self.readiness.because,
+            ready=not self.readiness.reason,
             connections=self.server.limiter.ledger.connections,
             handshakes=self.server.limiter.ledger.handshakes,
             held_bytes=self.server.limiter.ledger.held_bytes,
@@ -173,8 +173,8 @@ class Webhook:
         )
 
     async def _probe_readiness(self) -> tuple[int, str]:
-        missing = self.readiness.because
-        return (503, f"{missing}\n") if missing else (200, "ok\n")
+        reason = self.readiness.reason
+        return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
         """Answer a review of our own, and connect to our own port as a client does."""
@@ -190,7 +190,7 @@ class Webhook:
 
 
 async def log_readiness(
-    because: Callable[[], str],
+    missing: Callable[[], str],
     *,
     interval: float = 1.0,
     clock: Callable[[], float] = time.monotonic,
@@ -198,7 +198,7 @@ async def log_readiness(
     """Log when readiness changes, and why the process is not ready once a minute.
 
     Args:
-        because: Returns what is missing; empty when ready.
+        missing: Returns what is missing; empty when ready.
         interval: Seconds between two checks.
         clock: Returns seconds of a monotonic clock.
     """
@@ -206,15 +206,15 @@ async def log_readiness(
     logged = since + START_SECONDS - REMIND_SECONDS
     was_ready = False
     while True:
-        missing, now = because(), clock()
-        if missing and was_ready:
+        reason, now = missing(), clock()
+        if reason and was_ready:
             since = now
-        if missing and (was_ready or now - logged >= REMIND_SECONDS):
-            log.warning("not ready", because=missing, seconds=round(now - since))
+        if reason and (was_ready or now - logged >= REMIND_SECONDS):
+            log.warning("not ready", reason=reason, seconds=round(now - since))
             logged = now
-        elif not missing and not was_ready:
+        elif not reason and not was_ready:
             log.info("ready", after=round(now - since, 1))
-        was_ready = not missing
+        was_ready = not reason
         await asyncio.sleep(interval)
 
 

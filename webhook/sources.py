@@ -35,7 +35,7 @@ class MappingSource(Protocol):
         """Seconds since the mappings in use were last confirmed to be current."""
 
     @property
-    def problem(self) -> str:
+    def error(self) -> str:
         """Why the mappings can't be updated now; empty if they can."""
 
     @property
@@ -96,9 +96,9 @@ def staleness(source: MappingSource, longest: float | None) -> str:
         source: The source.
         longest: Largest age of the mappings in seconds, if limited.
     """
-    because = f" ({source.problem})" if source.problem else ""
+    reason = f" ({source.error})" if source.error else ""
     if not source.loaded:
-        return f"mappings not loaded{because}"
+        return f"mappings not loaded{reason}"
     if longest is not None and source.age > longest:
-        return f"mappings are {source.age:.0f} s old, which is over {longest:g} s{because}"
+        return f"mappings are {source.age:.0f} s old, which is over {longest:g} s{reason}"
     return ""

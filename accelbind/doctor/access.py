@@ -13,7 +13,7 @@ from accelbind.doctor.cluster import Cluster, Json
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
 from accelbind.doctor.pools import read_uses
 from services.devices.model import PluginMode
-from services.kube.client import Answer
+from services.kube.client import HttpResponse
 from services.process.text import plain
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1"
@@ -200,7 +200,7 @@ def _rights_by_mode(
 # Reviews ------------------------------------------------------------------------------------------
 
 
-def _review(cluster: Cluster, account: str, rights: list[Right]) -> list[Answer] | Line:
+def _review(cluster: Cluster, account: str, rights: list[Right]) -> list[HttpResponse] | Line:
     """Ask about each right of an account; a line if that is not possible."""
     user = f"system:serviceaccount:{cluster.namespace}:{account}"
     groups = [
@@ -246,13 +246,13 @@ def _review_of(kind: str, right: Right, about: Json) -> Json:
     }
 
 
-def _allows(answer: Answer) -> bool:
+def _allows(answer: HttpResponse) -> bool:
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
     return bool((_decode(answer).get("status") or {}).get("allowed"))
 
 
-def _decode(answer: Answer) -> Json:
+def _decode(answer: HttpResponse) -> Json:
     try:
         found = json.loads(answer.body)
     except ValueError as error:

@@ -77,7 +77,7 @@ CLUSTER: Final[tuple[ClusterRow, ...]] = (
         certificates.check_served,
     ),
     ("cluster.mappings", "Are all mappings valid, and served by nodes?", pods.check_mappings),
-    ("cluster.pending-pods", "Does no pod wait in vain?", pods.check_pending),
+    ("cluster.pending-pods", "Can every pending pod be scheduled?", pods.check_pending),
     ("cluster.failed-pods", "Has no pod failed because of its device?", pods.check_failed),
     (
         "cluster.access.webhook",
@@ -107,10 +107,10 @@ _GROWS: Final = frozenset({"node.bitstreams"})
 def node_checks(subject: Node) -> list[Check]:
     """The checks of a node."""
     return [
-        Check(key, title, partial(look, subject), grows=key in _GROWS) for key, title, look in NODE
+        Check(key, title, partial(find, subject), grows=key in _GROWS) for key, title, find in NODE
     ]
 
 
 def cluster_checks(subject: Cluster) -> list[Check]:
     """The checks of a cluster, all of which take longer in a large one."""
-    return [Check(key, title, partial(look, subject), grows=True) for key, title, look in CLUSTER]
+    return [Check(key, title, partial(find, subject), grows=True) for key, title, find in CLUSTER]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import Line, Subject, Unseen, failed, ok, warning
-from services.kube.client import Answer, BadStatus, ClusterClient
+from services.kube.client import BadStatus, ClusterClient, HttpResponse
 from services.kube.config import load_config
 from services.process.errors import ClusterError
 from services.process.text import plain
@@ -63,7 +63,7 @@ class Cluster(Subject):
             Unseen: We may not read it.
             ClusterError: It can't be read.
         """
-        return self.ask(lambda client: _get(client, path, {}))
+        return self.query(lambda client: _get(client, path, {}))
 
     def items(
         self, path: str, *, keep: Callable[[Json], Json | None] = dict, **params: str | int
@@ -79,25 +79,25 @@ class Cluster(Subject):
             Unseen: We may not read it.
             ClusterError: It can't be read.
         """
-        return self.ask(lambda client: _items(client, path, keep, params))
+        return self.query(lambda client: _items(client, path, keep, params))
 
-    def post(self, path: str, bodies: Sequence[Json]) -> list[Answer]:
+    def post(self, path: str, bodies: Sequence[Json]) -> list[HttpResponse]:
         """The answers to some questions. Raises as `get`."""
 
-        async def work(client: ClusterClient) -> list[Answer]:
+        async def work(client: ClusterClient) -> list[HttpResponse]:
             return [await client.request("POST", path, body=body) for body in bodies]
 
-        return self.ask(work)
+        return self.query(work)
 
-    def ask(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    def query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """What a function returns that is given a client. Raises as `get`."""
         try:
             self.once(Cluster.read_version)
         except ClusterError as error:
             raise Unseen("the API server does not answer: see cluster.api-server") from error
-        return self._ask(work)
+        return self._query(work)
 
-    def _ask(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async def whole() -> T:
             config = load_config(self.kubeconfig)
             if config is None:
@@ -115,7 +115,7 @@ class Cluster(Subject):
 
     def read_version(self) -> Json:
         """What the API server says of its version. Raises as `get`."""
-        return self._ask(lambda client: _get(client, "/version", {})) or {}
+        return self._query(lambda client: _get(client, "/version", {})) or {}
 
 
 def check_api_server(cluster: Cluster) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from accelbind.doctor import show
 from accelbind.doctor.catalogue import cluster_checks, node_checks
 from accelbind.doctor.certificates import parse_address
 from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.model import Check, CheckStatus, run
+from accelbind.doctor.model import Check, CheckStatus, run_checks
 from accelbind.doctor.node import Node
 from accelbind.options import (
     Domains,
@@ -21,7 +21,7 @@ from accelbind.options import (
     namespace_option,
     time_option,
 )
-from accelbind.output import Format, Output, print_json, styled
+from accelbind.output import Output, OutputFormat, print_json, styled
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.admission.mutate import Policy
@@ -74,7 +74,7 @@ def doctor(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List all checks and all that they found.")
     ] = False,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
     kubeconfig: Kubeconfig = None,
     namespace: Annotated[str, namespace_option("Where accelbind runs.", SYSTEM)] = SYSTEM,
     domain: Domains = None,
@@ -121,8 +121,8 @@ def doctor(
         raise InvalidSettings(
             "this is no node, and no cluster is known: use --node or --kubeconfig"
         )
-    results = run(_choose(checks, only or (), skip or ()), time_limit)
-    if output is Format.JSON:
+    results = run_checks(_choose(checks, only or (), skip or ()), time_limit)
+    if output is OutputFormat.JSON:
         print_json(show.document(results))
     else:
         for state, line in show.lines(results, verbose=verbose):

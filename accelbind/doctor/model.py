@@ -84,7 +84,7 @@ class Unseen(AccelbindError):
     """Something that a check needs can't be read; the text says what is missing."""
 
 
-class Once(Generic[T]):
+class SharedValue(Generic[T]):
     """A value that several checks need: the first one makes it, all others get it, or its error."""
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -111,13 +111,13 @@ class Subject:
     """What is checked, with the values that several checks need."""
 
     def __init__(self) -> None:
-        self._shared: dict[Any, Once[Any]] = {}
+        self._shared: dict[Any, SharedValue[Any]] = {}
         self._lock = threading.Lock()
 
     def once(self, make: Callable[[Self], T]) -> T:
         """What a function of this subject returns, which is called once."""
         with self._lock:
-            found: Once[T] = self._shared.setdefault(make, Once(partial(make, self)))
+            found: SharedValue[T] = self._shared.setdefault(make, SharedValue(partial(make, self)))
         return found()
 
 
@@ -128,7 +128,7 @@ class Check:
     id: str
     """Stable: scripts name it."""
     title: str
-    look: Callable[[], Iterable[Line]]
+    find: Callable[[], Iterable[Line]]
     grows: bool = False
     """Whether it takes longer where there is more to read; then a time-out means no hanging."""
 
@@ -161,7 +161,7 @@ class _Run:
         self.seconds = time.monotonic() - self.started
 
 
-def run(checks: Sequence[Check], seconds: float) -> list[Result]:
+def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
     """Run checks in parallel and return their results in order.
 
     Args:
@@ -191,7 +191,7 @@ def _result(run: _Run, seconds: float) -> Result:
 def _collect(check: Check, lines: list[Line]) -> None:
     """Append the lines of a check, or what keeps it from giving any."""
     try:
-        for line in check.look():
+        for line in check.find():
             lines.append(line)
             if len(lines) == MAX_LINES:
                 lines.append(unseen(f"only the first {MAX_LINES} are shown"))

@@ -18,7 +18,7 @@ from accelbind.doctor.model import (
     warning,
 )
 from accelbind.output import count
-from accelbind.plain_port import ask, ask_devices, reachable
+from accelbind.plain_port import query, query_devices, reachable
 from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 from services.devices.model import Card, Inventory, PluginMode, Problem
@@ -79,14 +79,14 @@ class Node(Subject):
         """Where the running plugin answers."""
         return f"{reachable(self.options.metrics_host)}:{self.options.metrics_port}"
 
-    def ask_plugin(self, path: str) -> tuple[int, bytes]:
+    def query_plugin(self, path: str) -> tuple[int, bytes]:
         """Status and body of the running plugin's answer.
 
         Raises:
             NoAnswer: It can't be reached.
         """
         host, port = reachable(self.options.metrics_host), self.options.metrics_port
-        return ask(host, port, path)
+        return query(host, port, path)
 
 
 def _scan(node: Node) -> Inventory:
@@ -94,7 +94,7 @@ def _scan(node: Node) -> Inventory:
 
 
 def _read_table(node: Node) -> Table:
-    _, table = ask_devices(reachable(node.options.metrics_host), node.options.metrics_port)
+    _, table = query_devices(reachable(node.options.metrics_host), node.options.metrics_port)
     return table
 
 

@@ -61,7 +61,7 @@ def check_devices(node: Node) -> Iterator[Line]:
 def check_permissions(node: Node) -> Iterator[Line]:
     """Permissions that the plugin reports as missing."""
     try:
-        status, text = node.ask_plugin("/metrics")
+        status, text = node.query_plugin("/metrics")
     except NoAnswer:
         yield unseen(_UNREACHABLE)
         return
@@ -103,6 +103,6 @@ def _unreachable(node: Node, error: NoAnswer) -> Line:
 
 
 def _probe(node: Node, path: str) -> tuple[int, str]:
-    status, text = node.ask_plugin(path)
+    status, text = node.query_plugin(path)
     lines = text.decode(errors="replace").strip().splitlines()
     return status, plain("; ".join(lines), 600)

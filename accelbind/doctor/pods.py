@@ -33,7 +33,7 @@ _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin
 
 def check_mappings(cluster: Cluster) -> Iterator[Line]:
     """What `accelbind check mappings` finds."""
-    found = cluster.ask(lambda client: survey(client, cluster.prefixes))
+    found = cluster.query(lambda client: survey(client, cluster.prefixes))
     for each in check(found.index, advertised=found.advertised, uses=found.uses):
         name = "/".join(filter(None, (plain(each.namespace), each.name)))
         text = f"{each.code.value}: {name}: {plain(each.message, 500)}"

@@ -12,7 +12,7 @@ from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
 from accelbind.fpga.run import exit_codes, in_time, progress
 from accelbind.options import default_note, namespace_option, time_option
-from accelbind.output import Format, Output, print_facts, print_json, print_table
+from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
@@ -143,7 +143,11 @@ def list_(
 @app.command()
 @on_root
 def info(
-    device: Device, *, given: Given, output: Output = Format.TEXT, timeout: ShortTimeout = 10.0
+    device: Device,
+    *,
+    given: Given,
+    output: Output = OutputFormat.TEXT,
+    timeout: ShortTimeout = 10.0,
 ) -> None:
     """Show all that is known of an FME or a port.
 
@@ -154,7 +158,7 @@ def info(
     with exit_codes():
         device = name_behind(root, device)
         found = in_time(device, lambda: device_info.describe(root, device), timeout)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json(found)
     else:
         print_facts(device_info.facts(found))
@@ -185,7 +189,7 @@ def program(
     ] = "try",
     given: Given,
     timeout: Timeout = TIMEOUT,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Program the function of a bitstream into a port.
 
@@ -208,11 +212,11 @@ def program(
     )
     with exit_codes():
         port = _find_port(settings.root, port)
-        image = Image.of(read_bitstream(bitstream))
+        image = Image.from_bitstream(read_bitstream(bitstream))
         if dry_run:
             done = programmer.check(port, image, force=force)
         else:
-            with progress(port, quiet=output is Format.JSON) as on_step:
+            with progress(port, quiet=output is OutputFormat.JSON) as on_step:
 
                 def ensure() -> Programmed:
                     return programmer.ensure(port, image, force=force, on_step=on_step)
@@ -232,7 +236,7 @@ def reset(
     *,
     given: Given,
     timeout: Timeout = TIMEOUT,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Reset a port and its function, unless somebody has it open.
 
@@ -255,7 +259,7 @@ def clear_errors(
     *,
     given: Given,
     timeout: Timeout = TIMEOUT,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Clear the errors that an FME or a port reports.
 
@@ -277,7 +281,7 @@ def clear_errors(
     with exit_codes():
         device = name_behind(root, device)
         name, cleared = in_time(device, clear, timeout)
-    if output is Format.JSON:
+    if output is OutputFormat.JSON:
         print_json({"device": name, "cleared": cleared})
         return
     for each in cleared:
@@ -310,7 +314,7 @@ def move(
     port: PortNumber = 0,
     given: Given,
     timeout: Timeout = TIMEOUT,
-    output: Output = Format.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Move a port between a card's physical function and its virtual ones."""
     settings = load_settings(PluginSettings, given)
@@ -362,8 +366,8 @@ def _programmer(
     )
 
 
-def _print_done(output: Format, sentence: str, result: dict[str, Any]) -> None:
-    if output is Format.JSON:
+def _print_done(output: OutputFormat, sentence: str, result: dict[str, Any]) -> None:
+    if output is OutputFormat.JSON:
         print_json(result)
     else:
         typer.echo(sentence)

@@ -99,7 +99,7 @@ class ReviewResponse(msgspec.Struct, frozen=True):
     pod: str = ""
     """The name of the object, whatever its kind."""
     message: str = ""
-    """What the client is told; empty if admitted."""
+    """The text for the client; empty if admitted."""
     rewrites: tuple[Rewrite, ...] = ()
     warnings: tuple[str, ...] = ()
     error: Exception | None = None

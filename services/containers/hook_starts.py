@@ -62,8 +62,8 @@ def check_nodes(allocations: Iterable[Entry]) -> None:
             raise HookMissing(
                 f"container {quote(each.container)} was allocated its devices before this node"
                 f" used --programming=oci-hook: the kubelet gives it {nodes} without CDI, and so"
-                " without the OCI hook that programs them; delete the pod, so that a new one is"
-                " allocated its devices anew"
+                " without the OCI hook that programs them; delete the pod; a new one gets"
+                " its devices through CDI"
             )
 
 

@@ -34,7 +34,7 @@ class CdiWrite:
     written: bool = False
     """Whether the file is new or has a new content."""
     removed: tuple[str, ...] = ()
-    """Names of files of ours that were there and not wanted."""
+    """Names of our files that were there and not wanted."""
     problems: tuple[str, ...] = ()
     """A sentence for each failure."""
     failed: bool = False

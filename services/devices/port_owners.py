@@ -24,7 +24,7 @@ def free_ports(inventory: Inventory, allocated: Collection[str]) -> Iterator[tup
 
     Args:
         inventory: What a scan found.
-        allocated: Ids of all devices of ours that containers have, of whatever resource and mode.
+        allocated: Ids of all our devices that containers have, of any resource and mode.
     """
     owners = PortOwners(inventory, frozenset(allocated))
     for card in inventory.cards:
@@ -66,7 +66,7 @@ class PortOwners:
 
     Args:
         inventory: What a scan found.
-        allocated: Ids of all devices of ours that containers have, of whatever resource and mode.
+        allocated: Ids of all our devices that containers have, of any resource and mode.
     """
 
     def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:

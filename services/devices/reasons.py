@@ -2,8 +2,8 @@
 
 To add a reason, add it here and make a `Problem` with its code where the fault is found. An error
 register or flag that a driver names (`Register` in `services.devices.hardware.drivers`) only needs
-an entry in `REGISTERS` or `FLAGS`, and can be ignored at once (`--ignore-errors`). The reference is
-generated from this table: `make docs`.
+an entry in `REGISTERS` or `FLAGS`, and a place in the help of `--ignore-errors`. The reference is
+generated from this table. After a change run `make docs` and `make golden`.
 
 Codes are labels of metrics and keys of the doctor's and the reference's tables, so they never
 change. A test compares this table with the codes that are made anywhere in the code.
@@ -55,7 +55,7 @@ _PROGRAM: Final = (
 _NODE: Final = (
     "udev makes it when the driver loads: udevadm trigger; in a pod, mount the host's /dev"
 )
-_RENAME: Final = "a fault of the driver or of ours: the message says what can't be written"
+_RENAME: Final = "a bug in the driver or in accelbind: the message says what can't be written"
 _IDS: Final = {
     "afu-id": ("the port's afu_id", _PROGRAM),
     "interface-id": ("the engine's interface id", _STATIC),

@@ -50,7 +50,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An answer of the API server."""
 
     status: int
@@ -64,7 +64,7 @@ class Answer:
 class BadStatus(ClusterError):
     """The API server answers, but refuses."""
 
-    def __init__(self, text: str, answer: Answer) -> None:
+    def __init__(self, text: str, answer: HttpResponse) -> None:
         super().__init__(text)
         self.status = answer.status
         self.retry_after = answer.retry_after
@@ -103,7 +103,7 @@ def may_be_elsewhere(error: ClusterError) -> bool:
     return may_be_ours(error)
 
 
-def asked_to_wait(error: ClusterError) -> float:
+def requested_pause(error: ClusterError) -> float:
     """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0
 
@@ -185,7 +185,7 @@ class ClusterClient:
         body: object = None,
         content_type: str = "application/json",
         whole: bool = False,
-    ) -> Answer:
+    ) -> HttpResponse:
         """Make one request and return its answer, whatever its status.
 
         A `body` that isn't None is sent as JSON. With `whole`, the answer may have `MAX_LIST` bytes
@@ -210,7 +210,7 @@ class ClusterClient:
         await asyncio.sleep(random.uniform(0.02, 0.1))  # noqa: S311 - jitter, not a secret
         return await self._send(request, path, MAX_LIST if whole else MAX_BODY)
 
-    async def _send(self, request: httpx2.Request, path: str, limit: int) -> Answer:
+    async def _send(self, request: httpx2.Request, path: str, limit: int) -> HttpResponse:
         what = f"{request.method} {path}"
         async with self._translated(what), asyncio.timeout(_TOTAL_SECONDS):
             response = await self._http.send(request, stream=True)
@@ -269,7 +269,7 @@ class ClusterClient:
         if rest:
             yield bytes(rest)
 
-    def expect(self, answer: Answer, what: str) -> Answer:
+    def expect(self, answer: HttpResponse, what: str) -> HttpResponse:
         """Return the answer to `what` if its status is a success.
 
         Raises:
@@ -350,7 +350,7 @@ def _innermost(error: BaseException) -> str:
     return plain(text, 400)
 
 
-async def _read_whole(response: httpx2.Response, what: str, limit: int) -> Answer:
+async def _read_whole(response: httpx2.Response, what: str, limit: int) -> HttpResponse:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
@@ -359,4 +359,4 @@ async def _read_whole(response: httpx2.Response, what: str, limit: int) -> Answe
     wait = response.headers.get("Retry-After", "")
     retry_after = int(wait) if wait.isascii() and wait.isdigit() and len(wait) < 6 else 0
     date = response.headers.get("Date", "")[:40]
-    return Answer(response.status_code, bytes(body), retry_after, date)
+    return HttpResponse(response.status_code, bytes(body), retry_after, date)

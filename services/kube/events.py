@@ -30,8 +30,8 @@ from services.kube.client import (
     NOT_FOUND,
     BadStatus,
     ClusterClient,
-    asked_to_wait,
     may_be_ours,
+    requested_pause,
     will_pass,
 )
 from services.kube.connection import Connection
@@ -175,7 +175,7 @@ class EventRecorder:
             if not self._waiting:
                 self._recorded.clear()
                 await self._recorded.wait()
-            await self._bucket.take_token()
+            await self._bucket.spend_token()
             _, series = self._waiting.popitem(last=False)
             await asyncio.sleep(await self._attempt(series))
 
@@ -243,7 +243,7 @@ class EventRecorder:
         write_log = log.debug if self._error else log.warning
         write_log("Events can't be written now", problem=str(error), waiting=len(self._waiting))
         self._error = str(error)
-        return self._backoff.pause(asked_to_wait(error))
+        return self._backoff.pause(requested_pause(error))
 
 
 class _TokenBucket:
@@ -252,7 +252,7 @@ class _TokenBucket:
         self._tokens = float(rate.burst)
         self._filled_at = time.monotonic()
 
-    async def take_token(self) -> None:
+    async def spend_token(self) -> None:
         """Take a token, or wait for one."""
         self._fill()
         if self._tokens < 1:

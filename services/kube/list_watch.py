@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from services.kube.client import GONE, Answer, BadStatus, ClusterClient, Expired
+from services.kube.client import GONE, BadStatus, ClusterClient, Expired, HttpResponse
 from services.process.errors import ClusterError
 from services.process.retry import FIRST_SECONDS, LONGEST_SECONDS, Backoff
 from services.process.text import plain
@@ -183,7 +183,9 @@ def read_watch_error(raw: msgspec.Raw) -> ClusterError:
     message = plain(status.message, 200)
     if status.code == GONE:
         return Expired(f"the watch is too old: {message}")
-    return BadStatus(f"the watch ended with {status.code}: {message}", Answer(status.code, b""))
+    return BadStatus(
+        f"the watch ended with {status.code}: {message}", HttpResponse(status.code, b"")
+    )
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

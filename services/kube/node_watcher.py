@@ -35,8 +35,8 @@ from services.kube.client import (
     BadStatus,
     ClusterClient,
     Dropped,
-    asked_to_wait,
     may_be_ours,
+    requested_pause,
 )
 from services.kube.connection import Connection
 from services.kube.list_watch import (
@@ -266,7 +266,7 @@ class NodeWatcher:
     async def _paused(self, client: ClusterClient, error: ClusterError, growth: float) -> float:
         if may_be_ours(error):
             await self._connection.renew(client)
-        return self._backoff.pause(asked_to_wait(error), growth=growth)
+        return self._backoff.pause(requested_pause(error), growth=growth)
 
     def _log_error(self, error: str) -> None:
         write_log = log.debug if self.error else log.warning

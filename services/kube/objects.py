@@ -230,7 +230,7 @@ async def read_configuration(client: ClusterClient, plural: str, name: str) -> C
     return None if found is None else Configuration(found, f"{plural}/{name}")
 
 
-async def put_bundle(
+async def write_bundle(
     client: ClusterClient, read: Configuration, bundle: bytes, owner: Owner
 ) -> Configuration | None:
     """Write a bundle into the owner's entries; None if all of them have it already.

@@ -44,8 +44,8 @@ from services.kube.client import (
     Dropped,
     Expired,
     TooLong,
-    asked_to_wait,
     may_be_elsewhere,
+    requested_pause,
     will_pass,
 )
 from services.kube.connection import Connection
@@ -230,7 +230,7 @@ class Reflector:
                     self._whole = True
                 elif token and will_pass(error) and backoff.failures < _PAGE_TRIES:
                     # The pages before this one would have to be read again.
-                    pause = backoff.pause(asked_to_wait(error))
+                    pause = backoff.pause(requested_pause(error))
                     self.failures += 1
                     self._log_error(error, pause)
                     await self._sleep(pause)
@@ -298,7 +298,7 @@ class Reflector:
         """Note an error; return the seconds to wait."""
         if may_be_elsewhere(error):
             self._doubted = client
-        pause = self._backoff.pause(asked_to_wait(error), growth=growth)
+        pause = self._backoff.pause(requested_pause(error), growth=growth)
         self._log_error(error, pause)
         return pause
 

@@ -207,7 +207,7 @@ class FolderSource:
         self.index = self.snapshot.index
         """The snapshot's index, which every request reads."""
         self.loaded = False
-        self.problem = ""
+        self.error = ""
         """Why the folder can't be read now; empty if it can."""
         self._directory = directory
         self._default_namespace = default_namespace
@@ -262,7 +262,7 @@ class FolderSource:
         try:
             found = _signature(self._directory)
         except WorldError as error:
-            self._keep(str(error))
+            self._log_error(str(error))
             return
         if found == self._signature:
             self._settle()
@@ -272,9 +272,9 @@ class FolderSource:
     def _settle(self) -> None:
         self._pending = self._changing_since = None
         self._confirmed = self._clock()
-        if self.problem:
+        if self.error:
             log.info("the folder of mappings can be read again", folder=str(self._directory))
-            self.problem = ""
+            self.error = ""
 
     def _is_settled(self, found: Signature) -> bool:
         """Whether two polls in a row agree, or the folder has been changing for too long."""
@@ -294,14 +294,12 @@ class FolderSource:
                 load_folder, self._directory, default_namespace=self._default_namespace
             )
         except WorldError as error:
-            self._keep(str(error))
+            self._log_error(str(error))
         except Exception as error:
             # The same content would fail again, so it isn't tried again until the folder changes.
             self._failed = found
-            self.problem = f"accelbind failed while reading {self._directory}: {error!r:.200}"
-            log.exception(
-                "mappings not loaded, the previous ones stay in use", problem=self.problem
-            )
+            self.error = f"accelbind failed while reading {self._directory}: {error!r:.200}"
+            log.exception("mappings not loaded, the previous ones stay in use", problem=self.error)
         else:
             self._signature = None if changing else found
             self._swap(snapshot)
@@ -311,7 +309,7 @@ class FolderSource:
         self.index = snapshot.index
         self.loaded = True
         self._failed = None
-        self.problem = ""
+        self.error = ""
         self._settle()
         log.info(
             "mappings loaded",
@@ -326,10 +324,10 @@ class FolderSource:
             log.warning("more mappings skipped", number=len(new) - MAX_LOGGED)
         self._logged = frozenset(snapshot.problems)
 
-    def _keep(self, problem: str) -> None:
-        if problem != self.problem:
-            log.warning("mappings not loaded, the previous ones stay in use", problem=problem)
-        self.problem = problem
+    def _log_error(self, error: str) -> None:
+        if error != self.error:
+            log.warning("mappings not loaded, the previous ones stay in use", problem=error)
+        self.error = error
 
 
 def _signature(directory: Path) -> Signature:

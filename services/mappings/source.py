@@ -109,7 +109,7 @@ class ApiServerSource:
         return self._timing.clock() - min(contacts, default=self._begun)
 
     @property
-    def problem(self) -> str:
+    def error(self) -> str:
         """Why the mappings aren't being updated now; empty if they are."""
         return next((each.error for each in self._reflectors if each.error), "")
 

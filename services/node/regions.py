@@ -152,7 +152,7 @@ class RegionProgramming:
                 except AccelbindError:
                     self._metrics.programming_ended("failed")
                     raise
-                image = Image.of(bitstream)
+                image = Image.from_bitstream(bitstream)
                 images |= {each.port: image for each in task.programmed}
             await self._ensure(task, images, until)
 

@@ -62,7 +62,7 @@ class _Files:
     used: Contents = ()
     tried: Contents | None = None
     """The contents that were tried last; None if the files couldn't be read."""
-    problem: str = ""
+    error: str = ""
     """Why the latest contents aren't used; empty if they are."""
 
     def read(self) -> Contents:
@@ -110,9 +110,9 @@ class CertificateSource:
         return self.validity is not None
 
     @property
-    def problem(self) -> str:
+    def error(self) -> str:
         """Why the latest files aren't used; empty if they are."""
-        return "; ".join(filter(None, (self._pair.problem, self._authorities.problem)))
+        return "; ".join(filter(None, (self._pair.error, self._authorities.error)))
 
     @property
     def seconds_left(self) -> float:
@@ -133,7 +133,7 @@ class CertificateSource:
     def refresh(self) -> bool:
         """Read the files, and use new contents; return whether there are any.
 
-        New contents that can't be used are logged once, and `problem` says why.
+        New contents that can't be used are logged once, and `error` says why.
         """
         renewed = [self._renew(files) for files in (self._pair, self._authorities)]
         return any(renewed)
@@ -158,11 +158,11 @@ class CertificateSource:
                 log.error,
                 "the certificate in use has expired: no API server trusts it",
                 ends=ends,
-                problem=self.problem,
+                problem=self.error,
             )
-        elif self.problem:
+        elif self.error:
             event = "the certificate files still can't be used, the old certificates stay in use"
-            self._log(log.warning, event, problem=self.problem, ends=ends)
+            self._log(log.warning, event, problem=self.error, ends=ends)
 
     def _log(self, log_it: Callable[..., object], event: str, **values: object) -> None:
         self._logged_at = self._clock()
@@ -178,13 +178,13 @@ class CertificateSource:
             others = self._authorities.used if files is self._pair else self._pair.used
             self._use(*((found, others) if files is self._pair else (others, found)))
         except CertificateError as error:
-            if str(error) != files.problem:
-                files.problem = str(error)
+            if str(error) != files.error:
+                files.error = str(error)
                 self.failures += 1
                 event = f"new {files.what} not used, the old one stays in use"
-                self._log(log.warning, event, problem=files.problem)
+                self._log(log.warning, event, problem=files.error)
             return False
-        files.used, files.problem = found, ""
+        files.used, files.error = found, ""
         return True
 
     def _use(self, pair: Contents, authorities: Contents) -> None:

@@ -27,7 +27,7 @@ class Image:
     """The id of the OpenCL program that it is, which the port can't show."""
 
     @classmethod
-    def of(cls, bitstream: Bitstream) -> "Image":
+    def from_bitstream(cls, bitstream: Bitstream) -> "Image":
         """The image in a bitstream file."""
         metadata, opencl = bitstream.metadata, bitstream.opencl
         return cls(

@@ -147,7 +147,7 @@ def busy(place: PortPlace, holders: tuple[Holder, ...]) -> DeviceBusy:
 
 
 def translated(error: OSError, operation: str) -> HardwareError:
-    """An error of the system as one of ours.
+    """An OSError as an error of accelbind.
 
     Args:
         error: The error.

@@ -18,7 +18,7 @@ import structlog
 from simulator.apiserver import patches, reviews, status
 from simulator.apiserver.audit import Trail
 from simulator.apiserver.cel import EvaluationError
-from simulator.apiserver.http_client import Answer, CallFailed, WebhookClient
+from simulator.apiserver.http_client import CallFailed, HttpResponse, WebhookClient
 from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource
 from simulator.apiserver.reviews import Attributes, InvalidAnswer, WebhookVerdict
 from simulator.apiserver.status import StatusError
@@ -113,7 +113,7 @@ class Admission:
     ) -> Json | None:
         """The changed object, or None where the webhook changed nothing."""
         try:
-            verdict = await self._ask(hook, item, run, mutating=True)
+            verdict = await self._query(hook, item, run, mutating=True)
         except _FailedOpen:
             run.trail.annotate(f"failed-open.mutation.{_PREFIX}/{label}", hook.name)
             return None
@@ -143,7 +143,7 @@ class Admission:
 
     async def _validate_once(self, hook: Hook, item: Json | None, run: _Run) -> None:
         try:
-            verdict = await self._ask(hook, item, run, mutating=False)
+            verdict = await self._query(hook, item, run, mutating=False)
         except _FailedOpen:
             run.trail.annotate(f"failed-open.validating.{_PREFIX}/{hook.name}", hook.name)
             return
@@ -151,7 +151,7 @@ class Admission:
         if not verdict.allowed:
             raise refusal(hook.name, verdict.status)
 
-    async def _ask(
+    async def _query(
         self, hook: Hook, item: Json | None, run: _Run, *, mutating: bool
     ) -> WebhookVerdict:
         uid = self._new_uid()
@@ -218,7 +218,7 @@ def _apply(verdict: WebhookVerdict, item: Json, redefault: Redefault) -> Json | 
     return changed if changed != item else None
 
 
-def _check_code(answer: Answer) -> None:
+def _check_code(answer: HttpResponse) -> None:
     """Raise CallFailed for an answer that is not 2xx, with the text of client-go."""
     if 200 <= answer.status < 300:
         return

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import structlog
 
 from simulator.apiserver import discovery, paths, reading, status, wire
-from simulator.apiserver.asking import VERBS, Ask, timestamp
+from simulator.apiserver.asking import VERBS, ApiCall, timestamp
 from simulator.apiserver.audit import AuditLog
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
@@ -109,30 +109,30 @@ class Api:
             raise status.unknown_path()
         if request.oversized:
             raise status.too_large(3 * 2**20)
-        ask = Ask(target, request, identity)
-        ask.authorize(ask.verb)
+        call = ApiCall(target, request, identity)
+        call.authorize(call.verb)
         if request.method in ("GET", "HEAD"):
-            return self._read(ask)
-        return await self._write(ask)
+            return self._read(call)
+        return await self._write(call)
 
-    def _read(self, ask: Ask) -> Response:
-        if ask.query.get("watch") in ("1", "true"):
-            return self._watch(ask)
-        if not ask.target.name:
-            page = reading.read_list(self._store, ask.target, ask.query)
-            body = reading.list_body(ask.target.resource, page)
+    def _read(self, call: ApiCall) -> Response:
+        if call.query.get("watch") in ("1", "true"):
+            return self._watch(call)
+        if not call.target.name:
+            page = reading.read_list(self._store, call.target, call.query)
+            body = reading.list_body(call.target.resource, page)
             return self._body(200, body + b"\n")
-        data = self._store.shelf(ask.target.resource).objects.get(ask.target.path)
+        data = self._store.shelf(call.target.resource).objects.get(call.target.path)
         if data is None:
-            resource = ask.target.resource
-            raise status.not_found(resource.group, resource.plural, ask.target.name)
+            resource = call.target.resource
+            raise status.not_found(resource.group, resource.plural, call.target.name)
         return self._body(200, data + b"\n")
 
-    def _watch(self, ask: Ask) -> Response:
+    def _watch(self, call: ApiCall) -> Response:
         watch = Watch(
             self._store,
-            ask.target,
-            _named_as_selector(ask),
+            call.target,
+            _named_as_selector(call),
             bookmark_interval=self._bookmark_interval,
         )
         if self._faults.bookmarks_need_version and watch.bookmarks_without_version:
@@ -151,23 +151,23 @@ class Api:
         finally:
             self.watches.discard(watch)
 
-    async def _write(self, ask: Ask) -> Response:
+    async def _write(self, call: ApiCall) -> Response:
         code = 500
         try:
-            verb = self._verb(ask)
-            code, body = await verb(ask)
+            verb = self._verb(call)
+            code, body = await verb(call)
         except StatusError as error:
             code = error.code
-            headers = (*_warnings(ask), *error.headers.items())
+            headers = (*_warnings(call), *error.headers.items())
             return Response(error.code, error.body(), headers)
         finally:
-            self._record(ask, code)
-        return self._body(code, body + b"\n", _warnings(ask))
+            self._record(call, code)
+        return self._body(code, body + b"\n", _warnings(call))
 
-    def _verb(self, ask: Ask) -> Callable[[Ask], Awaitable[tuple[int, bytes]]]:
-        named = bool(ask.target.name)
-        match ask.request.method:
-            case "POST" if ask.target.subresource == "binding":
+    def _verb(self, call: ApiCall) -> Callable[[ApiCall], Awaitable[tuple[int, bytes]]]:
+        named = bool(call.target.name)
+        match call.request.method:
+            case "POST" if call.target.subresource == "binding":
                 return self._create_binding
             case "POST" if not named:
                 return self._create
@@ -175,61 +175,61 @@ class Api:
                 return self._replace
             case "PATCH" if named:
                 return self._patch
-            case "DELETE" if named and not ask.target.subresource:
+            case "DELETE" if named and not call.target.subresource:
                 return self._delete
             case "DELETE" if not named:
                 return self._delete_collection
             case method:
                 raise status.method_not_allowed(method)
 
-    async def _create(self, ask: Ask) -> tuple[int, bytes]:
-        if ask.target.resource.namespaced and not ask.target.namespace:
+    async def _create(self, call: ApiCall) -> tuple[int, bytes]:
+        if call.target.resource.namespaced and not call.target.namespace:
             raise status.method_not_allowed("POST")
-        return 201, ask.target.resource.encode(await self._writer.create(ask))
+        return 201, call.target.resource.encode(await self._writer.create(call))
 
-    async def _replace(self, ask: Ask) -> tuple[int, bytes]:
-        return 200, ask.target.resource.encode(await self._writer.replace(ask))
+    async def _replace(self, call: ApiCall) -> tuple[int, bytes]:
+        return 200, call.target.resource.encode(await self._writer.replace(call))
 
-    async def _patch(self, ask: Ask) -> tuple[int, bytes]:
-        created = not self._writer.is_stored(ask.target)
-        if created and ask.content_type == APPLY:
-            ask.authorize("create")
-        item = await self._writer.patch(ask)
-        return 201 if created else 200, ask.target.resource.encode(item)
+    async def _patch(self, call: ApiCall) -> tuple[int, bytes]:
+        created = not self._writer.is_stored(call.target)
+        if created and call.content_type == APPLY:
+            call.authorize("create")
+        item = await self._writer.patch(call)
+        return 201 if created else 200, call.target.resource.encode(item)
 
-    async def _delete(self, ask: Ask) -> tuple[int, bytes]:
-        gone = await self._writer.delete(ask)
+    async def _delete(self, call: ApiCall) -> tuple[int, bytes]:
+        gone = await self._writer.delete(call)
         if gone.get("kind") == "Status":
             return 200, wire.encode(gone)
-        return 200, ask.target.resource.encode(gone)
+        return 200, call.target.resource.encode(gone)
 
-    async def _delete_collection(self, ask: Ask) -> tuple[int, bytes]:
-        return 200, await self._writer.delete_collection(ask)
+    async def _delete_collection(self, call: ApiCall) -> tuple[int, bytes]:
+        return 200, await self._writer.delete_collection(call)
 
-    async def _create_binding(self, ask: Ask) -> tuple[int, bytes]:
-        pod = self._writer.existing(ask.target)
-        node = (ask.decode().get("target") or {}).get("name") or ""
+    async def _create_binding(self, call: ApiCall) -> tuple[int, bytes]:
+        pod = self._writer.existing(call.target)
+        node = (call.decode().get("target") or {}).get("name") or ""
         if not node:
             raise status.bad_request("a binding needs target.name")
         if pod["spec"].get("nodeName"):
-            why = f'pod {ask.target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-            raise status.conflict("", "pods/binding", ask.target.name, why)
+            why = f'pod {call.target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+            raise status.conflict("", "pods/binding", call.target.name, why)
         self._bind(pod, node)
         done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         return 201, wire.encode(done | {"code": 201})
 
-    def _record(self, ask: Ask, code: int) -> None:
+    def _record(self, call: ApiCall, code: int) -> None:
         """Write pod creations, and what webhooks annotated, to the audit log."""
-        of_pods = ask.target.resource is PODS and ask.request.method == "POST"
-        if not of_pods and not ask.trail.annotations:
+        of_pods = call.target.resource is PODS and call.request.method == "POST"
+        if not of_pods and not call.trail.annotations:
             return
         self._audit.write(
-            verb=VERBS[ask.request.method],
-            uri=ask.request.target,
-            identity=ask.identity,
-            reference=ask.target.reference(),
+            verb=VERBS[call.request.method],
+            uri=call.request.target,
+            identity=call.identity,
+            reference=call.target.reference(),
             code=code,
-            trail=ask.trail,
+            trail=call.trail,
             time=timestamp(self._now()),
         )
 
@@ -238,17 +238,17 @@ class Api:
         return Response(code, body, (_CACHE, *headers))
 
 
-def _named_as_selector(ask: Ask) -> dict[str, str]:
+def _named_as_selector(call: ApiCall) -> dict[str, str]:
     """A watch on one object is a watch with a field selector."""
-    query = dict(ask.query)
-    if ask.target.name:
-        terms = [f"metadata.name={ask.target.name}", query.get("fieldSelector", "")]
+    query = dict(call.query)
+    if call.target.name:
+        terms = [f"metadata.name={call.target.name}", query.get("fieldSelector", "")]
         query["fieldSelector"] = ",".join(term for term in terms if term)
     return query
 
 
-def _warnings(ask: Ask) -> tuple[tuple[str, str], ...]:
-    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in ask.trail.warnings)
+def _warnings(call: ApiCall) -> tuple[tuple[str, str], ...]:
+    return tuple(("Warning", f'299 - "{_quoted(text)}"') for text in call.trail.warnings)
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ApiCall:
     """A request that names an object or a collection.
 
     Args:

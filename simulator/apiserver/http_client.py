@@ -26,7 +26,7 @@ class CallFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class WebhookAddress:
     """Where a webhook answers.
 
     Args:
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """A complete response."""
 
     status: int
@@ -58,7 +58,7 @@ class WebhookClient:
     def __init__(self) -> None:
         self._clients: dict[bytes, httpx2.AsyncClient] = {}
 
-    async def post(self, endpoint: Endpoint, body: bytes, seconds: float) -> Answer:
+    async def post(self, endpoint: WebhookAddress, body: bytes, seconds: float) -> HttpResponse:
         """Posts a JSON body and reads the whole answer."""
         dialled = httpx2.URL(endpoint.url).copy_with(host=endpoint.host, port=endpoint.port)
         try:
@@ -73,7 +73,7 @@ class WebhookClient:
             raise CallFailed(f'Post "{endpoint.url}": context deadline exceeded') from None
         except httpx2.HTTPError as error:
             raise CallFailed(f'Post "{endpoint.url}": {_reason(error, endpoint)}') from error
-        return Answer(answer.status_code, answer.content)
+        return HttpResponse(answer.status_code, answer.content)
 
     async def close(self) -> None:
         """Closes what is kept."""
@@ -94,7 +94,7 @@ class WebhookClient:
         return self._clients[roots]
 
 
-def _reason(error: httpx2.HTTPError, endpoint: Endpoint) -> str:
+def _reason(error: httpx2.HTTPError, endpoint: WebhookAddress) -> str:
     """Why there is no answer."""
     where = f"{endpoint.host}:{endpoint.port}"
     for cause in _causes(error):

@@ -28,7 +28,7 @@ class Page:
         items: the objects, as stored.
         revision: at which they were read.
         token: where to go on; empty at the end.
-        remaining: how many follow, None where that is not told.
+        remaining: how many follow, None where that is unknown.
     """
 
     items: list[bytes]

@@ -68,8 +68,8 @@ class Shelf:
         self.oldest = revision
         """Watches and lists may be taken up at this revision or later."""
         self._history = history
-        self._untold: deque[Change] = deque()
-        self._telling = False
+        self._unsent: deque[Change] = deque()
+        self._notifying = False
         self._snapshots: dict[int, tuple[list[str], dict[str, bytes]]] = {}
 
     def put(self, path: str, data: bytes) -> None:
@@ -91,20 +91,20 @@ class Shelf:
         self.changes.append(change)
         while len(self.changes) > self._history:
             self.oldest = self.changes.popleft().revision
-        self._untold.append(change)
-        if not self._telling:
-            self._tell()
+        self._unsent.append(change)
+        if not self._notifying:
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Call listeners with one change after the other, those that a listener makes last."""
-        self._telling = True
+        self._notifying = True
         try:
-            while self._untold:
-                change = self._untold.popleft()
+            while self._unsent:
+                change = self._unsent.popleft()
                 for listener in tuple(self.listeners):
                     listener(change)
         finally:
-            self._telling = False
+            self._notifying = False
 
     def forget(self, revision: int) -> None:
         """Forgets the changes up to a revision."""

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from simulator.apiserver import names, reviews, selectors, status
 from simulator.apiserver.cel import CompilationError, EvaluationError, compile_expression
-from simulator.apiserver.http_client import Endpoint
+from simulator.apiserver.http_client import WebhookAddress
 from simulator.apiserver.reviews import Attributes
 from simulator.apiserver.status import Cause
 from simulator.apiserver.wire import Json
@@ -89,7 +89,7 @@ class Hook:
             raise problem
         return True
 
-    def endpoint(self, services: Mapping[str, str]) -> Endpoint:
+    def endpoint(self, services: Mapping[str, str]) -> WebhookAddress:
         """Where it is called.
 
         Args:
@@ -102,14 +102,14 @@ class Hook:
             split = urlsplit(config["url"])
             host = split.hostname or ""
             url = _with_timeout(config["url"], self.timeout)
-            return Endpoint(url, host, split.port or 443, host, roots)
+            return WebhookAddress(url, host, split.port or 443, host, roots)
         server_name = f"{service['name']}.{service['namespace']}.svc"
         mapped = services.get(server_name) or services.get(service["name"]) or ""
         host, _, port = mapped.rpartition(":")
         path = service.get("path") or ""
         url = f"https://{server_name}:{service.get('port') or 443}{path}"
         dial = (host, int(port)) if host else (server_name, service.get("port") or 443)
-        return Endpoint(_with_timeout(url, self.timeout), *dial, server_name, roots)
+        return WebhookAddress(_with_timeout(url, self.timeout), *dial, server_name, roots)
 
 
 def _with_timeout(url: str, seconds: int) -> str:

@@ -14,7 +14,7 @@ import yaml
 
 from simulator.apiserver import patches, reading, schemas, status, wire
 from simulator.apiserver.admission import Admission
-from simulator.apiserver.asking import Ask, check_kind, decode_object, timestamp
+from simulator.apiserver.asking import ApiCall, check_kind, decode_object, timestamp
 from simulator.apiserver.paths import Target
 from simulator.apiserver.resources import NAMESPACES, PODS, Resource
 from simulator.apiserver.status import StatusError
@@ -50,89 +50,89 @@ class Writer:
         self._now = now
         self._new_uid = new_uid
 
-    async def create(self, ask: Ask, body: Json | None = None) -> Json:
+    async def create(self, call: ApiCall, body: Json | None = None) -> Json:
         """Create an object, by default that in the request's body; returns it as stored."""
-        resource = ask.target.resource
+        resource = call.target.resource
         strategy = strategy_of(resource)
-        item = self._decoded(ask, strategy, ask.decode() if body is None else body)
-        metadata = _claim_metadata(ask.target, item)
-        self._check_namespace(ask.target)
+        item = self._decoded(call, strategy, call.decode() if body is None else body)
+        metadata = _claim_metadata(call.target, item)
+        self._check_namespace(call.target)
         for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
             metadata.pop(name, None)
         metadata.pop("generation", None)
         name = metadata.get("name") or ""
         strategy.admit(item)
-        attributes = ask.attributes("CREATE", "CreateOptions", name)
+        attributes = call.attributes("CREATE", "CreateOptions", name)
         if strategy.webhooks:
-            item = await self._admission.mutate(attributes, item, strategy.default, ask.trail)
+            item = await self._admission.mutate(attributes, item, strategy.default, call.trail)
         self._fill_system_fields(resource, strategy, item)
         _validate_name(resource, strategy, item)
         strategy.validate(item)
         if strategy.webhooks:
-            await self._admission.validate(attributes, strategy.default(item), ask.trail)
-        path = resource.path(ask.target.namespace, item["metadata"]["name"])
+            await self._admission.validate(attributes, strategy.default(item), call.trail)
+        path = resource.path(call.target.namespace, item["metadata"]["name"])
         if path in self._store.shelf(resource).objects:
             raise status.already_exists(resource.group, resource.plural, item["metadata"]["name"])
-        return item if ask.dry_run else self._store.write(resource, item)
+        return item if call.dry_run else self._store.write(resource, item)
 
-    async def replace(self, ask: Ask) -> Json:
+    async def replace(self, call: ApiCall) -> Json:
         """PUT: the object in the body instead of the stored one."""
-        resource, target = ask.target.resource, ask.target
+        resource, target = call.target.resource, call.target
         strategy = strategy_of(resource)
         old = self.existing(target)
-        item = self._decoded(ask, strategy, ask.decode())
+        item = self._decoded(call, strategy, call.decode())
         metadata = _claim_metadata(target, item)
         if not metadata.get("resourceVersion") and strategy.needs_version:
             cause = status.invalid_value(
                 "metadata.resourceVersion", 0, "must be specified for an update"
             )
             raise status.invalid(resource.group, resource.kind, target.name, [cause])
-        return await self._change(ask, strategy, old, item)
+        return await self._change(call, strategy, old, item)
 
-    async def patch(self, ask: Ask) -> Json:
+    async def patch(self, call: ApiCall) -> Json:
         """PATCH: the stored object with the body's changes; an apply creates what is missing."""
-        if ask.content_type == patches.APPLY and not self.is_stored(ask.target):
-            return await self.create(ask, applied(ask))
-        strategy = strategy_of(ask.target.resource)
+        if call.content_type == patches.APPLY and not self.is_stored(call.target):
+            return await self.create(call, applied(call))
+        strategy = strategy_of(call.target.resource)
         attempts_left = _ATTEMPTS
         while True:
             attempts_left -= 1
-            old = self.existing(ask.target)
-            item = _patched(ask, old)
-            if item.get("metadata", {}).get("name") != ask.target.name:
+            old = self.existing(call.target)
+            item = _patched(call, old)
+            if item.get("metadata", {}).get("name") != call.target.name:
                 raise status.bad_request("the name of the object can't be patched")
-            item = self._decoded(ask, strategy, item)
+            item = self._decoded(call, strategy, item)
             try:
-                return await self._change(ask, strategy, old, item)
+                return await self._change(call, strategy, old, item)
             except StatusError as error:
-                meanwhile = self._store.get(ask.target.resource, ask.target.path)
+                meanwhile = self._store.get(call.target.resource, call.target.path)
                 if error.reason != "Conflict" or meanwhile == old or not attempts_left:
                     raise
 
-    async def delete(self, ask: Ask) -> Json:
+    async def delete(self, call: ApiCall) -> Json:
         """DELETE of one object; the object, or a Status, as the kind has it."""
-        resource = ask.target.resource
+        resource = call.target.resource
         strategy = strategy_of(resource)
-        old = self.existing(ask.target)
-        options = decode_object(ask.request.body) if ask.request.body else {}
-        _check_preconditions(ask.target, old, options.get("preconditions") or {})
-        attributes = ask.attributes("DELETE", "DeleteOptions", ask.target.name, old)
+        old = self.existing(call.target)
+        options = decode_object(call.request.body) if call.request.body else {}
+        _check_preconditions(call.target, old, options.get("preconditions") or {})
+        attributes = call.attributes("DELETE", "DeleteOptions", call.target.name, old)
         if strategy.webhooks:
-            await self._admission.validate(attributes, None, ask.trail)
-        grace = ask.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
-        gone = old if ask.dry_run else self.remove(resource, old, grace=grace)
+            await self._admission.validate(attributes, None, call.trail)
+        grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
+        gone = old if call.dry_run else self.remove(resource, old, grace=grace)
         if strategy.returns_deleted or gone["metadata"].get("deletionTimestamp"):
             return gone
-        details = {"name": ask.target.name, "group": resource.group, "kind": resource.plural}
+        details = {"name": call.target.name, "group": resource.group, "kind": resource.plural}
         details["uid"] = old["metadata"]["uid"]
         return status.success({name: value for name, value in details.items() if value})
 
-    async def delete_collection(self, ask: Ask) -> bytes:
+    async def delete_collection(self, call: ApiCall) -> bytes:
         """DELETE of all objects that a list would give; that list."""
-        resource = ask.target.resource
-        page = reading.read_list(self._store, ask.target, ask.query)
+        resource = call.target.resource
+        page = reading.read_list(self._store, call.target, call.query)
         for data in page.items:
-            if not ask.dry_run:
+            if not call.dry_run:
                 self.remove(resource, wire.decode(data), grace=None)
         return reading.list_body(resource, page)
 
@@ -169,36 +169,36 @@ class Writer:
             raise status.not_found(resource.group, resource.plural, target.name)
         return found
 
-    async def _change(self, ask: Ask, strategy: Strategy, old: Json, item: Json) -> Json:
-        resource = ask.target.resource
-        _check_version(ask.target, old, item)
-        item = strategy.default(_only_allowed_parts(ask.target, old, item))
+    async def _change(self, call: ApiCall, strategy: Strategy, old: Json, item: Json) -> Json:
+        resource = call.target.resource
+        _check_version(call.target, old, item)
+        item = strategy.default(_only_allowed_parts(call.target, old, item))
         for name in _SYSTEM:
             _keep_system_field(name, old, item)
         _count_generation(resource, old, item)
-        attributes = ask.attributes("UPDATE", "UpdateOptions", ask.target.name, old)
+        attributes = call.attributes("UPDATE", "UpdateOptions", call.target.name, old)
         if strategy.webhooks:
-            item = await self._admission.mutate(attributes, item, strategy.default, ask.trail)
+            item = await self._admission.mutate(attributes, item, strategy.default, call.trail)
         if strategy.validate_update is not None:
             strategy.validate_update(old, item)
         else:
             strategy.validate(item)
         if strategy.webhooks:
-            await self._admission.validate(attributes, item, ask.trail)
-        return self._store_changed(ask, old, item)
+            await self._admission.validate(attributes, item, call.trail)
+        return self._store_changed(call, old, item)
 
-    def _store_changed(self, ask: Ask, old: Json, item: Json) -> Json:
-        resource, path = ask.target.resource, ask.target.path
-        if ask.dry_run:
+    def _store_changed(self, call: ApiCall, old: Json, item: Json) -> Json:
+        resource, path = call.target.resource, call.target.path
+        if call.dry_run:
             return item
         current = self._store.get(resource, path)
         if current is None:
-            raise status.not_found(resource.group, resource.plural, ask.target.name)
+            raise status.not_found(resource.group, resource.plural, call.target.name)
         item["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if item == old:
             return old
         if current["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise status.conflict(resource.group, resource.plural, ask.target.name)
+            raise status.conflict(resource.group, resource.plural, call.target.name)
         metadata = item["metadata"]
         if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
             held = resource is NAMESPACES or metadata.get("deletionGracePeriodSeconds", 0)
@@ -207,29 +207,29 @@ class Writer:
                 return self._store.remove(resource, path)
         return self._store.write(resource, item)
 
-    def _decoded(self, ask: Ask, strategy: Strategy, item: Json) -> Json:
+    def _decoded(self, call: ApiCall, strategy: Strategy, item: Json) -> Json:
         """The object of a body with its defaults; unknown fields of custom resources dropped."""
-        resource = ask.target.resource
+        resource = call.target.resource
         check_kind(resource, item)
         item["metadata"] = dict(item.get("metadata") or {})
         if resource.custom and resource.schema is not None:
             item, dropped = schemas.prune(resource.schema, item)
-            self._report_unknown(ask, dropped)
+            self._report_unknown(call, dropped)
         return strategy.default(item)
 
     @staticmethod
-    def _report_unknown(ask: Ask, dropped: list[str]) -> None:
-        mode = ask.query.get("fieldValidation") or "Warn"
+    def _report_unknown(call: ApiCall, dropped: list[str]) -> None:
+        mode = call.query.get("fieldValidation") or "Warn"
         texts = [f'unknown field "{path}"' for path in dropped]
         if texts and mode == "Strict":
-            resource = ask.target.resource
+            resource = call.target.resource
             raise status.bad_request(
                 f'{resource.kind} in version "{resource.version}" cannot be handled as a'
                 f" {resource.kind}: strict decoding error: {', '.join(texts)}"
             )
         if mode == "Warn":
             for text in texts:
-                ask.trail.warn(text)
+                call.trail.warn(text)
 
     def _check_namespace(self, target: Target) -> None:
         if not target.resource.namespaced:
@@ -289,9 +289,9 @@ def _validate_name(resource: Resource, strategy: Strategy, item: Json) -> None:
     raise status.invalid(resource.group, resource.kind, name, [cause])
 
 
-def _patched(ask: Ask, old: Json) -> Json:
-    resource = ask.target.resource
-    kind = ask.content_type
+def _patched(call: ApiCall, old: Json) -> Json:
+    resource = call.target.resource
+    kind = call.content_type
     known = [patches.JSON_PATCH, patches.MERGE, patches.APPLY]
     if not resource.custom:
         known.append(patches.STRATEGIC)
@@ -299,24 +299,24 @@ def _patched(ask: Ask, old: Json) -> Json:
         raise status.unsupported_media(kind, known)
     if kind == patches.JSON_PATCH:
         try:
-            operations = wire.decode(ask.request.body)
+            operations = wire.decode(call.request.body)
             return patches.apply_json_patch(old, operations)
         except (patches.NotApplicable, ValueError) as error:
             message = f"the server rejected our request due to an error in our request: {error}"
             raise StatusError(422, "Invalid", message, details={}) from error
-    body = applied(ask) if kind == patches.APPLY else decode_object(ask.request.body)
+    body = applied(call) if kind == patches.APPLY else decode_object(call.request.body)
     merge = patches.merge if kind == patches.MERGE or resource.custom else patches.strategic
     result: Json = merge(old, body)
     return result
 
 
-def applied(ask: Ask) -> Json:
+def applied(call: ApiCall) -> Json:
     """The object of a server-side apply."""
-    if not ask.query.get("fieldManager"):
+    if not call.query.get("fieldManager"):
         cause = status.required("fieldManager", "is required for apply patch")
         raise status.invalid("meta.k8s.io", "PatchOptions", "", [cause])
     try:
-        item = yaml.safe_load(ask.request.body)
+        item = yaml.safe_load(call.request.body)
     except yaml.YAMLError as error:
         raise status.bad_request(f"error decoding YAML: {error}") from error
     if not isinstance(item, dict):

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx2
 import structlog
 
-from services.kube.client import Answer, ClusterClient
+from services.kube.client import ClusterClient, HttpResponse
 from services.process.errors import AskerError, ClusterError
 from simulator.kubelet import reports
 from simulator.kubelet.reports import GIVEN_ANNOTATION, Json
@@ -50,7 +50,7 @@ class NodeAgent:
         self._client = client
         self._node = kubelet.node_name
         self._chores: set[asyncio.Task[None]] = set()
-        self._asking: set[asyncio.Task[Answer]] = set()
+        self._asking: set[asyncio.Task[HttpResponse]] = set()
         self._node_written: Json = {}
         self._written: dict[str, tuple[Json, str]] = {}
         self._events_written: dict[str, int] = {}
@@ -98,7 +98,7 @@ class NodeAgent:
 
     async def _create_node(self) -> None:
         body = reports.node(self._node)
-        answer = await self._ask("POST", NODES, body=body)
+        answer = await self._query("POST", NODES, body=body)
         if answer.status != httpx2.codes.CONFLICT:
             self._client.expect(answer, f"POST {NODES}")
             LOG.info("node registered", node=self._node)
@@ -127,7 +127,7 @@ class NodeAgent:
     async def _follow_pods(self) -> None:
         """Lists the node's pods, then watches them until the watch ends."""
         chosen: dict[str, str | int] = {"fieldSelector": f"spec.nodeName={self._node}"}
-        answer = await self._ask("GET", PODS, params=chosen)
+        answer = await self._query("GET", PODS, params=chosen)
         listed = _decode(self._client.expect(answer, f"GET {PODS}").body)
         present = {str(each["metadata"]["uid"]) for each in listed["items"]}
         for state in self._kubelet.pods:
@@ -189,7 +189,7 @@ class NodeAgent:
             await self._end(state)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
         try:
-            await self._ask("DELETE", _pod_path(pod["metadata"]), body=body)
+            await self._query("DELETE", _pod_path(pod["metadata"]), body=body)
         except ClusterError as error:
             LOG.warning("deletion not reported", pod=pod["metadata"]["name"], reason=str(error))
 
@@ -202,7 +202,7 @@ class NodeAgent:
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    # What is told of pods
+    # Reports about pods
 
     async def _report(self) -> None:
         """Write the status of pods, and events, whenever something changes."""
@@ -242,12 +242,12 @@ class NodeAgent:
             await self._patch(f"{path}/{reports.event_name(event)}", reports.event_again(event))
         else:
             body = reports.event_object(event, self._node)
-            answer = await self._ask("POST", path, body=body)
+            answer = await self._query("POST", path, body=body)
             if answer.status != httpx2.codes.NOT_FOUND:  # its namespace may be gone
                 self._client.expect(answer, f"POST {path}")
         self._events_written[event.key] = count
 
-    async def _ask(
+    async def _query(
         self,
         method: str,
         path: str,
@@ -255,7 +255,7 @@ class NodeAgent:
         params: Mapping[str, str | int] | None = None,
         body: Json | None = None,
         content_type: str = "application/json",
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send a request to the API server; a cancelled caller lets it finish.
 
         So a write is not broken off half-way, nor a connection in its handshake (whose socket
@@ -269,14 +269,14 @@ class NodeAgent:
         asking.add_done_callback(self._done_asking)
         return await asyncio.shield(asking)
 
-    def _done_asking(self, asking: asyncio.Task[Answer]) -> None:
+    def _done_asking(self, asking: asyncio.Task[HttpResponse]) -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
             asking.exception()  # whoever still waits gets it; nobody else needs to hear of it
 
     async def _patch(self, path: str, patch: Json) -> bool:
         """Patches an object; gives whether it is there, and still the same one."""
-        answer = await self._ask("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        answer = await self._query("PATCH", path, body=patch, content_type=MERGE_PATCH)
         if answer.status in {httpx2.codes.NOT_FOUND, httpx2.codes.CONFLICT}:
             return False
         self._client.expect(answer, f"PATCH {path}")

@@ -28,12 +28,12 @@ T = TypeVar("T")
 class Plugins(Protocol):
     """The plugins of a node, and where allocations are kept; calls raise PluginFailed."""
 
-    async def ask_preferred(
+    async def query_preferred(
         self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> Collection[str]:
         """GetPreferredAllocation: which of the available devices the plugin prefers."""
 
-    async def ask_allocate(
+    async def query_allocate(
         self, resource: str, ids: Sequence[str]
     ) -> ContainerAllocateResponse | None:
         """Allocate with one container request: its response, if there is one."""
@@ -133,7 +133,7 @@ class Allocator:
             self._registry.device(resource, each) or Device(each, healthy=True) for each in ids
         ]
         try:
-            response = await self._plugins.ask_allocate(resource, ids)
+            response = await self._plugins.query_allocate(resource, ids)
         except PluginFailed as error:
             raise AllocationFailed(str(error)) from error
         if response is None:
@@ -200,7 +200,7 @@ class Allocator:
         offered = self._order(available.union(chosen))
         try:
             return dict.fromkeys(
-                await self._plugins.ask_preferred(resource, offered, chosen, required)
+                await self._plugins.query_preferred(resource, offered, chosen, required)
             )
         except PluginFailed as error:
             raise AllocationFailed(

@@ -52,7 +52,7 @@ class PluginClient:
         """Follows ListAndWatch until it ends.
 
         Args:
-            listed: told each list as it comes.
+            listed: called with each list as it comes.
 
         Returns:
             Why it ended.

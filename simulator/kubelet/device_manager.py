@@ -124,7 +124,7 @@ class DeviceManager:
         """Gives a pod's containers their devices."""
         await self.allocator.allocate(pod)
 
-    async def ask_preferred(
+    async def query_preferred(
         self, resource: str, available: Sequence[str], must_include: Sequence[str], size: int
     ) -> Collection[str]:
         """Ask a plugin which of the available devices it prefers."""
@@ -132,7 +132,7 @@ class DeviceManager:
         self._journal.call(Call("GetPreferredAllocation", resource, ids, must, size))
         return await self._plugins.client(resource).preferred(available, must_include, size)
 
-    async def ask_allocate(
+    async def query_allocate(
         self, resource: str, ids: Sequence[str]
     ) -> ContainerAllocateResponse | None:
         """Ask a plugin what a container needs for devices."""

@@ -77,7 +77,7 @@ class PodWorker:
         self._running: dict[str, asyncio.Task[int]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Starts to run the pod."""
         self._task = asyncio.create_task(self._run(), name=f"pod {self.pod.spec.name}")
         self._task.add_done_callback(self._report)
@@ -89,7 +89,7 @@ class PodWorker:
             LOG.error("pod failed", pod=self.pod.spec.name, exc_info=error)
             self._finish(Phase.FAILED)
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Stops all its containers, for good."""
         if self._task is not None:
             self._task.cancel()

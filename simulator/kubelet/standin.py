@@ -66,8 +66,8 @@ class KubeletStandIn:
         Args:
             folder: what `/var/lib/kubelet` is on a node; short, for the sockets in it.
             node_name: its node.
-            pod_logs_dir: what `/var/log/pods` is (unless told `pod-logs` in `folder`).
-            retry_seconds: between two tries to start a container; 10 to 20 by chance unless told.
+            pod_logs_dir: what `/var/log/pods` is (by default `pod-logs` in `folder`).
+            retry_seconds: between two tries to start a container; by default 10 to 20 by chance.
             clock: for the five minutes in which a lost plugin's capacity stays.
             rng: decides what the real kubelet leaves to chance: the order of a container's
                 resources and of devices without a preference. Without it they are ordered.
@@ -136,7 +136,7 @@ class KubeletStandIn:
         """Stops for good, and all containers with it."""
         await self.stop()
         for worker in list(self._workers.values()):
-            await worker.end()
+            await worker.stop()
         self._workers.clear()
 
     # Pods
@@ -187,7 +187,7 @@ class KubeletStandIn:
     def _begin(self, state: PodState) -> None:
         self._log_folder(state.spec).mkdir(parents=True, exist_ok=True)
         worker = self._workers[state.spec.uid] = PodWorker(state, self._node)
-        worker.begin()
+        worker.start()
 
     def _log_folder(self, spec: PodSpec) -> Path:
         return self.pod_logs_dir / spec.log_folder
@@ -218,7 +218,7 @@ class KubeletStandIn:
         self._pods.pop(pod.spec.uid, None)
         worker = self._workers.pop(pod.spec.uid, None)
         if worker is not None:
-            await worker.end()
+            await worker.stop()
         await asyncio.to_thread(shutil.rmtree, self._log_folder(pod.spec), ignore_errors=True)
         self._journal.ring()
 

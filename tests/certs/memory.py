@@ -21,7 +21,7 @@ from certs.keeper import CertificateReconciler, ForceRenew, RoundReport
 from certs.metrics import CertsMetrics
 from certs.policy import CertificatePolicy
 from certs.store import CertificateLocations
-from services.kube.client import Answer, BadStatus
+from services.kube.client import BadStatus, HttpResponse
 from services.kube.objects import PLURALS, Configuration, Conflict, NamedObject, Secret
 from services.process.errors import ClusterError
 
@@ -149,7 +149,7 @@ class MemoryStore:
 
         def refuse(path: str) -> None:
             if "/" in path:
-                raise BadStatus(f"{path}: 403 (its RBAC rules)", Answer(403, b""))
+                raise BadStatus(f"{path}: 403 (its RBAC rules)", HttpResponse(403, b""))
 
         async def refuse_write(path: str) -> None:
             refuse(path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias, TypeVar
 
-from services.kube.client import Answer, ClusterClient
+from services.kube.client import ClusterClient, HttpResponse
 from services.kube.config import Access, load_config
 from services.process.errors import ClusterError
 
@@ -128,7 +128,7 @@ class Api:
         params: Mapping[str, str | int] | None,
         body: Json | None,
         content_type: str,
-    ) -> Answer:
+    ) -> HttpResponse:
         left = TRIES
         while True:
             left -= 1

@@ -120,7 +120,7 @@ class Storm:
             (4, self._go),
             (3, self._split),
             (3, self._join),
-            (5, self._programme),
+            (5, self._program),
             (10, self._ruin),
             (5, self._mend_one),
             (2, self._flap),
@@ -168,9 +168,9 @@ class Storm:
         found = self.model.virtual()
         return self.model.join(self.chance.choice(found)) if found else ""
 
-    def _programme(self) -> str:
+    def _program(self) -> str:
         found = self.model.with_ports()
-        return self.model.programme(self.chance.choice(found)) if found else ""
+        return self.model.program(self.chance.choice(found)) if found else ""
 
     def _ruin(self) -> str:
         found = self.model.with_ports()

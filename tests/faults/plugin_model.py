@@ -140,7 +140,7 @@ class Model:
         self.cards[str(virtual.physical)].ports.extend(virtual.ports)
         return f"{address} is given back"
 
-    def programme(self, address: str) -> str:
+    def program(self, address: str) -> str:
         """Another function comes into a port."""
         self.mend(address)
         card = self.cards[address]

@@ -1,4 +1,4 @@
-"""Writes the golden files anew (`make golden`), or shows one of the generated reviews.
+"""Rewrites the golden files (`make golden`), or shows one of the generated reviews.
 
 python -m tests.golden
 python -m tests.golden 17

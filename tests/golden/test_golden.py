@@ -1,4 +1,4 @@
-"""The product behaves as the golden files say; `make golden` writes them anew."""
+"""The product behaves as the golden files say; `make golden` rewrites them."""
 
 import json
 from collections.abc import Iterator

@@ -222,7 +222,7 @@ async def test_what_a_container_may_have_programmed_by_itself_is_not_taken_for_w
     source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
     storage.install(source)
     image, programmer = (
-        Image.of(read_bitstream(source)),
+        Image.from_bitstream(read_bitstream(source)),
         Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()),
     )
     assert programmer.ensure("dfl-port.0", image).programmed
@@ -249,7 +249,7 @@ async def test_a_record_counts_only_while_the_port_shows_what_was_programmed_the
     source = short_dir / "x.aocx"
     source.write_bytes(make_aocx(A10_INTERFACE, PROGRAM, raw_bitstream(OPENCL_AFU)))
     Programmer(rack.root, short_dir / "state", calls=SimulatedCalls()).ensure(
-        "dfl-port.0", Image.of(read_bitstream(source))
+        "dfl-port.0", Image.from_bitstream(read_bitstream(source))
     )
     rack.set_afu(card, NLB0)
     driver.done.clear()

@@ -112,12 +112,12 @@ def test_readiness_that_changes_is_told_once_and_now_and_then() -> None:
         nonlocal now, missing
         looks = 0
 
-        def because() -> str:
+        def reason() -> str:
             nonlocal looks
             looks += 1
             return missing
 
-        telling = asyncio.create_task(log_readiness(because, interval=0, clock=lambda: now))
+        telling = asyncio.create_task(log_readiness(reason, interval=0, clock=lambda: now))
 
         async def look() -> None:
             before = looks
@@ -136,7 +136,7 @@ def test_readiness_that_changes_is_told_once_and_now_and_then() -> None:
 
     with capture_logs() as logs:
         asyncio.run(scenario())
-    told = [(line["event"], line.get("because"), line.get("seconds")) for line in logs]
+    told = [(line["event"], line.get("reason"), line.get("seconds")) for line in logs]
     assert told == [
         ("not ready", "mappings not loaded", 5),
         ("not ready", "mappings not loaded", 66),

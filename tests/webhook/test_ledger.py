@@ -28,7 +28,7 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
     for step in steps:
         verb, key, *size = step.split()
         if verb == "answered":  # a connection from its opening to its first answer
-            closed += play(ledger, f"open {key}", f"secure {key}", f"begin {key}", f"finish {key}")
+            closed += play(ledger, f"open {key}", f"secure {key}", f"start {key}", f"finish {key}")
             continue
         found = getattr(ledger, verb)(key, *map(int, size))
         closed += [f"{each} {reason}" for each, reason in found or []]
@@ -55,18 +55,18 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
             id="newcomers before a connection that was answered",
         ),
         pytest.param(
-            "answered a, answered b, answered c, answered d, begin a, finish a, open e",
+            "answered a, answered b, answered c, answered d, start a, finish a, open e",
             "b connections",
             id="among answered ones, whose last answer is longest ago, so that newcomers get in",
         ),
         pytest.param(
-            "answered a, answered b, answered c, answered d, begin a, open e",
+            "answered a, answered b, answered c, answered d, start a, open e",
             "b connections",
             id="an idle connection before one with a request",
         ),
         pytest.param(
             "answered a, answered b, answered c, answered d,"
-            "begin c, begin a, begin b, begin d, open e",
+            "start c, start a, start b, start d, open e",
             "c connections",
             id="the oldest of requests that are under way",
         ),
@@ -76,19 +76,19 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
             id="the oldest unfinished request, not the oldest connection",
         ),
         pytest.param(
-            "answered k, begin k, hold k 30, open a, secure a, hold a 40, hold k 40",
+            "answered k, start k, hold k 30, open a, secure a, hold a 40, hold k 40",
             "a memory",
             id="a newcomer's request before one of an answered connection",
         ),
         pytest.param(
-            "answered k, answered l, begin k, hold k 60, begin l, hold l 30,"
+            "answered k, answered l, start k, hold k 60, start l, hold l 30,"
             "open a, secure a, hold a 20",
             "k memory",
             id="but not where newcomers hold little",
         ),
-        pytest.param("answered k, begin k, hold k 101", "k memory", id="one that holds too much"),
+        pytest.param("answered k, start k, hold k 101", "k memory", id="one that holds too much"),
         pytest.param(
-            "open a, secure a, begin a, hold a 90, finish a, open b, secure b, hold b 90",
+            "open a, secure a, start a, hold a 90, finish a, open b, secure b, hold b 90",
             "",
             id="what was answered holds nothing",
         ),
@@ -138,7 +138,7 @@ STEPS = st.lists(
     st.one_of(
         st.builds("open {}".format, KEYS),
         st.builds("secure {}".format, KEYS),
-        st.builds("begin {}".format, KEYS),
+        st.builds("start {}".format, KEYS),
         st.builds("finish {}".format, KEYS),
         st.builds("close {}".format, KEYS),
         st.builds("hold {} {}".format, KEYS, st.integers(1, 150)),

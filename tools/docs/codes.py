@@ -15,10 +15,9 @@ from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
 from services.kube import objects
 from services.mappings import model as mappings
-from services.node import error_clearing as clearing
+from services.node import error_clearing
 from services.node.event_reasons import EventReason, event_reason
-from services.pods import functions as env_rules
-from services.pods import pod
+from services.pods import functions, pod
 from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
@@ -94,7 +93,7 @@ def health() -> Iterator[str]:
         ("outcome", "meaning"),
         (
             *((code(each), text) for each, text in members(ClearResult)),
-            (code(clearing.HUNG), attribute_docstrings(clearing)["HUNG"]),
+            (code(error_clearing.HUNG), attribute_docstrings(error_clearing)["HUNG"]),
         ),
     )
 
@@ -145,7 +144,7 @@ _NAMES: Final = (
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a container, written", allocation, "HOOK_ANNOTATION"),
     ("annotation of a webhook configuration, read", objects, "INJECTED"),
-    ("variables of a container, read and written", env_rules, "FUNCTION_VARIABLES"),
+    ("variables of a container, read and written", functions, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),
 )

@@ -15,7 +15,7 @@ import yaml
 from accelbind.doctor.access import NEEDED
 from accelbind.doctor.catalogue import cluster_checks
 from accelbind.doctor.cluster import Cluster
-from accelbind.doctor.model import Result, run
+from accelbind.doctor.model import Result, run_checks
 from certs.folder import issue
 from simulator.apiserver.http_server import HttpServer, Request, Response
 from simulator.apiserver.standin import ApiServerStandIn
@@ -213,7 +213,7 @@ def looked(
     """What comes of the checks of a cluster, by id; for a thread."""
     cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",), address)
     checks = [check for check in cluster_checks(cluster) if check.id.startswith(only)]
-    return {result.id: result for result in run(checks, 60)}
+    return {result.id: result for result in run_checks(checks, 60)}
 
 
 def told(result: Result) -> str:

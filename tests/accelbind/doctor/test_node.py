@@ -16,7 +16,16 @@ import pytest
 
 from accelbind.cli import main
 from accelbind.doctor.catalogue import node_checks
-from accelbind.doctor.model import Check, CheckStatus, Line, Once, Result, failed, ok, run
+from accelbind.doctor.model import (
+    Check,
+    CheckStatus,
+    Line,
+    Result,
+    SharedValue,
+    failed,
+    ok,
+    run_checks,
+)
 from accelbind.doctor.node import Node
 from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
@@ -54,7 +63,7 @@ def looked(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> dic
     values = {"metrics_port": 1} | values
     options = settings(folder, mode, **values)
     checks = node_checks(Node(options, mode))
-    return {result.id: result for result in run(checks, 30)}
+    return {result.id: result for result in run_checks(checks, 30)}
 
 
 def told(result: Result) -> str:
@@ -479,7 +488,7 @@ def test_no_check_hides_another() -> None:
         Check("i", "", hang, grows=True),
         Check("j", "", refuse(denied)),
     ]
-    results = {result.id: result for result in run(checks, 0.5)}
+    results = {result.id: result for result in run_checks(checks, 0.5)}
     for_ever.set()
     states = {key: result.state.value for key, result in results.items()}
     assert "".join(states) == "abcdefghij"
@@ -506,9 +515,9 @@ def test_what_several_need_is_made_once_and_fails_for_all() -> None:
             raise ValueError("again")
         return 7
 
-    once = Once(make)
+    once = SharedValue(make)
     assert [once(), once(), len(made)] == [7, 7, 1]
-    broken = Once(make)
+    broken = SharedValue(make)
     for _ in range(2):
         with pytest.raises(ValueError, match="again"):
             broken()

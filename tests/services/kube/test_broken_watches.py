@@ -225,13 +225,13 @@ async def test_watches_that_work_again_are_said_once_and_clear_the_problem(tmp_p
                 with server.saying(event("ERROR", status(500, "etcd"))):
                     server.end_watches()
                     await until(lambda: listed(server) > 3)
-                    assert "500" in source.problem
+                    assert "500" in source.error
                 await until_watching(server, source)
-                assert "500" in source.problem, "a list that works is no watch that does"
+                assert "500" in source.error, "a list that works is no watch that does"
                 put_function(server, "x")
                 put_region(server, "y")
                 await until(lambda: names(source) == {"x", "y"})
-                await until(lambda: not source.problem)
+                await until(lambda: not source.error)
     again = [entry["kind"] for entry in logs if "being updated again" in entry["event"]]
     assert sorted(again) == ["acceleratorfunctions", "fpgaregions"]
 
@@ -243,13 +243,13 @@ async def test_a_quiet_watch_of_full_length_is_recovery_too(tmp_path: Path) -> N
         following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
     ):
         with server.saying(event("ERROR", status(500, "etcd"))):
-            await until(lambda: "500" in source.problem)
+            await until(lambda: "500" in source.error)
         await until_watching(server, source)
         before = len(watched(server))
         time.now += 60
         server.end_watches()
         await until_watching_again(server, source, before)
-        await until(lambda: not source.problem)
+        await until(lambda: not source.error)
         assert source.age < 1
 
 

@@ -1,4 +1,4 @@
-"""Clients that are made anew while others still use the old one."""
+"""Clients that are replaced while others still use the old one."""
 
 import asyncio
 from pathlib import Path

@@ -159,7 +159,7 @@ async def test_credentials_may_change_between_the_pages_of_a_list(tmp_path: Path
         with contextlib.ExitStack() as faults:
             faults.enter_context(server.answering(500, "etcd", matches=later_pages))
             async with following(server, tmp_path) as source:
-                await until(lambda: "etcd" in source.problem)
+                await until(lambda: "etcd" in source.error)
                 server.token = "rotated"  # noqa: S105 - of this server only
                 path = tmp_path / "kubeconfig"
                 path.write_text(path.read_text().replace("secret", "rotated"))
@@ -205,7 +205,7 @@ async def test_a_single_object_that_is_too_long_is_a_problem_and_no_end(
     async with FaultyApiServer().running() as server:
         server.put(FUNCTIONS, "default", "x", more="x" * 60_000)
         async with following(server, tmp_path) as source:
-            await until(lambda: "longer than 50000 bytes" in source.problem)
+            await until(lambda: "longer than 50000 bytes" in source.error)
             server.delete(FUNCTIONS, "default", "x")
             await until(lambda: source.loaded)
 
@@ -219,10 +219,10 @@ async def test_without_the_definitions_it_says_so_and_waits_for_them(tmp_path: P
                 with absent:
                     await until(lambda: listed(server) > 5)
                     assert not source.loaded
-                    assert "install the custom resource definitions" in source.problem
+                    assert "install the custom resource definitions" in source.error
                 await until(lambda: source.loaded)
                 assert names(source) == {"x"}
-                await until(lambda: source.problem == "")
+                await until(lambda: source.error == "")
     told = [entry for entry in logs if entry["log_level"] == "warning"]
     assert sorted(entry["kind"] for entry in told) == [FUNCTIONS, REGIONS], "once each"
 
@@ -245,11 +245,11 @@ async def test_what_is_no_list_is_not_taken_for_an_empty_one(
             with server.replacing(body):
                 server.compact()
                 server.cut_watches()
-                await until(lambda: text in source.problem)
+                await until(lambda: text in source.error)
                 assert names(source) == {"x"}
             await until_watching(server, source)
             server.bookmark()
-            await until(lambda: source.problem == "")
+            await until(lambda: source.error == "")
 
 
 async def test_an_object_with_a_bottomless_field_hides_no_other(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ async def test_a_list_that_goes_round_in_circles_is_none(tmp_path: Path) -> None
         circle = encode_list(FUNCTIONS, 5, [], "again")
         async with following(server, tmp_path) as source:
             with server.replacing(circle):
-                await until(lambda: "repeats a page" in source.problem)
+                await until(lambda: "repeats a page" in source.error)
                 assert not source.loaded
             await until(lambda: source.loaded)
 

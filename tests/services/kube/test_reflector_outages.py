@@ -42,7 +42,7 @@ async def test_a_server_that_is_away_for_minutes_is_asked_at_a_bounded_rate(tmp_
                     assert source.index is before
                     assert source.loaded
                     assert source.age > TEN_MINUTES / 3
-                    assert "can't be reached" in source.problem
+                    assert "can't be reached" in source.error
     assert 10 < len(time.slept) < TEN_MINUTES / 30 * 2, "tries of two reflectors"
     told = [entry for entry in logs if entry["log_level"] == "warning"]
     assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]
@@ -52,12 +52,12 @@ async def test_a_server_that_comes_back_is_followed_again(tmp_path: Path) -> Non
     async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
         await until_watching(server, source)
         async with server.away():
-            await until(lambda: source.problem)
+            await until(lambda: source.error)
             put_function(server, "x")
         await until(lambda: names(source) == {"x"})
         await until_watching(server, source)
         server.bookmark()
-        await until(lambda: source.problem == "")
+        await until(lambda: source.error == "")
 
 
 async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> N
     async with server.running():
         put_function(server, "x")
     async with following(server, tmp_path) as source:
-        await until(lambda: "can't be reached" in source.problem)
+        await until(lambda: "can't be reached" in source.error)
         assert not source.loaded
         async with server.running():
             await until(lambda: source.loaded)
@@ -98,12 +98,12 @@ async def test_a_burst_of_errors_is_weathered(tmp_path: Path) -> None:
         await until_watching(server, source)
         with server.answering(500, "etcdserver: request timed out", times=10):
             server.cut_watches()
-            await until(lambda: "request timed out" in source.problem)
+            await until(lambda: "request timed out" in source.error)
             await until_watching(server, source)
         put_function(server, "x")
         server.bookmark()
         await until(lambda: names(source) == {"x"})
-        await until(lambda: source.problem == "")
+        await until(lambda: source.error == "")
 
 
 async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_kubeconfig_is_read_anew_when_its_token_is_refused(tmp_path: Pat
         await until_watching(server, source)
         server.token = ROTATED
         server.cut_watches()
-        await until(lambda: "is the token still valid?" in source.problem)
+        await until(lambda: "is the token still valid?" in source.error)
         path = tmp_path / "kubeconfig"
         before = path.read_text()
         path.write_text('{"half": ')
@@ -200,7 +200,7 @@ async def test_a_server_that_is_not_ours_is_left_once_the_kubeconfig_says_so(
         new.compact()
         with old.answering(status):
             async with following(old, tmp_path) as source:
-                await until(lambda: f"answers {status}" in source.problem)
+                await until(lambda: f"answers {status}" in source.error)
                 path = tmp_path / "kubeconfig"
                 path.write_text(path.read_text().replace(old.url, new.url))
                 await until(lambda: names(source) == {"there"})
@@ -221,7 +221,7 @@ async def test_an_outage_with_many_faces_is_told_once_and_its_length_at_the_end(
                     await until(lambda: len(server.requests) > asked + 8)
             await until_watching(server, source)
             server.bookmark()
-            await until(lambda: not source.problem)
+            await until(lambda: not source.error)
     told = [entry for entry in logs if entry["log_level"] == "warning"]
     ended = [entry for entry in logs if "being updated again" in entry["event"]]
     assert sorted(entry["kind"] for entry in told) == ["acceleratorfunctions", "fpgaregions"]

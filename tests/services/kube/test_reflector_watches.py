@@ -78,7 +78,7 @@ async def test_too_old_may_be_a_status_too(tmp_path: Path) -> None:
             await until(lambda: names(source) == {"changes", "comes", "stays"})
         await until_watching(server, source)
         server.bookmark()
-        await until(lambda: source.problem == "")
+        await until(lambda: source.error == "")
 
 
 async def test_too_old_may_be_said_in_the_middle_of_a_watch(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ async def test_a_watch_that_is_too_old_again_and_again_is_a_problem_with_pauses(
             async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 await until(lambda: time.now >= 1600)
                 assert names(source) == {"x"}
-                assert "too old" in source.problem
+                assert "too old" in source.error
     assert listed(server) < 100, "in 600 s"
     assert any("not being updated" in entry["event"] for entry in logs)
 
@@ -209,7 +209,7 @@ async def test_what_can_not_be_understood_is_followed_by_a_list(
         put_function(server, "x")
         await until(lambda: listed(server) == 2)
         await until(lambda: names(source) == {"x"})
-        await until(lambda: source.problem == "")
+        await until(lambda: source.error == "")
 
 
 async def test_empty_lines_are_nothing(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_who_may_list_but_not_watch_lists_now_and_then(tmp_path: Path) -> 
             async with following(server, tmp_path, pace=USUAL, timing=time.timing()) as source:
                 await until(lambda: time.now >= 1600)
                 assert names(source) == {"x"}
-                assert "cannot watch" in source.problem
+                assert "cannot watch" in source.error
     assert 5 < listed(server) < 600 / 30
 
 

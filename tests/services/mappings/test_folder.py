@@ -316,11 +316,11 @@ def test_a_folder_that_vanishes_leaves_the_last_mappings_and_grows_old(tmp_path:
         async with following(directory) as source:
             with capture_logs() as logs:
                 directory.rename(tmp_path / "away")
-                await eventually_async(lambda: source.problem)
+                await eventually_async(lambda: source.error)
                 await eventually_async(lambda: source.age > 0.05)
                 assert names(source) == ["default/one"]
                 (tmp_path / "away").rename(directory)
-                await eventually_async(lambda: not source.problem)
+                await eventually_async(lambda: not source.error)
                 await eventually_async(lambda: source.age < 0.05)
             told = [line["event"] for line in logs]
             assert told.count("mappings not loaded, the previous ones stay in use") == 1
@@ -337,11 +337,11 @@ def test_a_folder_that_comes_back_changed_is_loaded(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with following(directory) as source:
             directory.rename(tmp_path / "away")
-            await eventually_async(lambda: source.problem)
+            await eventually_async(lambda: source.error)
             directory.mkdir()
             (directory / "a.yaml").write_text(function("two"))
             await shows(source, ["default/two"])
-            assert source.problem == ""
+            assert source.error == ""
 
     asyncio.run(scenario())
 
@@ -415,7 +415,7 @@ def test_a_mistake_of_ours_while_loading_leaves_the_old_mappings_and_is_logged(
                 assert [line["log_level"] for line in logs] == ["error"]
                 assert names(source) == ["default/one"]
                 await eventually_async(lambda: source.age > 0.05)
-                assert "accelbind failed while reading" in source.problem
+                assert "accelbind failed while reading" in source.error
             (tmp_path / "a.yaml").write_text(function("three"))
             await shows(source, ["default/three"])
 

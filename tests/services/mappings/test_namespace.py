@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from services.kube.client import Answer, BadStatus
+from services.kube.client import BadStatus, HttpResponse
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
 from services.names import function_name
@@ -26,7 +26,9 @@ class Client:
 
     async def pages(self, path: str) -> Any:
         if self._status:
-            raise BadStatus(f"the API server answers {self._status}", Answer(self._status, b""))
+            raise BadStatus(
+                f"the API server answers {self._status}", HttpResponse(self._status, b"")
+            )
         for page in self._pages[path]:
             yield page if isinstance(page, bytes) else json.dumps(page).encode()
 

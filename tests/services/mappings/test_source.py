@@ -42,7 +42,7 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve(tmp_path: Path) -
             assert source.index.namespace("default").functions == {(ARRIA, NLB0): 1}
             assert source.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
             assert source.rejected == 0
-            assert source.problem == ""
+            assert source.error == ""
 
 
 async def test_a_cluster_without_mappings_is_loaded_too(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> No
                 assert not source.loaded
                 assert source.counts[ACCELERATOR_FUNCTION] == 0, "what is counted is what serves"
                 assert len(source.index) == 0
-                assert "forbidden" in source.problem
+                assert "forbidden" in source.error
             await until(lambda: source.loaded)
             assert names(source) == {"y", "z"}
 

@@ -204,11 +204,11 @@ def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) 
                 assert not certificates.refresh()
                 assert not certificates.refresh()
             assert [line["log_level"] for line in logs] == ["warning"]
-            assert "not a certificate and its" in certificates.problem
+            assert "not a certificate and its" in certificates.error
             assert await shown(port) == der(old)
             (tmp_path / "tls.key").write_bytes(fresh[1])
             assert certificates.refresh()
-            assert certificates.problem == ""
+            assert certificates.error == ""
             assert await shown(port) == der(fresh)
 
     asyncio.run(scenario())
@@ -219,10 +219,10 @@ def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
     certificates.load()
     (tmp_path / "tls.key").rename(tmp_path / "away")
     assert not certificates.refresh()
-    assert certificates.problem == f"{tmp_path}/tls.key: No such file or directory"
+    assert certificates.error == f"{tmp_path}/tls.key: No such file or directory"
     (tmp_path / "away").rename(tmp_path / "tls.key")
     assert certificates.refresh()
-    assert certificates.problem == ""
+    assert certificates.error == ""
 
 
 def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_counts(
@@ -232,7 +232,7 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     certificates.load()
     write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
     assert not certificates.refresh()
-    assert certificates.problem == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
+    assert certificates.error == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
     assert certificates.seconds_left == 364 * 86400
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()

@@ -616,7 +616,8 @@ def test_a_card_costs_as_many_looks_at_files_however_many_there_are(
         looks.clear()
         assert len(scanner.scan().cards) == count
         costs.append(len(looks))
-    assert costs[3] - costs[2] == costs[1] - costs[0] <= 30
+    assert costs[3] - costs[2] == costs[1] - costs[0]
+    assert costs[1] - costs[0] <= 30, "64 cards are to be scanned in 30 ms: make bench BENCHES=scan"
 
 
 def _note_looks(monkeypatch: pytest.MonkeyPatch, looks: list[str]) -> None:
