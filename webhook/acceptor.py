@@ -42,6 +42,9 @@ class Acceptor:
         context: TLS.
         create_protocol: Creates the protocol of one connection.
         limiter: Counts the connections.
+
+    Attributes:
+        last_accepted: The loop's time when it accepted a client, 0 before the first one.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Acceptor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._failing = False
+        self.last_accepted = 0.0
         listener.settimeout(0)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._loop.add_reader(listener, self._accept)
@@ -95,6 +99,7 @@ class Acceptor:
                 self._pause(RETRY_SECONDS)
                 return
             self._failing = False
+            self.last_accepted = self._loop.time()
             task = self._loop.create_task(self._connect(connected))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

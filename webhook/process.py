@@ -177,14 +177,21 @@ class Webhook:
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:
-        """Answer a review of our own, and connect to our own port as a client does."""
+        """Answer a review of our own, and connect to our own port as a client does.
+
+        Where many clients wait in the kernel's queue for a connection, the check waits with them.
+        Then it is enough that others were accepted meanwhile: a restart would not help.
+        """
         if problem := check_ourselves():
             return 503, f"{problem}\n"
+        begun = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 # No TLS where client certificates are demanded: we have none.
                 await connect_to_port(*self.address, tls=self._settings.client_ca is None)
-        except (OSError, TimeoutError) as error:
+        except OSError as error:  # TimeoutError is one
+            if isinstance(error, TimeoutError) and self.server.has_accepted_since(begun):
+                return 200, "ok: other clients are accepted, this check waits in their queue\n"
             return 503, f"our own port does not answer: {error!r:.200}\n"
         return 200, "ok\n"
 

@@ -96,6 +96,10 @@ class AdmissionServer(uvicorn.Server):
         """Accept the connections of a listening socket."""
         return Acceptor(listener, self._context, self._create_protocol, self.limiter)
 
+    def has_accepted_since(self, time: float) -> bool:
+        """Return whether a client was accepted after a time of the event loop."""
+        return any(acceptor.last_accepted > time for acceptor in self.acceptors)
+
     async def shutdown(
         self,
         sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them

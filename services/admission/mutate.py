@@ -208,7 +208,10 @@ def _plan_containers(
     policy: Policy,
     refusals: Refusals,
 ) -> list[ContainerPlan]:
-    """Plan each container, until there are enough problems."""
+    """Plan each container, until there are enough problems.
+
+    Each name counts as a unit at least: the patch grows with names whose count is 0 too.
+    """
     plans = []
     left = policy.max_units * POD_FACTOR
     for ref in requesting:
@@ -218,7 +221,8 @@ def _plan_containers(
             ref, mappings, prefixes=policy.prefixes, max_units=policy.max_units, refusals=refusals
         )
         plans.append(plan)
-        left -= min(sum(plan.units.values()), policy.max_units)  # more is refused already
+        names_or_units = max(1, len(plan.mapped), sum(plan.units.values()))
+        left -= min(names_or_units, policy.max_units)  # more is refused already
         if left < 0:
             message = (
                 f"the pod requests more than {policy.max_units * POD_FACTOR} accelerators, the "

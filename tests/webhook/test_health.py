@@ -1,9 +1,11 @@
 """Liveness: what is wrong in the process shows in its probes, on both ports, and in its log."""
 
 import asyncio
+import contextlib
 import errno
 import http.client
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,15 @@ from certs.folder import issue
 from tests.support import Process, eventually, eventually_async, python_module
 from tests.webhook.reviews import body, mapping_yaml, patch_of, response_of
 from tests.webhook.running import Webhook
-from webhook.process import REMIND_SECONDS, START_SECONDS, connect_to_port, log_readiness
+from webhook.ledger import Limits
+from webhook.limits import LEAST_SECONDS
+from webhook.process import (
+    PROBE_SECONDS,
+    REMIND_SECONDS,
+    START_SECONDS,
+    connect_to_port,
+    log_readiness,
+)
 
 PATIENCE = 5
 """Seconds that whoever probes has: a webhook that is blocked must have failed by then."""
@@ -88,6 +98,19 @@ def test_a_port_for_reviews_that_is_dead_fails_the_probe_beside_it(faulty: Webho
     assert eventually(lambda: plain(faulty) == 503, timeout=60)
     assert faulty.plain("/healthz").text.startswith("our own port does not answer: ")
     assert over_tls(faulty) == 0
+
+
+def test_a_queue_of_other_clients_does_not_fail_the_probe(webhook: Webhook) -> None:
+    """One that would fail has the kubelet restart a webhook that works."""
+    limits, waiting = Limits(), PROBE_SECONDS / LEAST_SECONDS + 1
+    clients = int(limits.handshakes * (waiting + 1))  # as many pushed out in each `LEAST_SECONDS`
+    with contextlib.ExitStack() as stack:
+        for _ in range(clients):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", webhook.port))
+        answer = webhook.plain("/healthz")
+    assert answer.status == 200, answer.text
 
 
 def test_our_own_probe_needs_no_ipv6(webhook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:

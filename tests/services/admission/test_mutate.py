@@ -497,6 +497,15 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
 
 
+def test_a_name_without_units_counts_as_one() -> None:
+    """Its rewriting takes as much room in the patch."""
+    policy, none = Policy(max_units=1), ours(nlb0="0")
+    empty = [container(f"c{n}", none) for n in range(POD_FACTOR)]
+    assert isinstance(judge(pod(*empty), policy=policy), Patched)
+    result = refused(pod(*empty, container("more", none)), policy=policy)
+    assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
+
+
 def test_all_problems_of_a_pod_are_reported_at_once() -> None:
     differing = {"limits": ours(nlb0="2", nlb3="2", zzz="1")}
     differing["requests"] = dict.fromkeys(differing["limits"], "1")
