@@ -53,6 +53,8 @@ RENEWAL = {
     "ca_lifetime": "",
     "settle": "",
 }
+OLD_FLAGS = {"lifetime": "--days", "ca_lifetime": "--ca-days"}
+"""As `certs issue` has them too."""
 CLUSTER = "Where and what"
 
 
@@ -163,7 +165,7 @@ def show(
 
 
 @app.command()
-@with_settings(CertsSettings, RENEWAL | PLACES, group=CLUSTER)
+@with_settings(CertsSettings, RENEWAL | PLACES, group=CLUSTER, aliases=OLD_FLAGS)
 def renew(
     *,
     directory: Folder = None,

@@ -23,7 +23,7 @@ from accelbind.survey import Survey, survey
 from services.admission.findings import Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
+from services.kube.config import NO_KUBECONFIG, load_config
 from services.mappings.folder import load_folder
 from services.mappings.index import MappingIndex
 from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
@@ -176,7 +176,7 @@ async def _survey(
     except ClusterError as error:
         raise InvalidSettings(str(error)) from error  # the file is wrong, not the cluster
     if config is None:
-        raise InvalidSettings("name a folder of mappings, or a cluster with --kubeconfig")
+        raise InvalidSettings(f"{NO_KUBECONFIG}, or name a folder of mappings")
     async with ClusterClient(config) as client:
         return await survey(client, prefixes, namespace=namespace)
 

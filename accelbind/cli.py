@@ -282,7 +282,7 @@ def _describe(error: Exception) -> tuple[str, int]:
 
 def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")  # how pydantic starts it
     hint = f" (see: {context.command_path} --help)" if context is not None else ""
     return f"{message.rstrip('.')}{hint}" if message else ""
 

@@ -38,7 +38,7 @@ from services.admission.mutate import (
 )
 from services.admission.preview import Explained, explain_pod
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
+from services.kube.config import NO_KUBECONFIG, load_config
 from services.mappings.folder import load_folder
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
@@ -155,7 +155,7 @@ def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> _Loaded
 async def _read_index(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
     config = load_config(kubeconfig)
     if config is None:
-        raise ClusterError("name a folder with --mappings, or a cluster with --kubeconfig")
+        raise ClusterError(f"{NO_KUBECONFIG}, or name a folder with --mappings")
     async with ClusterClient(config) as client:
         return await read_index(client, namespaces)
 
@@ -249,6 +249,13 @@ def _print(explained: Sequence[Explained]) -> None:
         for indent, text in _lines(one):
             for line in _wrapped(indent, text, width):
                 console.print(line)
+        if isinstance(one.result, Patched):
+            console.print()
+            for line in _diff(one.found.manifest, one.result):
+                console.print(line)
+    if len(explained) > 1:
+        refused = sum(one.is_refused for one in explained)
+        console.print(f"\n{len(explained) - refused} admitted, {refused} refused")
 
 
 def _wrapped(indent: str, text: Text, width: int) -> Iterator[Text]:
@@ -298,9 +305,6 @@ def _lines(one: Explained) -> Iterator[Line]:
             yield from _rewrite_lines(rewrite)
     for warning in result.warnings:
         yield "  ", Text(f"warning: {warning}", style="yellow")
-    if isinstance(result, Patched):
-        yield "", Text()
-        yield from _diff(one.found.manifest, result)
 
 
 def _rewrite_lines(rewrite: Rewrite) -> Iterator[Line]:
@@ -319,8 +323,8 @@ def _why(mapping: Mapping) -> str:
     return f"{mapping.label}: {what}, mode {found.mode}: {_MODES[found.mode]}"
 
 
-def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Line]:
-    """Yield a unified diff of the pod as YAML."""
+def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:
+    """Yield a unified diff of the pod as YAML, whose lines are never broken."""
     after = jsonpatch.apply_patch(copy.deepcopy(manifest), result.operations)
     lines = difflib.unified_diff(
         _as_yaml(manifest), _as_yaml(after), "as written", "as admitted", lineterm=""
@@ -328,7 +332,7 @@ def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Line]:
     for line in lines:
         text = line[1:].lstrip()
         style = _STYLES.get(line[:1], "")
-        yield line[: len(line) - len(text)], Text(text, style=style)
+        yield _indented(line[: len(line) - len(text)], Text(text, style=style))
 
 
 def _as_yaml(manifest: object) -> list[str]:

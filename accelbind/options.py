@@ -1,6 +1,7 @@
 """Options that several commands share, and how an option's default and time are written."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +10,8 @@ import typer
 
 FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
 """Where `find_kubeconfig` looks."""
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""A label of RFC 1123."""
 
 
 def default_note(text: str) -> str:
@@ -105,8 +108,18 @@ def namespace_option(text: str, default: str) -> Any:  # noqa: ANN401 - the same
         "-n",
         metavar="NAME",
         help=f"{text} {default_note(default)}",
+        parser=_namespace,
         show_default=False,
     )
+
+
+def _namespace(value: str) -> str:
+    if not _NAMESPACE.fullmatch(value):
+        raise typer.BadParameter(
+            f"{value!r:.80} is not the name of a namespace: up to 63 lowercase letters, digits"
+            " and '-', such as team-a"
+        )
+    return value
 
 
 def find_kubeconfig(given: Path | None) -> Path | None:

@@ -75,7 +75,11 @@ def settings_command(
 
 
 def with_settings(
-    model: type[Settings], fields: Mapping[str, str], *, group: str = ""
+    model: type[Settings],
+    fields: Mapping[str, str],
+    *,
+    group: str = "",
+    aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds flags for some fields to a command, which gets their values as `given`.
 
@@ -83,6 +87,7 @@ def with_settings(
         model: The settings.
         fields: Names of the fields, each with its default in words if it differs here.
         group: The panel of the flags, if not that of the fields.
+        aliases: Second flags of some fields, such as `--days`.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +96,7 @@ def with_settings(
             function(**values, given=given)
 
         own = inspect.signature(function, eval_str=True).parameters.values()
-        added = _options(model, fields, group or None)
+        added = _options(model, fields, group or None, aliases)
         parameters = [*(each for each in own if each.name != "given"), *added]
         ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
         named = _with_signature(command, ordered, function.__doc__)
@@ -128,7 +133,10 @@ def _with_signature(
 
 
 def _options(
-    model: type[Settings], only: Mapping[str, str] | None = None, group: str | None = None
+    model: type[Settings],
+    only: Mapping[str, str] | None = None,
+    group: str | None = None,
+    aliases: Mapping[str, str] | None = None,
 ) -> Iterator[Parameter]:
     """A parameter for each field, those that all processes have last."""
     fields = model.model_fields
@@ -136,14 +144,15 @@ def _options(
     for name in names if only is None else only:
         field = fields[name]
         default = default_text(field) if only is None else only[name] or default_text(field)
-        yield _option(name, field, default, group or flag_of(field).group)
+        alias = (aliases or {}).get(name, "")
+        yield _option(name, field, default, group or flag_of(field).group, alias)
 
 
-def _option(name: str, field: FieldInfo, default: str, group: str) -> Parameter:
+def _option(name: str, field: FieldInfo, default: str, group: str, alias: str) -> Parameter:
     flag = flag_of(field)
     long = f"--{dashed(name)}"
     kind: Any = str
-    names = [long, flag.short] if flag.short else [long]
+    names = [each for each in (long, flag.short, alias) if each]
     if field.annotation is bool:
         kind, names = bool, [f"{long}/--no-{dashed(name)}"]
     elif get_origin(field.annotation) is tuple:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from accelbind.doctor.model import Line, Subject, Unseen, failed, ok, warning
 from services.kube.client import BadStatus, ClusterClient, HttpResponse
-from services.kube.config import load_config
+from services.kube.config import Access, load_config
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -21,7 +21,9 @@ T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 Params: TypeAlias = Mapping[str, str | int]
 
-APPLY: Final = "apply the overlay again: kubectl apply --server-side -k OVERLAY"
+APPLY: Final = (
+    "apply the overlay again: kubectl apply --server-side -k OVERLAY, or run helm upgrade"
+)
 OLDEST: Final = (1, 30)
 """The first version with all that the manifests need: matchConditions, admission policies."""
 NEWEST: Final = (1, 36)
@@ -31,6 +33,19 @@ MAX_OBJECTS: Final = 20_000
 
 _FORBIDDEN: Final = 403
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+
+class _Unconfigured(ClusterError):
+    """No kubeconfig was found, or it can't be used.
+
+    Args:
+        problem: What is wrong.
+        todo: How to fix it.
+    """
+
+    def __init__(self, problem: str, todo: str) -> None:
+        super().__init__(problem)
+        self.todo = todo
 
 
 class Cluster(Subject):
@@ -94,15 +109,12 @@ class Cluster(Subject):
         try:
             self.once(Cluster.read_version)
         except ClusterError as error:
-            raise Unseen("the API server does not answer: see cluster.api-server") from error
+            raise Unseen("cannot query the API server: see cluster.api-server") from error
         return self._query(work)
 
     def _query(self, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async def whole() -> T:
-            config = load_config(self.kubeconfig)
-            if config is None:
-                raise ClusterError("no API server is known: name a --kubeconfig")
-            async with ClusterClient(config) as client:
+            async with ClusterClient(_access(self.kubeconfig)) as client:
                 return await work(client)
 
         try:
@@ -122,6 +134,9 @@ def check_api_server(cluster: Cluster) -> Iterator[Line]:
     """Whether it answers, and its version."""
     try:
         version = str(cluster.once(Cluster.read_version).get("gitVersion", ""))
+    except _Unconfigured as error:
+        yield failed(str(error), error.todo)
+        return
     except ClusterError as error:
         yield failed(str(error), "try kubectl get --raw /version with the same --kubeconfig")
         return
@@ -144,6 +159,16 @@ def metadata(item: Json) -> Json:
 def name_of(item: Json) -> str:
     """The name of an object, for people."""
     return plain(str(metadata(item).get("name")))
+
+
+def _access(kubeconfig: Path | None) -> Access:
+    try:
+        access = load_config(kubeconfig)
+    except ClusterError as error:
+        raise _Unconfigured(str(error), "check the path and the content of the file") from error
+    if access is None:
+        raise _Unconfigured("no kubeconfig was found", "set --kubeconfig or $KUBECONFIG")
+    return access
 
 
 async def _get(client: ClusterClient, path: str, params: Params) -> Json | None:

@@ -25,7 +25,7 @@ from accelbind.output import Output, OutputFormat, print_json, styled
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.admission.mutate import Policy
-from services.kube.config import may_reach
+from services.kube.config import NO_KUBECONFIG, may_reach
 from services.process.errors import InvalidSettings
 
 EXIT_FAILED: Final = 1
@@ -118,9 +118,7 @@ def doctor(
         address = parse_address(webhook_address) if webhook_address else None
         checks += cluster_checks(Cluster(config, namespace, prefixes, address))
     if not checks:
-        raise InvalidSettings(
-            "this is no node, and no cluster is known: use --node or --kubeconfig"
-        )
+        raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
     results = run_checks(_choose(checks, only or (), skip or ()), time_limit)
     if output is OutputFormat.JSON:
         print_json(show.document(results))

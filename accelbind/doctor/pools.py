@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from accelbind.doctor.cluster import Cluster, Json, metadata
+from accelbind.doctor.cluster import APPLY, Cluster, Json, metadata
 from accelbind.doctor.model import Line, failed, ok, skipped, warning
 from accelbind.doctor.node_fit import is_selected, untolerated_taints
 from accelbind.doctor.workloads import MODE_ANNOTATION, read_nodes
@@ -97,12 +97,26 @@ def check_pools(cluster: Cluster) -> Iterator[Line]:
     """Nodes that no plugin serves, or two, or that have a taint against their plugin."""
     pools = cluster.once(read_pools)
     if not pools:
-        yield skipped(f"there is no plugin DaemonSet in namespace {cluster.namespace}")
+        yield _without_pools(cluster)
         return
     coverage = _Coverage(pools, _running(cluster), (*cluster.prefixes, UNIT_RESOURCE))
     for node in cluster.once(read_nodes):
         coverage.add(node)
     yield from coverage.lines(cluster.namespace)
+
+
+def _without_pools(cluster: Cluster) -> Line:
+    missing = f"there is no plugin DaemonSet in namespace {cluster.namespace}"
+    nodes = [
+        str(metadata(node).get("name"))
+        for node in cluster.once(read_nodes)
+        if _has_capacity(node, (*cluster.prefixes, UNIT_RESOURCE))
+    ]
+    if not nodes:
+        return skipped(missing)
+    verb = "has" if len(nodes) == 1 else "have"
+    todo = f"if accelbind runs in another namespace, name it with -n; else {APPLY}"
+    return failed(f"{missing}, but {_list_nodes(nodes)} {verb} accelerators", todo)
 
 
 def _running(cluster: Cluster) -> set[tuple[str, str]]:

@@ -28,6 +28,9 @@ SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 EXEC_VERSIONS: Final = tuple(
     f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1")
 )
+NO_KUBECONFIG: Final = "no kubeconfig was found: set --kubeconfig or $KUBECONFIG"
+"""The error of commands that need an API server."""
+
 IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -117,7 +120,7 @@ def _explained(what: str, read: Callable[[], Access]) -> Access:
         raise ClusterError(f"{what} can't be read: {error.strerror or error}{where}") from error
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         reason = plain(" ".join(str(error).split()), 200)
-        raise ClusterError(f"{what} is no kubeconfig: {reason}") from error
+        raise ClusterError(f"{what} is not a kubeconfig: {reason}") from error
 
 
 def _from_service_account(folder: str, environment: Mapping[str, str]) -> Access:

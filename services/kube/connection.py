@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from services.kube.client import ClusterClient
-from services.kube.config import load_config
+from services.kube.config import NO_KUBECONFIG, load_config
 from services.process.errors import ClusterError
 
 log = structlog.get_logger(room="kube")
@@ -24,10 +24,7 @@ def connector(kubeconfig: Path | None = None) -> Callable[[], ClusterClient]:
     def connect() -> ClusterClient:
         config = load_config(kubeconfig)
         if config is None:
-            raise ClusterError(
-                "no API server is configured: set --kubeconfig, or run as a pod with a service"
-                " account"
-            )
+            raise ClusterError(NO_KUBECONFIG)
         return ClusterClient(config)
 
     return connect

@@ -252,7 +252,7 @@ async def _run_plugin(plugin: ExecPlugin, name: str) -> bytes:
     finally:
         _kill_group(process)
     if process.returncode:
-        reason = plain(errors.decode(errors="replace").strip(), 400)
+        reason = plain(" ".join(errors.decode(errors="replace").split()), 400)
         raise ClusterError(f"{name} fails with {process.returncode}: {reason}")
     return output
 

@@ -4,7 +4,7 @@ A setting is one field. Its flag, variable, help, row in the reference and line 
 follow from the field: its name, type, default, docstring and `Flag`. A flag wins over the variable,
 the variable over the default. The variable of `scan_interval` is `ACCELBIND_SCAN_INTERVAL`.
 
-An unknown flag or variable is an error, so that a misspelt limit is never silently missing. Two
+An unknown flag or variable is an error, so that a misspelled limit is never silently missing. Two
 kinds of variables are accepted nevertheless:
 
 - Containers of one pod often share their environment, so settings of the other processes are fine.

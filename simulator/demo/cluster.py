@@ -173,8 +173,8 @@ _PODS = {
             programmed=(NLB0,),
         ),
     ),
-    "5-misspelt.yaml": (
-        "A misspelt name is refused",
+    "5-misspelled.yaml": (
+        "A misspelled name is refused",
         Expected(refusal=("arria10-nbl0", "did you mean arria10-nlb0?")),
     ),
     "6-forged.yaml": (
@@ -184,7 +184,7 @@ _PODS = {
 }
 
 
-_PICTURED = ("2-region.yaml", "5-misspelt.yaml")
+_PICTURED = ("2-region.yaml", "5-misspelled.yaml")
 
 
 def demo_world() -> World:

@@ -182,7 +182,7 @@ def logs(stage: Stage) -> RenderableType:
 
 def _outcome(report: PodReport, *, again: bool) -> Text:
     if report.plan.expected and not unexpected(report, again=again):
-        return Text("running" if report.is_running else "refused, as expected", style="green")
+        return Text("running" if report.is_running else "refused (expected)", style="green")
     text = "running" if report.is_running else "refused" if report.stored is None else "not running"
     if report.plan.expected:
         text += ", not as expected"

@@ -46,7 +46,7 @@ def test_the_demo_sees_all_that_it_expects_and_leaves_nothing(
         "/dev/dfl-port.1 rw on node-region, in self-test and loopback",
         "did you mean arria10-nlb0?",
         "pod asked for node device outcome function arria10-nlb0 node-af intel-fpga-port.0 running",
-        "misspelt arria10-nbl0 - - refused, as expected",
+        "misspelled arria10-nbl0 - - refused (expected)",
         "6 of 6 pods behaved as expected; nothing is left running",
     ):
         assert expected in shown, demo.stdout

@@ -377,7 +377,7 @@ async def test_a_deployment_of_the_public_suite_goes_on_unchanged(stage: Stage) 
     assert orchestrated["spec"]["nodeName"] == "region"
     afu = stage.home("region").glob("root/sys/**/dfl-port.0/afu_id")
     assert {path.read_text().strip() for path in afu} == {NLB0}, "the function was programmed"
-    refused = await stage.http.post(PODS, json=demo("misspelt", "arria10.dcp1.2-nlb3-pre"))
+    refused = await stage.http.post(PODS, json=demo("misspelled", "arria10.dcp1.2-nlb3-pre"))
     assert (refused.status_code, "did you mean" in refused.text) == (403, True)
     assert await doctor(stage, "cluster.pending-pods") is CheckStatus.OK
     assert await doctor(stage, "cluster.nodes") is CheckStatus.OK

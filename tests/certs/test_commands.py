@@ -60,9 +60,14 @@ async def test_a_folder_is_shown_without_its_keys(tmp_path: Path) -> None:
     assert issued.key.read_text().splitlines()[1] not in shown.out + text.out
 
 
-async def test_a_folder_is_renewed_for_the_names_that_it_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "flags", [("--lifetime", "90d"), ("--days", "90"), ("--days", "90", "--ca-days", "3650")]
+)
+async def test_a_folder_is_renewed_for_the_names_that_it_has(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
     issued = issue(tmp_path, ["hook.svc", "127.0.0.1"])
-    done = await certs("renew", "--dir", tmp_path, "--lifetime", "90d")
+    done = await certs("renew", "--dir", tmp_path, *flags)
     assert (done.code, "for hook.svc, 127.0.0.1" in done.out) == (0, True)
     made = x509.load_pem_x509_certificate(issued.certificate.read_bytes())
     assert made.not_valid_after_utc - made.not_valid_before_utc == timedelta(days=90, hours=1)

@@ -79,7 +79,7 @@ async def test_credentials_that_are_refused_are_one_red_line(api: ApiServerStand
         results = await looked(api)
     assert results.pop("cluster.api-server").state is CheckStatus.FAILED
     assert {told(result) for result in results.values()} == {
-        "unseen: the API server does not answer: see cluster.api-server → "
+        "unseen: cannot query the API server: see cluster.api-server → "
     }
 
 

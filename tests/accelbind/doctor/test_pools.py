@@ -114,11 +114,24 @@ async def test_nodes_are_covered_by_one_plugin_daemonset_each(
     assert words in told(result)
 
 
-async def test_without_a_plugin_daemonset_no_node_is_judged(api: ApiServerStandIn) -> None:
-    api.put(without_labels("n1", "1"))
+@pytest.mark.parametrize(
+    ("capacities", "state", "words"),
+    [
+        ([], CheckStatus.SKIPPED, "there is no plugin DaemonSet in namespace accelbind-system → "),
+        (["0"], CheckStatus.SKIPPED, "there is no plugin DaemonSet"),
+        (["1", "0"], CheckStatus.FAILED, "accelbind-system, but node n0 has accelerators"),
+        (["1", "2"], CheckStatus.FAILED, "but 2 nodes (n0, n1) have accelerators → if accelbind"),
+    ],
+)
+async def test_without_a_plugin_daemonset_nodes_with_accelerators_are_listed(
+    capacities: list[str], state: CheckStatus, words: str, api: ApiServerStandIn
+) -> None:
+    for number, capacity in enumerate(capacities):
+        api.put(without_labels(f"n{number}", capacity))
     other = {"metadata": {"name": "exporter"}, "spec": {"template": {"spec": {"containers": []}}}}
     with answering(api, cluster.pools([other], [])):
-        assert (await looked_at(api, "cluster.pools")).state is CheckStatus.SKIPPED
+        result = await looked_at(api, "cluster.pools")
+    assert (result.state, words in told(result)) == (state, True), told(result)
 
 
 async def test_pools_are_held_to_the_account_of_their_own_mode(api: ApiServerStandIn) -> None:

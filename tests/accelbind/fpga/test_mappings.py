@@ -112,3 +112,13 @@ def test_a_mode_whose_devices_need_no_mapping_is_an_error(
     flags = ["--root", str(rack.root), "--mode", mode]
     assert main(["fpga", "list", "-o", "mapping", *flags]) == 2
     assert capsys.readouterr().err == f"error: devices of mode {mode} need no mapping\n"
+
+
+@pytest.mark.parametrize("namespace", ["Team A", "team.a", "-a", "a" * 64, ""])
+def test_a_namespace_that_cannot_exist_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, namespace: str
+) -> None:
+    flags = ["--root", str(tmp_path), "-n", namespace]
+    assert main(["fpga", "list", "-o", "mapping", *flags]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "is not the name of a namespace" in err) == ("", True)

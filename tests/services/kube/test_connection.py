@@ -83,5 +83,5 @@ async def test_without_any_configuration_there_is_no_client(
 ) -> None:
     for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(ClusterError, match="no API server is configured"):
+    with pytest.raises(ClusterError, match="no kubeconfig was found"):
         Connection(connector())

@@ -140,6 +140,7 @@ def saying(script: str, **more: object) -> Callable[[Path], dict[str, Any]]:
         (saying("echo Log in first"), "prints no ExecCredential"),
         (saying('echo \'{"status": {"token": 5}}\''), "prints no ExecCredential"),
         (saying("echo nobody here >&2; exit 3"), "fails with 3: nobody here"),
+        (saying("printf 'line one\\nline two' >&2; exit 3"), "fails with 3: line one line two$"),
         (saying("sleep 3600"), "takes longer than"),
         (
             saying("", command="no-such-plugin", installHint="get it from us"),

@@ -98,11 +98,11 @@ def test_what_is_wrong_with_others_does_not_matter(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (None, "not found"),
-        ("{", "is no kubeconfig"),
-        ("", "is no kubeconfig"),
-        ("[]", "is no kubeconfig"),
-        ("clusters: 5\ncontexts: []", "is no kubeconfig"),
-        ("\x00", "is no kubeconfig"),
+        ("{", "is not a kubeconfig"),
+        ("", "is not a kubeconfig"),
+        ("[]", "is not a kubeconfig"),
+        ("clusters: 5\ncontexts: []", "is not a kubeconfig"),
+        ("\x00", "is not a kubeconfig"),
         ("clusters: []\ncontexts: []", "has no current-context"),
         ("current-context: c\ncontexts: []", 'has no context "c"'),
         ("current-context: c\ncontexts: [{name: c}]", 'has no cluster ""'),
@@ -126,7 +126,7 @@ def test_a_file_that_can_not_be_used_says_why(
         ({"server": "a:6443"}, None, "is not an https URL"),
         ({"server": "https://"}, None, "is not an https URL"),
         ({"server": "https://a:many"}, None, "is not an https URL"),
-        ({"server": 5}, None, "is no kubeconfig: Expected `str"),
+        ({"server": 5}, None, "is not a kubeconfig: Expected `str"),
         ({"certificate-authority-data": "x"}, None, "some of its data is not base64"),
         ({"certificate-authority": "/nowhere/ca"}, None, r"No such file.* \(/nowhere/ca\)"),
         (
@@ -144,7 +144,7 @@ def test_a_file_that_can_not_be_used_says_why(
         ({}, {"as-user-extra": {"a": ["b"]}}, r"\(as-user-extra\), which is not supported"),
         ({}, {"client-certificate": "/nowhere/crt"}, "No such file"),
         ({}, {"exec": {"apiVersion": "v9", "command": "x"}}, 'plugin has the apiVersion "v9"'),
-        ({}, {"exec": {"apiVersion": "v9"}}, "is no kubeconfig"),
+        ({}, {"exec": {"apiVersion": "v9"}}, "is not a kubeconfig"),
     ],
 )
 def test_an_entry_that_can_not_be_used_says_why(
