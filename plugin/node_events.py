@@ -84,7 +84,7 @@ class NodeEvents:
                 self._report(resource, EventReason.REGISTERED, f"{resource} is registered")
             return
         count = self._failures[resource] = self._failures.get(resource, 0) + 1
-        if count == (ABSENCES if error.startswith("nobody answers") else FAILURES):
+        if count == (ABSENCES if error.startswith("nothing answers") else FAILURES):
             self._report(resource, EventReason.REGISTRATION_FAILED, f"{resource}: {error}")
 
     def forget(self, resource: str) -> None:

@@ -297,7 +297,7 @@ def explain(error: grpc.aio.AioRpcError, socket: Path) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if "Permission denied" in detail:
             return f"this user may not write to {socket}, as who connects to it must ({detail})"
-        return f"nobody answers on {socket}: is the kubelet running? ({detail})"
+        return f"nothing answers on {socket}: is the kubelet running? ({detail})"
     if "version" in detail and "not supported" in detail:
         return (
             f"this kubelet doesn't speak {API_VERSION} of the device plugin protocol, the only"
