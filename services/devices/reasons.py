@@ -67,9 +67,7 @@ _STATES: Final = {
     "all-f": "is all f, the driver's word for crashed firmware",
     "invalid": "is not 32 hex digits",
 }
-_CLEAR_PORT: Final = (
-    "accelbind fpga clear-errors PORT once it is not in use; see what the workload did"
-)
+_CLEAR_PORT: Final = "accelbind fpga clear-errors PORT once it is unused; see what the workload did"
 _CLEAR_ENGINE: Final = (
     "accelbind fpga info FME shows the bits; accelbind fpga clear-errors FME, and if they come"
     " back the card is broken"

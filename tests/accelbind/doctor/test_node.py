@@ -528,7 +528,7 @@ def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
         "         1 card with driver dfl",
         "FAILED   node.cards  Can all cards be read, and are they healthy?",
         "         failed: region0: errors/errors of dfl-port.0 reads 0x40",
-        "         → accelbind fpga clear-errors PORT once it is not in use; see what the workload did",
+        "         → accelbind fpga clear-errors PORT once it is unused; see what the workload did",
         "",
         "2 checks: 1 failed, 1 ok",
     ]
