@@ -138,7 +138,8 @@ def verify(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
     else:
         for each in bad:
             typer.echo(each["problem"])
-        typer.echo(f"{len(stored)} bitstreams in {folder}, {len(bad)} of them can't be used")
+        unusable = f", {len(bad)} of them can't be used" if bad else ""
+        typer.echo(f"{len(stored)} bitstreams in {folder}{unusable}")
     if bad:
         raise typer.Exit(1)
 

@@ -66,7 +66,7 @@ def mappings(
         typer.Argument(metavar="DIR", help=MAPPINGS, readable=False, show_default=False),
     ] = None,
     kubeconfig: Kubeconfig = None,
-    namespace: Annotated[str | None, namespace_option("The only one to check.", "all")] = None,
+    namespace: Annotated[str | None, namespace_option("Check only this namespace.", "all")] = None,
     nodes: Annotated[
         list[Path] | None,
         manifests_option("--nodes", text="With DIR: output of kubectl get nodes -o yaml."),

@@ -62,7 +62,7 @@ COMMANDS = {
     "demo": LazyCommand(
         "accelbind.demo",
         "demo",
-        "See the whole suite at work on this machine: no cluster, no card.",
+        "Run accelbind on this machine, without a cluster or a card.",
         RUN,
     ),
     "devices": LazyCommand(

@@ -126,7 +126,7 @@ def _message(state: bytes) -> "dict[str, Any]":
         paths = [{"path": str(each.get("path", ""))} for each in devices]
         annotations = _known(config.get("annotations"))
     except (AttributeError, TypeError):
-        raise Refused(f"{path} is no container's configuration") from None
+        raise Refused(f"{path} is not a container's configuration") from None
     try:
         known = _known(found.get("annotations"))
     except (AttributeError, TypeError):
@@ -146,7 +146,7 @@ def _config(path: str) -> "dict[str, Any]":
     except (OSError, ValueError, RecursionError) as error:
         raise Refused(f"the container's configuration {path} can't be read: {error}") from None
     if not isinstance(found, dict):
-        raise Refused(f"{path} is no container's configuration")
+        raise Refused(f"{path} is not a container's configuration")
     return found
 
 

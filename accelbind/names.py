@@ -73,7 +73,7 @@ def decode_(
     *,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show the ids that a resource name spells.
+    """Decode a resource name into its ids.
 
     [bold]Example[/bold]
       accelbind names decode af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs

@@ -56,4 +56,4 @@ def query_devices(host: str, port: int) -> tuple[int, Table]:
     try:
         return status, msgspec.json.decode(text, type=Table)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NoAnswer(f"what answers on {host}:{port} is no plugin ({status})") from error
+        raise NoAnswer(f"what answers on {host}:{port} is not a plugin ({status})") from error

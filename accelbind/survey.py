@@ -221,5 +221,5 @@ def _objects(page: bytes, path: str) -> list[dict[str, Any]]:
         return _PAGES.decode(page).items or []
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ClusterError(
-            f"the answer to GET {path} is no list: {plain(str(error), 200)}"
+            f"the answer to GET {path} is not a list: {plain(str(error), 200)}"
         ) from error

@@ -61,7 +61,7 @@ SENT_SECONDS: Final = 0.02
 STABLE_SECONDS: Final = 10.0
 """After a registration that lasted this long, the next pause is short again."""
 
-NO_ANSWER: Final = "nobody answers"
+NO_ANSWER: Final = "nothing answers"
 """Start of the error while the kubelet is away."""
 
 log = structlog.get_logger(room="plugin")

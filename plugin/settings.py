@@ -70,7 +70,7 @@ class PluginSettings(ProcessSettings):
     host_root: Annotated[AbsolutePath, Flag("DIR", CARDS, "as --root")] = Field(
         default_factory=lambda data: data["root"]
     )
-    """What precedes /dev/… in the host paths that the kubelet gets."""
+    """Prefix of the device paths reported to the kubelet."""
     units: Annotated[int, Field(ge=1, le=10_000), Flag("N", CARDS)] = DEFAULT_UNITS
     """Number of units in mode units."""
     scan_interval: Annotated[Seconds, Field(ge=0.05, le=3600), Flag(TIME, CARDS)] = 5.0
@@ -111,8 +111,9 @@ class PluginSettings(ProcessSettings):
     ] = None
     """How to reach the API server, for mode region, the node's annotation and Events."""
     pod_logs_dir: Annotated[AbsolutePath, Flag("DIR", KUBELET)] = Path("/var/log/pods")
-    """The host's /var/log/pods, if it is mounted. Only pods in which just an init container has
-    devices need it: without it they are not named, and can't start where mappings are checked."""
+    """The host's /var/log/pods, if it is mounted. Needed only for pods whose only FPGA user is an
+    init container. Without it, such pods are not identified; where mappings are checked, they do
+    not start."""
     programming: Annotated[Programming, Flag("HOW", PROGRAMMING)] = Programming.PRESTART
     """How functions get into regions: prestart (before a container starts), oci-hook (from the
     runtime's hook; needs --cdi-dir and a runtime with CDI), none (they are only verified)."""

@@ -64,11 +64,12 @@ class WebhookSettings(ProcessSettings):
     max_staleness: Annotated[
         Annotated[Seconds, Field(ge=5, le=1_000_000)] | None, Flag(TIME, MAPPINGS, "none")
     ] = None
-    """Not ready while the mappings are older than this; without it the last ones serve on."""
+    """Report not ready while mappings are older than this. Without it, the last mappings
+    stay in use."""
     max_units: Annotated[int, Field(ge=1, le=1024), Flag("N", REVIEWS)] = 64
     """Number of devices of a resource that a container may request."""
     domain: Annotated[CommaSeparated, AfterValidator(_domains), Flag("DOMAIN", REVIEWS)] = (DOMAIN,)
-    """Domain whose resources are ours."""
+    """Domain of accelbind's resources."""
     max_body: Annotated[
         int,
         BeforeValidator(_bytes),

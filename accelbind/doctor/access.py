@@ -256,5 +256,5 @@ def _decode(answer: HttpResponse) -> Json:
     try:
         found = json.loads(answer.body)
     except ValueError as error:
-        raise Unseen(f"the answer of the API server is no JSON: {plain(str(error))}") from error
+        raise Unseen(f"the answer of the API server is not JSON: {plain(str(error))}") from error
     return found if isinstance(found, dict) else {}

@@ -51,7 +51,7 @@ NODE: Final[tuple[NodeRow, ...]] = (
 CLUSTER: Final[tuple[ClusterRow, ...]] = (
     ("cluster.api-server", "Does the API server answer?", cluster.check_api_server),
     ("cluster.workloads", "Do accelbind's workloads run?", workloads.check_workloads),
-    ("cluster.other-suites", "Is no other FPGA suite left?", workloads.check_other_suites),
+    ("cluster.other-suites", "Other FPGA suites are removed", workloads.check_other_suites),
     ("cluster.nodes", "Do nodes offer accelerators?", workloads.check_nodes),
     (
         "cluster.pools",
@@ -77,8 +77,8 @@ CLUSTER: Final[tuple[ClusterRow, ...]] = (
         certificates.check_served,
     ),
     ("cluster.mappings", "Are all mappings valid, and served by nodes?", pods.check_mappings),
-    ("cluster.pending-pods", "Can every pending pod be scheduled?", pods.check_pending),
-    ("cluster.failed-pods", "Has no pod failed because of its device?", pods.check_failed),
+    ("cluster.pending-pods", "No FPGA pod is stuck", pods.check_pending),
+    ("cluster.failed-pods", "No pod failed because of its device", pods.check_failed),
     (
         "cluster.access.webhook",
         "Does the account accelbind-webhook have its rights, and no more?",

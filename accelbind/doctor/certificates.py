@@ -182,7 +182,7 @@ def _handshake_line(hook: Hook, address: ServiceAddress, bundle: bytes) -> Line:
         context.load_verify_locations(cadata=bundle.decode("ascii"))
         return _validity_line(where, _served_certificate(address, context))
     except (ssl.SSLCertVerificationError, UnicodeDecodeError) as error:
-        why = getattr(error, "verify_message", "") or "the bundle is no certificate"
+        why = getattr(error, "verify_message", "") or "the bundle is not a certificate"
         return failed(
             f"{where}: the bundle does not fit the served certificate: {why}{_served(address)}",
             f"accelbind certs run sets the bundle, accelbind certs renew the certificate; {_RENEW}",
@@ -190,7 +190,7 @@ def _handshake_line(hook: Hook, address: ServiceAddress, bundle: bytes) -> Line:
     except ssl.SSLError as error:
         return failed(
             f"{where}: {error.reason or error}",
-            "it is no webhook, or the bundle has no certificates: see cluster.bundles",
+            "it is not a webhook, or the bundle has no certificates: see cluster.bundles",
         )
     except ConnectionRefusedError:
         return failed(f"{where}: connection refused", "start the webhook; see its log")

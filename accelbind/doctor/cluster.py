@@ -197,7 +197,7 @@ def _object(body: bytes, path: str) -> Json:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ClusterError(f"the answer to GET {path} is no JSON: {plain(str(error))}") from error
+        raise ClusterError(f"the answer to GET {path} is not JSON: {plain(str(error))}") from error
     if not isinstance(value, dict):
-        raise ClusterError(f"the answer to GET {path} is no object")
+        raise ClusterError(f"the answer to GET {path} is not an object")
     return value

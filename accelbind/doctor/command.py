@@ -30,7 +30,7 @@ from services.process.errors import InvalidSettings
 
 EXIT_FAILED: Final = 1
 SYSTEM: Final = "accelbind-system"
-_PREFIX: Final = "or all whose ids start like this; repeat it for more."
+_PREFIX: Final = "whose id starts with this; repeat it for more."
 _NODE_FOLDERS: Final = (
     "/var/lib/kubelet/device-plugins",
     "/sys/class/fpga",
@@ -63,10 +63,10 @@ def doctor(
         bool, typer.Option("--cluster", help="Check only the cluster, or with --node both.")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help=f"Only this check, {_PREFIX}")
+        list[str] | None, typer.Option(metavar="ID", help=f"Run only checks {_PREFIX}")
     ] = None,
     skip: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help=f"Not this check, {_PREFIX}")
+        list[str] | None, typer.Option(metavar="ID", help=f"Skip checks {_PREFIX}")
     ] = None,
     time_limit: Annotated[
         float, time_option("--time-limit", "How long one check may take.", "15s", most=600)

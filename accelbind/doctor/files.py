@@ -103,7 +103,7 @@ def _read_cdi(path: Path) -> dict[str, Any] | Line:
     todo = "remove it: runtimes ignore it, and its owner writes it again"
     try:
         if not path.is_file():  # opening a FIFO would block
-            return failed(f"{path} is no file", todo)
+            return failed(f"{path} is not a file", todo)
         with path.open("rb") as file:
             data = file.read(MAX_FILE + 1)
     except PermissionError:
@@ -116,7 +116,7 @@ def _read_cdi(path: Path) -> dict[str, Any] | Line:
             return failed(f"{path}, line {document.line}: {reason}", todo)
         if isinstance(document.value, dict):
             return document.value
-    return failed(f"{path} is no CDI file", todo)
+    return failed(f"{path} is not a CDI file", todo)
 
 
 def _dicts(value: object) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ def check_state_dir(node: Node) -> Iterator[Line]:
         yield ok(f"{path} does not exist yet: the plugin creates it")
         return
     if not stat.S_ISDIR(found.st_mode):
-        yield failed(f"{path} is no folder", "move it away: the plugin creates a folder")
+        yield failed(f"{path} is not a directory", "move it away: the plugin creates a folder")
     elif found.st_mode & 0o022:
         yield failed(
             f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):o})",

@@ -35,7 +35,7 @@ _NOT_LISTENING: Final = {
     errno.ENOENT: "missing",
     errno.EACCES: "denied",
     errno.EPERM: "denied",
-    errno.ECONNREFUSED: "nobody listens on it",
+    errno.ECONNREFUSED: "nothing listens on it",
 }
 
 
@@ -44,7 +44,7 @@ def check_kubelet(node: Node) -> Iterator[Line]:
     folder = plugins_folder(node.options.kubelet_dir)
     start = "start the kubelet, or name its folder with --kubelet-dir"
     if not _is_folder(folder):
-        yield failed(f"{folder} is no folder", start)
+        yield failed(f"{folder} is not a directory", start)
         return
     path = folder / KUBELET_SOCKET
     match problem_of(path):
@@ -147,15 +147,15 @@ def check_pod_logs(node: Node) -> Iterator[Line]:
 
 
 def is_alive(path: Path) -> bool:
-    """Whether somebody listens on a socket."""
+    """Whether a process listens on a socket."""
     return not problem_of(path)
 
 
 def problem_of(path: Path) -> str:
-    """Why nobody answers on a socket: `missing`, `denied` or a clause; empty if somebody does."""
+    """Why nothing answers on a socket: `missing`, `denied` or a clause; empty if something does."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return "it is no socket"
+            return "it is not a socket"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(CONNECT_SECONDS)
             probe.connect(str(path))

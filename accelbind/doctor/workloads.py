@@ -63,7 +63,7 @@ def check_nodes(cluster: Cluster) -> Iterator[Line]:
         mode = (metadata(node).get("annotations") or {}).get(MODE_ANNOTATION)
         if mode is not None and mode not in _MODES:
             yield failed(
-                f"node {name}: annotation {MODE_ANNOTATION}={plain(str(mode))} is no mode",
+                f"node {name}: annotation {MODE_ANNOTATION}={plain(str(mode))} is not a mode",
                 f"kubectl annotate node {name} --overwrite {MODE_ANNOTATION}=af",
             )
         amounts = add_advertised({}, node, (*cluster.prefixes, UNIT_RESOURCE))

@@ -46,7 +46,7 @@ PortName = Annotated[
     str,
     typer.Argument(
         metavar="PORT",
-        help="dfl-port.0, or its node; an FME or a PCI address stands for the only port there.",
+        help="dfl-port.0, its node, or, if the card has one port, its FME or PCI address.",
     ),
 ]
 EngineName = Annotated[
@@ -91,8 +91,8 @@ def fpga() -> None:
     """Show this node's FPGAs, program and reset them.
 
     Exit codes: 0 done, 1 the card or its driver failed, 2 the bitstream or the
-    request is wrong, 3 somebody else has the device, 4 there is no such device
-    (any more), 5 it does not answer in time.
+    request is wrong, 3 the device is in use, 4 the device does not exist, 5 it
+    does not answer in time.
     """
 
 
@@ -194,9 +194,8 @@ def program(
     """Program the function of a bitstream into a port.
 
     Nothing is programmed if the bitstream does not fit the card, or while
-    somebody has the port open. A function that the port has already is not
-    programmed again, but the port is reset. Afterwards the port must show the
-    function.
+    the port is open. A function that the port has already is not programmed
+    again, but the port is reset. Afterwards the port must show the function.
 
     [bold]Examples[/bold]
       accelbind fpga program dfl-port.0 nlb0.gbs
@@ -238,7 +237,7 @@ def reset(
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Reset a port and its function, unless somebody has it open.
+    """Reset a port and its function, unless it is open.
 
     [bold]Example[/bold]
       accelbind fpga reset dfl-port.0

@@ -15,7 +15,7 @@ _DIGITS = 8
 """Of an id in a name, unless that makes two names the same."""
 
 _HEAD = """\
-# Rename these as pods should request them: fpga.intel.com/NAME. Check the result with
+# Pods request fpga.intel.com/NAME; change each name as you like. Check the result with
 # accelbind check mappings DIR.
 """
 

@@ -79,7 +79,7 @@ def _program_id(outer: Mapping[str, memoryview]) -> str:
         raise InvalidBitstream(
             f"its section .acl.rand_hash is {quote(text)}, and it should be 40 hex digits"
             if text
-            else "it has no section .acl.rand_hash, which identifies a program: it is no AOCX"
+            else "it has no section .acl.rand_hash, which identifies a program: it is not an AOCX"
         )
     return text
 

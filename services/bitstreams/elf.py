@@ -47,7 +47,7 @@ def read_sections(data: bytes | memoryview, prefix: str) -> dict[str, memoryview
         headers, names_at = _headers(data)
     except (ELFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         # what pyelftools raises for a broken header is no part of its promises
-        raise InvalidBitstream(f"it is no ELF file that can be read: {error}") from error
+        raise InvalidBitstream(f"it is not a readable ELF file: {error}") from error
     if names_at >= len(headers):
         raise InvalidBitstream("its sections have no names")
     names = _content(data, headers[names_at], "the table of its sections' names")

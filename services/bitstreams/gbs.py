@@ -174,7 +174,7 @@ def _number(value: object, key: str, largest: float) -> float | None:
         number = value  # an int may be too large for a float
     if not 0 <= number <= largest:
         raise InvalidBitstream(
-            f"its metadata's {key} {quote(str(value)[:_LONGEST_NUMBER])} is no number from 0 to"
+            f"its metadata's {key} {quote(str(value)[:_LONGEST_NUMBER])} is not a number from 0 to"
             f" {largest:g}"
         )
     return number

@@ -79,7 +79,7 @@ def read_bitstream(path: Path) -> Bitstream:
     try:
         return parse(_read(path))
     except InvalidBitstream as error:
-        raise InvalidBitstream(f"{path} is no bitstream that can be used: {error}") from error
+        raise InvalidBitstream(f"{path} is not a usable bitstream: {error}") from error
 
 
 class BitstreamStorage:
@@ -160,7 +160,7 @@ class BitstreamStorage:
             data = _read(source)
             place = self.folder / stored_name(parse(data))
         except InvalidBitstream as error:
-            raise InvalidBitstream(f"{source} is no bitstream that can be used: {error}") from error
+            raise InvalidBitstream(f"{source} is not a usable bitstream: {error}") from error
         if dry_run:
             return place, _result(place, data, force=force)
         with self._writing(place.parent):
@@ -249,7 +249,7 @@ def _read(path: Path) -> bytes:
         with open_at_once(path) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise StorageError(f"{path} is no regular file")
+                raise StorageError(f"{path} is not a regular file")
             if found.st_size > MAX_FILE:
                 raise InvalidBitstream(
                     f"it has {found.st_size} bytes, and at most {MAX_FILE} are read"

@@ -93,7 +93,7 @@ class HolderSource:
             pods = await active_pods(self._socket, seconds=ANSWER_SECONDS)
         except KubeletError as error:
             if no_checkpoint:
-                what = "the holders of devices are unknown, there is no checkpoint either"
+                what = "cannot tell which pods hold devices, since there is no checkpoint"
             else:
                 what = "pods that have ended may be among the holders"
             problems.append(f"{what}: {error}")

@@ -139,7 +139,9 @@ def _functions(env: Iterable[EnvVar], who: str, interface_id: str) -> tuple[str,
         raise NotAllowed(f"{who}: {written.problems[0]}")
     for number, (_, afu) in written.by_number.items():
         if not _FUNCTION.fullmatch(afu):
-            raise NotAllowed(f"{who} sets FPGA_AFU_{number} to {quote(afu, 48)}, which is no id")
+            raise NotAllowed(
+                f"{who} sets FPGA_AFU_{number} to {quote(afu, 48)}, which is not an id"
+            )
     functions = sorted(written.by_number.items())
     return tuple(afu for _, (region, afu) in functions if region == interface_id)
 

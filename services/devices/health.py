@@ -124,7 +124,7 @@ def evaluate_register(reason: str, file: str, owner: str, reading: Reading) -> R
         return RegisterStatus(problem=found) if is_dead else RegisterStatus(remark=found)
     value = register_value(reading.text)
     if value is None:
-        text = f"{file} of {owner} is no hex number: {_shown(reading)}"
+        text = f"{file} of {owner} is not a hex number: {_shown(reading)}"
         return RegisterStatus(remark=Problem(unreadable, text))
     if value == 0:
         return RegisterStatus(value)

@@ -67,9 +67,7 @@ _STATES: Final = {
     "all-f": "is all f, the driver's word for crashed firmware",
     "invalid": "is not 32 hex digits",
 }
-_CLEAR_PORT: Final = (
-    "accelbind fpga clear-errors PORT once nobody has it; see what the workload did"
-)
+_CLEAR_PORT: Final = "accelbind fpga clear-errors PORT once it is unused; see what the workload did"
 _CLEAR_ENGINE: Final = (
     "accelbind fpga info FME shows the bits; accelbind fpga clear-errors FME, and if they come"
     " back the card is broken"
@@ -155,7 +153,7 @@ REASONS: Final[Mapping[str, Reason]] = MappingProxyType(
         "card-dangling": Reason(Effect.CARD, "its entry leads nowhere", _ENTRY),
         **dict(_of_ids()),
         **dict(_of_registers()),
-        "node-missing": Reason(Effect.DEVICE, "its device node isn't there", _NODE),
+        "node-missing": Reason(Effect.DEVICE, "its device node does not exist", _NODE),
         "node-unreadable": Reason(Effect.DEVICE, "its device node can't be read", _NODE),
         "node-not-a-device": Reason(
             Effect.DEVICE, "something else stands where its device node should", _NODE

@@ -328,7 +328,7 @@ def _continue_token(body: bytes, path: str) -> str:
     try:
         return msgspec.json.decode(body, type=_List).metadata.continue_
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ClusterError(f"the answer to GET {path} is no list: {error}") from error
+        raise ClusterError(f"the answer to GET {path} is not a list: {error}") from error
 
 
 def _message(body: bytes) -> str:

@@ -83,7 +83,7 @@ def create_http_client(access: Access) -> httpx2.AsyncClient:
     except (httpx2.InvalidURL, ValueError, ImportError) as error:
         source = "the kubeconfig's proxy-url" if access.proxy else "HTTPS_PROXY or ALL_PROXY"
         raise ClusterError(
-            f"{source} is no http:// or https:// URL of a proxy: {plain(str(error), 200)}"
+            f"{source} is not an http:// or https:// URL of a proxy: {plain(str(error), 200)}"
         ) from error
 
 
@@ -188,7 +188,7 @@ class _TokenFile:
         try:
             return _checked(self._path.read_text(), f"the token file {self._path}")
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not text"
             raise ClusterError(f"the token file {self._path} can't be read: {reason}") from error
 
 

@@ -262,7 +262,9 @@ def _read_page(body: bytes, token: str, what: str) -> Page:
     try:
         page = _decode(_LIST, body)
     except UNREADABLE as error:
-        raise ClusterError(f"the answer to {what} is no list: {plain(str(error), 200)}") from error
+        raise ClusterError(
+            f"the answer to {what} is not a list: {plain(str(error), 200)}"
+        ) from error
     if not page.metadata.resource_version:
         raise ClusterError(f"the list {what} has no resource version")
     if token and page.metadata.continue_ == token:

@@ -72,7 +72,7 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
     try:
         checkpoint = _DECODER.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise KubeletError(f"{what} is no checkpoint of the kubelet: {error}") from error
+        raise KubeletError(f"{what} is not a checkpoint of the kubelet: {error}") from error
     return tuple(
         Entry(entry.pod_uid, entry.container, entry.resource, _ids(entry), _nodes(entry))
         for entry in checkpoint.data.entries or ()
@@ -103,7 +103,7 @@ def _read(path: Path) -> bytes:
         raise KubeletError(f"{path} can't be opened: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise KubeletError(f"{path} is no regular file")
+            raise KubeletError(f"{path} is not a regular file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             text = file.read(MAX_CHECKPOINT + 1)
     except OSError as error:

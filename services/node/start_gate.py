@@ -324,5 +324,5 @@ def _interface_of(resource: str) -> str:
     """Canonical interface id of a region's resource."""
     named = decode(resource)
     if not isinstance(named, RegionName):
-        raise InvalidName(f"{resource} is no region")
+        raise InvalidName(f"{resource} is not a region")
     return named.interface_id

@@ -296,7 +296,7 @@ def refuse_unknown_variables(
     for name in sorted(foreign - known):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"; did you mean {variable(near[0])}?" if near else ""
-        raise InvalidSettings(f"the environment variable {variable(name)} is no setting{hint}")
+        raise InvalidSettings(f"the environment variable {variable(name)} is not a setting{hint}")
 
 
 # Errors -------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def _sentence(model: type[Settings], error: ValidationError, values: Mapping[str
         if issue["type"] == "missing":
             parts.append(f"{where} is required")
         elif issue["type"] == "extra_forbidden":
-            parts.append(f"{where} is no setting")
+            parts.append(f"{where} is not a setting")
         elif issue["type"] != "default_factory_not_called":
             reason = _reason(issue, model.model_fields[name])
             parts.append(f"{where}: {reason} (it is {issue['input']!r:.80})")

@@ -267,7 +267,7 @@ def _read_file(path: Path) -> bytes:
     except OSError as error:
         raise CertificateError(f"{path}: {error.strerror}") from error
     if len(content) > MAX_FILE:
-        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is no certificate or key")
+        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is not a certificate or key")
     return content
 
 

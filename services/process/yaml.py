@@ -182,7 +182,7 @@ class _Build:
         if not self.types:
             return None if text in NULLS else text
         if text in NON_FINITE:
-            raise _Unfit(f"{text} is no number that JSON has", event)
+            raise _Unfit(f"{text} is not a number in JSON", event)
         return typed(text)
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:

@@ -204,7 +204,7 @@ def _write_away(files: DeviceFiles, clearing: Clearing) -> Cleared:
         if error.errno in FORBIDDEN:
             text = (
                 f"user {os.geteuid()} may not write {file} of {clearing.port}: {reason}; its errors"
-                f" stay until somebody writes {clearing.value:#x} there"
+                f" stay until a user writes {clearing.value:#x} there"
             )
             return Cleared(clearing, ClearResult.FORBIDDEN, text)
         text = f"{file} of {clearing.port} doesn't take {clearing.value:#x}: {reason}"

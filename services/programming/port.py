@@ -109,7 +109,7 @@ def device_name(shown: str) -> str:
     """
     found = _SHOWN.fullmatch(shown)
     if found is None:
-        raise DeviceGone(f"{shown!r} is no FPGA device: name one as 'accelbind fpga list' does")
+        raise DeviceGone(f"{shown!r} is not an FPGA device: name one as 'accelbind fpga list' does")
     name = found[1].lower()
     address = _ADDRESS.fullmatch(name)
     return f"{address[1] or '0000'}:{address[2]}" if address else name

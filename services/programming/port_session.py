@@ -155,13 +155,13 @@ def translated(error: OSError, operation: str) -> HardwareError:
     """
     reason = error.strerror or str(error)
     if error.errno == errno.EBUSY:
-        return DeviceBusy(f"{operation}: the driver says that somebody else uses it ({reason})")
+        return DeviceBusy(f"{operation}: the device is in use ({reason})")
     if error.errno in _GONE:
-        return DeviceGone(f"{operation}: it isn't there any more ({reason})")
+        return DeviceGone(f"{operation}: the device is gone ({reason})")
     if error.errno in FORBIDDEN:
         return HardwareError(f"{operation}: user {os.geteuid()} may not ({reason})")
     if error.errno in _UNKNOWN:
-        return DeviceRefused(f"{operation}: its driver doesn't know how ({reason})")
+        return DeviceRefused(f"{operation}: the driver does not support this ({reason})")
     if error.errno == errno.EINVAL:
-        return DeviceRefused(f"{operation}: its driver doesn't take that ({reason})")
+        return DeviceRefused(f"{operation}: the driver refuses the value ({reason})")
     return DeviceRefused(f"{operation}: {reason}")

@@ -81,7 +81,7 @@ def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port
     assert "Unhealthy" in second
     assert second.endswith("errors/errors of intel-fpga-port.0 reads 0x40")
     assert f"no plugin answers on localhost:{free_port}" in done.stderr
-    assert "the holders of devices are unknown" in done.stderr
+    assert "cannot tell which pods hold devices" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (404, b"not found\n", "is no plugin (404)"),
-        (200, b"[" * 10_000, "is no plugin (200)"),
-        (200, b'{"devices": 7}', "is no plugin (200)"),
+        (404, b"not found\n", "is not a plugin (404)"),
+        (200, b"[" * 10_000, "is not a plugin (200)"),
+        (200, b'{"devices": 7}', "is not a plugin (200)"),
         (
             503,
             msgspec.json.encode(Table(problems=("the first scan is under way",))),

@@ -426,7 +426,7 @@ def test_what_json_has_no_number_for_is_refused(explain: Explain, quantity: str)
     )
     code, out, err = explain(manifest)
     assert (code, out) == (2, "")
-    assert err.endswith(f"line 2: {quantity} is no number that JSON has\n")
+    assert err.endswith(f"line 2: {quantity} is not a number in JSON\n")
 
 
 def test_what_only_yaml_1_1_knows_is_a_text(explain: Explain) -> None:

@@ -101,7 +101,7 @@ def from_config_map(key: str) -> dict[str, Any]:
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "in the spec": ({"env": env(UNMAPPED)}, "no AcceleratorFunction of mode region in namespace"),
     "what another namespace maps": ({"env": env(UNMAPPED[::-1])}, "in namespace team maps that"),
-    "what is no id": ({"env": env("../../" + NLB3)}, "which is no id"),
+    "what is no id": ({"env": env("../../" + NLB3)}, "which is not an id"),
     "in the image alone": ({}, "names no function for it"),
     "all variables of a ConfigMap": (
         {"envFrom": [{"configMapRef": {"name": "forged"}}]},

@@ -483,7 +483,7 @@ def test_a_configuration_that_is_none_is_refused(runtime: Runtime, config: str) 
     (runtime.bundle / "config.json").write_text(config)
     code, reason = runtime.run(runtime.state("uid"))
     assert (code, reason.count("\n")) == (1, 1)
-    assert "bundle/config.json is no container's configuration" in reason
+    assert "bundle/config.json is not a container's configuration" in reason
 
 
 def test_unknown_arguments_are_refused(runtime: Runtime) -> None:

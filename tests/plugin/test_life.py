@@ -190,7 +190,7 @@ async def test_a_kubelet_that_stays_away_for_a_while_is_found_again(
     async with running(settings(short_dir)) as plugin:
         await offered(kubelet, 1)
         await kubelet.stop()  # its socket stays behind
-        await eventually_async(lambda: "nobody answers" in trouble(plugin))
+        await eventually_async(lambda: "nothing answers" in trouble(plugin))
         await kubelet.start()
         await offered(kubelet, 1)
 

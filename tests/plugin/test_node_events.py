@@ -116,7 +116,7 @@ def test_a_node_without_a_driver_says_so_until_there_are_cards(told: Told) -> No
 
 @pytest.mark.parametrize(
     ("trouble", "after"),
-    [("the kubelet refuses the registration: no", FAILURES), ("nobody answers on k", ABSENCES)],
+    [("the kubelet refuses the registration: no", FAILURES), ("nothing answers on k", ABSENCES)],
 )
 def test_registrations_are_told_once_they_keep_failing(
     told: Told, trouble: str, after: int

@@ -112,7 +112,7 @@ async def test_a_server_that_was_replaced_during_the_call_is_not_dead() -> None:
 
 
 async def test_ready_means_that_all_is_registered() -> None:
-    waiting = FakeEndpoint("d/q", RegistrationState.FAILED, error="nobody answers")
+    waiting = FakeEndpoint("d/q", RegistrationState.FAILED, error="nothing answers")
     assert await ready(state(), FakeEndpoint()) == (
         200,
         "ok\nd/r is registered (1 devices)\n",
@@ -120,7 +120,7 @@ async def test_ready_means_that_all_is_registered() -> None:
     assert await ready(state(), FakeEndpoint(), waiting) == (
         503,
         (
-            "not ready\nd/q could not register (1 devices): nobody answers\n"
+            "not ready\nd/q could not register (1 devices): nothing answers\n"
             "d/r is registered (1 devices)\n"
         ),
     )

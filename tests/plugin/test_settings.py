@@ -66,7 +66,7 @@ def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"metrics_port": 65536}, "--metrics-port"),
         ({"node_name": ""}, "--node-name"),
         ({"log_level": "loud"}, "--log-level"),
-        ({"colour": "red"}, "--colour is no setting"),
+        ({"colour": "red"}, "--colour is not a setting"),
     ],
 )
 def test_what_does_not_fit_is_named_with_who_said_it(flags: dict[str, object], text: str) -> None:

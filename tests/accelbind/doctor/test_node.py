@@ -225,7 +225,7 @@ def test_mode_units_needs_no_card(short_dir: Path) -> None:
 
 def test_no_kubelet_is_said_with_where_it_was_looked_for(short_dir: Path) -> None:
     results = looked(short_dir)
-    assert f"{short_dir}/k/device-plugins is no folder" in told(results["node.kubelet"])
+    assert f"{short_dir}/k/device-plugins is not a directory" in told(results["node.kubelet"])
     (short_dir / "k/device-plugins").mkdir(parents=True)
     results = looked(short_dir)
     assert "kubelet.sock does not exist" in told(results["node.kubelet"])
@@ -239,10 +239,10 @@ def test_a_socket_that_a_kubelet_left_behind_is_known(short_dir: Path) -> None:
     path = short_dir / "k/device-plugins/kubelet.sock"
     with listening(path):
         assert looked(short_dir)["node.kubelet"].state is CheckStatus.OK
-    assert "nobody listens on it" in told(looked(short_dir)["node.kubelet"])
+    assert "nothing listens on it" in told(looked(short_dir)["node.kubelet"])
     path.unlink()
     path.write_text("")
-    assert "it is no socket" in told(looked(short_dir)["node.kubelet"])
+    assert "it is not a socket" in told(looked(short_dir)["node.kubelet"])
 
 
 def test_plugins_that_serve_beside_ours_are_found(short_dir: Path) -> None:
@@ -270,9 +270,9 @@ def test_plugins_that_serve_beside_ours_are_found(short_dir: Path) -> None:
     ("text", "state", "words"),
     [
         ('{"Data": {"PodDeviceEntries": null}}', CheckStatus.OK, "0 allocations"),
-        ('{"Data": {"PodDeviceEntries": [', CheckStatus.FAILED, "is no checkpoint"),
-        ("", CheckStatus.FAILED, "is no checkpoint"),
-        ("[]", CheckStatus.FAILED, "is no checkpoint"),
+        ('{"Data": {"PodDeviceEntries": [', CheckStatus.FAILED, "is not a checkpoint"),
+        ("", CheckStatus.FAILED, "is not a checkpoint"),
+        ("[]", CheckStatus.FAILED, "is not a checkpoint"),
     ],
 )
 def test_a_checkpoint_is_read(short_dir: Path, text: str, state: CheckStatus, words: str) -> None:
@@ -330,7 +330,7 @@ def test_cdi_files_that_runtimes_would_refuse_are_red(short_dir: Path) -> None:
     assert looked(short_dir, cdi_dir=cdi)["node.cdi"].state is CheckStatus.FAILED
     path.unlink()
     os.mkfifo(path)
-    assert "is no file" in told(looked(short_dir, cdi_dir=cdi)["node.cdi"])
+    assert "is not a file" in told(looked(short_dir, cdi_dir=cdi)["node.cdi"])
 
 
 def test_bitstreams_are_read_and_missed(short_dir: Path) -> None:
@@ -360,8 +360,8 @@ def test_bitstreams_are_read_and_missed(short_dir: Path) -> None:
         (lambda _: None, CheckStatus.OK, "does not exist yet"),
         (lambda path: path.mkdir(mode=0o700), CheckStatus.OK, "only user"),
         (lambda path: (path.mkdir(), path.chmod(0o777)), CheckStatus.FAILED, "chmod 755"),
-        (lambda path: path.write_text(""), CheckStatus.FAILED, "no folder"),
-        (lambda path: path.symlink_to("elsewhere"), CheckStatus.FAILED, "no folder"),
+        (lambda path: path.write_text(""), CheckStatus.FAILED, "not a directory"),
+        (lambda path: path.symlink_to("elsewhere"), CheckStatus.FAILED, "not a directory"),
     ],
 )
 def test_the_folder_of_locks_is_for_nobody_else(
@@ -537,7 +537,7 @@ def test_a_checklist_tells_what_to_do(short_dir: Path) -> None:
         "         1 card with driver dfl",
         "FAILED   node.cards  Can all cards be read, and are they healthy?",
         "         failed: region0: errors/errors of dfl-port.0 reads 0x40",
-        "         → accelbind fpga clear-errors PORT once nobody has it; see what the workload did",
+        "         → accelbind fpga clear-errors PORT once it is unused; see what the workload did",
         "",
         "2 checks: 1 failed, 1 ok",
     ]

@@ -113,7 +113,7 @@ def test_a_path_to_another_places_device_is_not_taken_for_one_of_this_node(
     other = Rack(tmp_path / "other")
     other.add_card(CardSpec(driver="dfl"))
     code, _, err = run(capsys, rack, "info", f"{other.root}/dev/dfl-port.0")
-    assert (code, "is no FPGA device" in err) == (4, True)
+    assert (code, "is not an FPGA device" in err) == (4, True)
 
 
 def test_a_card_that_can_not_be_read_is_listed_with_the_reason(
@@ -284,4 +284,4 @@ def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(
 def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fpga", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert [word for word in ("3 somebody", "4 there", "5 it does") if word not in shown] == []
+    assert [word for word in ("3 the device", "4 the device", "5 it") if word not in shown] == []

@@ -73,7 +73,7 @@ class TestInstall:
         self, storage: BitstreamStorage, tmp_path: Path
     ) -> None:
         (tmp_path / "x").write_bytes(b"nothing of the kind")
-        with pytest.raises(InvalidBitstream, match="x is no bitstream that can be used"):
+        with pytest.raises(InvalidBitstream, match="x is not a usable bitstream"):
             storage.install(tmp_path / "x")
         assert not storage.folder.exists()
 
@@ -158,7 +158,7 @@ class TestLoad:
         place = storage.folder / INTERFACE / f"{AFU}.gbs"
         place.parent.mkdir(parents=True)
         make(place)  # type: ignore[operator] # one of two functions
-        with pytest.raises(StorageError, match=r"no regular file|directory"):
+        with pytest.raises(StorageError, match=r"not a regular file|directory"):
             storage.load(INTERFACE, AFU)
 
     def test_a_broken_link_is_no_missing_file(self, storage: BitstreamStorage) -> None:
@@ -190,7 +190,7 @@ class TestLoad:
         huge = tmp_path / "huge"
         with huge.open("wb") as file:
             file.truncate(MAX_FILE + 1)
-        with pytest.raises(InvalidBitstream, match=r"can be used: it has .* at most"):
+        with pytest.raises(InvalidBitstream, match=r"is not a usable bitstream: it has .* at most"):
             read_bitstream(huge)
 
 

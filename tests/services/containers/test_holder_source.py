@@ -116,7 +116,7 @@ async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
     snapshot = await source(short_dir).snapshot()
     assert snapshot.holders == {}
     (problem,) = snapshot.problems
-    assert problem.startswith("the holders of devices are unknown, there is no checkpoint either: ")
+    assert problem.startswith("cannot tell which pods hold devices, since there is no checkpoint: ")
     assert problem.endswith("No such file or directory")
 
 
@@ -143,7 +143,7 @@ async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
     checkpoint.unlink(missing_ok=True)
     assert await source(short_dir).read() == {}
     checkpoint.write_bytes(b"{")
-    with pytest.raises(KubeletError, match="no checkpoint of the kubelet"):
+    with pytest.raises(KubeletError, match="not a checkpoint of the kubelet"):
         await source(short_dir).read()
     checkpoint.unlink()
     await kubelet.stop()

@@ -96,7 +96,7 @@ def test_a_register_that_is_not_zero_is_a_problem(text: str, value: int) -> None
 @pytest.mark.parametrize("text", ["", "many", "-1", "0x", "1_0", "0x1 0x2", "F" * 65, "\u0663"])
 def test_a_register_that_makes_no_sense_is_only_remarked_on(text: str) -> None:
     status = evaluate_register("ap1-event", "ap1_event", "dfl-port.0", Reading(text))
-    message = f"ap1_event of dfl-port.0 is no hex number: {text[:48]!r}"
+    message = f"ap1_event of dfl-port.0 is not a hex number: {text[:48]!r}"
     assert status.problem is None
     assert status.value is None
     assert status.remark == Problem("ap1-event-unreadable", message)

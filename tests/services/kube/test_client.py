@@ -211,7 +211,7 @@ async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
 )
 async def test_what_is_no_list_is_refused(tmp_path: Path, body: bytes) -> None:
     async with talk(tmp_path, answer(200, body)) as (client, _server):
-        with pytest.raises(ClusterError, match="is no list"):
+        with pytest.raises(ClusterError, match="is not a list"):
             async for _ in client.pages("/apis/g/v2/things"):
                 pass
 

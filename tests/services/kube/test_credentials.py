@@ -102,7 +102,7 @@ async def test_a_tokens_file_is_read_anew_before_what_it_held_is_refused(
     ("content", "message"),
     [
         (None, "can't be read: No such file"),
-        (b"\xff", "can't be read: it is no text"),
+        (b"\xff", "can't be read: it is not text"),
         (b" \n", "holds no token"),
         (b"one\r\nX: y", "holds more than one token"),
     ],

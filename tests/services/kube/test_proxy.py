@@ -313,6 +313,6 @@ def test_a_proxy_of_the_environment_that_can_not_be_used_is_an_error(
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     with pytest.raises(
-        ClusterError, match="HTTPS_PROXY or ALL_PROXY is no http:// or https:// URL"
+        ClusterError, match="HTTPS_PROXY or ALL_PROXY is not an http:// or https:// URL"
     ):
         client_of(tmp_path, {"server": "https://a"})

@@ -230,8 +230,8 @@ async def test_without_the_definitions_it_says_so_and_waits_for_them(tmp_path: P
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        (b"<html>", "is no list"),
-        (b"[" * 5000, "is no list"),
+        (b"<html>", "is not a list"),
+        (b"[" * 5000, "is not a list"),
         (b'{"metadata":{}}', "has no resource version"),
     ],
 )

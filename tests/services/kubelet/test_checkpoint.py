@@ -114,7 +114,7 @@ def test_an_entry_without_devices_has_none(ids: object) -> None:
     ],
 )
 def test_what_is_no_checkpoint_is_said_to_be_none(text: bytes) -> None:
-    with pytest.raises(KubeletError, match="is no checkpoint of the kubelet"):
+    with pytest.raises(KubeletError, match="is not a checkpoint of the kubelet"):
         parse_checkpoint(text)
 
 
@@ -150,12 +150,12 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_pipe_in_its_place_does_not_hold_us_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(KubeletError, match="pipe is no regular file"):
+    with pytest.raises(KubeletError, match="pipe is not a regular file"):
         read_checkpoint(tmp_path / "pipe")
 
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KubeletError, match="is no regular file"):
+    with pytest.raises(KubeletError, match="is not a regular file"):
         read_checkpoint(tmp_path)
 
 

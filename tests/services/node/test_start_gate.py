@@ -405,7 +405,7 @@ async def test_a_pod_that_was_deleted_is_refused(setting: Setting) -> None:
 
 async def test_a_resource_that_is_no_region_is_refused(setting: Setting) -> None:
     af = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-    with pytest.raises(InvalidName, match="is no region"):
+    with pytest.raises(InvalidName, match="is not a region"):
         await setting.gate().authorize_start(af, ["dfl-port.0"])
 
 

@@ -157,7 +157,7 @@ def test_numbers_that_are_no_time_are_refused(value: object) -> None:
         (CERT, {"ACCELBIND_MODE": "x"}, "ACCELBIND_MODE: must be 'af' or 'region' (it is 'x')"),
         ({}, {}, "--tls-cert is required"),
         (CERT | {"node_name": "a b"}, {}, "--node-name: a node's name has no blanks"),
-        (CERT | {"bogus": 1}, {}, "--bogus is no setting"),
+        (CERT | {"bogus": 1}, {}, "--bogus is not a setting"),
     ],
     indirect=["environ"],
 )
@@ -208,19 +208,19 @@ def test_a_rule_across_settings_is_told_plainly() -> None:
 def test_a_misspelt_variable_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_METRIC_PORT", "1")
     assert refusal(CERT) == (
-        "the environment variable ACCELBIND_METRIC_PORT is no setting;"
+        "the environment variable ACCELBIND_METRIC_PORT is not a setting;"
         " did you mean ACCELBIND_METRICS_PORT?"
     )
     monkeypatch.delenv("ACCELBIND_METRIC_PORT")
     monkeypatch.setenv("ACCELBIND_ZZZZZZ", "1")
-    assert refusal(CERT) == "the environment variable ACCELBIND_ZZZZZZ is no setting"
+    assert refusal(CERT) == "the environment variable ACCELBIND_ZZZZZZ is not a setting"
 
 
 def test_a_variable_of_another_process_is_nobody_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCELBIND_SCAN_INTERVAL", "5")
     settings = load(Sample, CERT, others=lambda: {"scan_interval"})
     assert settings.port == 8443
-    assert "ACCELBIND_SCAN_INTERVAL is no setting" in refusal(CERT)
+    assert "ACCELBIND_SCAN_INTERVAL is not a setting" in refusal(CERT)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_tags_that_change_nothing_are_read() -> None:
         ("!!binary eA==", "the tag 'tag:yaml.org,2002:binary' is refused"),
         ("!!set {a}", "the tag 'tag:yaml.org,2002:set' is refused"),
         ("!mine [a]", "the tag '!mine' is refused"),
-        ("a: .inf", ".inf is no number that JSON has"),
+        ("a: .inf", ".inf is not a number in JSON"),
         ("~: 1", "a key has to be a text"),
     ],
 )

@@ -77,7 +77,7 @@ def test_errors_are_cleared_as_the_driver_wants_it(node: Node) -> None:
     [
         ("0x80\n", "reads 0x80"),
         ("0x0\n", "has no errors any more"),
-        ("garbage\n", "is no hex number"),
+        ("garbage\n", "is not a hex number"),
         (None, "has no errors any more"),
     ],
 )

@@ -80,11 +80,11 @@ def test_a_port_is_opened_alone_and_who_has_it_is_asked_for(
     ("code", "kind", "words"),
     [
         (errno.EACCES, HardwareError, "may not"),
-        (errno.ENXIO, DeviceGone, "isn't there any more"),
+        (errno.ENXIO, DeviceGone, "the device is gone"),
         (errno.ETIMEDOUT, DeviceRefused, "timed out"),
-        (errno.ENOTTY, DeviceRefused, "doesn't know how"),
-        (errno.EINVAL, DeviceRefused, "doesn't take that"),
-        (errno.EBUSY, DeviceBusy, "somebody else uses it"),
+        (errno.ENOTTY, DeviceRefused, "driver does not support this"),
+        (errno.EINVAL, DeviceRefused, "driver refuses the value"),
+        (errno.EBUSY, DeviceBusy, "the device is in use"),
     ],
 )
 def test_what_the_system_says_is_told_in_our_words(
@@ -135,7 +135,7 @@ def test_devices_are_found_by_name_and_by_node(rack: Rack, driver: str) -> None:
         assert (port.name, port.engine.name) == (PORTS[driver], FMES[driver])
     assert find_device(inventory, FMES[driver]).name == FMES[driver]
     for wrong in ("/dev/../etc/passwd", "/etc/passwd", "a b", "", "x" * 65):
-        with pytest.raises(DeviceGone, match="is no FPGA device"):
+        with pytest.raises(DeviceGone, match="is not an FPGA device"):
             find_device(inventory, wrong)
     with pytest.raises(DeviceGone, match=f"its FMEs are {FMES[driver]}"):
         find_engine(inventory, "dfl-fme.9")

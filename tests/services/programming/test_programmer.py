@@ -215,7 +215,7 @@ def test_a_program_stays_recorded_if_the_hardware_was_not_asked_to_replace_it(
     port = PORTS[driver]
     programmer.ensure(port, image(OPENCL_AFU, PROGRAM))
     stand_in.fail_with = errno.EBUSY
-    with pytest.raises(HardwareError, match="somebody else uses it"):
+    with pytest.raises(HardwareError, match="the device is in use"):
         programmer.ensure(port, image(NLB3))
     assert not programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
 
@@ -242,7 +242,7 @@ def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programm
     (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
     assert not programmer.ensure(port, image(NLB0)).programmed
     if driver == "opae":  # that driver is asked
-        with pytest.raises(DeviceRefused, match="its driver doesn't take that"):
+        with pytest.raises(DeviceRefused, match="the driver refuses the value"):
             programmer.ensure(port, image(NLB3))
         return
     for attempt in (programmer.check, programmer.ensure):
@@ -259,7 +259,7 @@ def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
 ) -> None:
     rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
     stand_in.fail_with = errno.EINVAL
-    with pytest.raises(DeviceRefused, match="doesn't take that"):
+    with pytest.raises(DeviceRefused, match="driver refuses the value"):
         programmer.ensure(PORTS[driver], image(NLB3))
     assert not programmer.ensure(PORTS[driver], image(NLB0)).programmed
     assert whats(stand_in) == ["reset"]
@@ -271,7 +271,7 @@ def test_only_the_kernel_is_called_unless_other_calls_are_injected(
     """A stand-in that listens below the root is not asked."""
     rack.add_card(CardSpec(driver))
     programmer = Programmer(rack.root, short_dir / "state")
-    with pytest.raises(DeviceRefused, match="its driver doesn't know how"):
+    with pytest.raises(DeviceRefused, match="the driver does not support this"):
         programmer.reset(PORTS[driver])
     assert whats(stand_in) == []
 
