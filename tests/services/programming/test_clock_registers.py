@@ -1,5 +1,6 @@
 """User clocks of simulated ports; behind the fPLL's registers is a thread that answers."""
 
+import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from services.programming.port import DeviceFiles, find_port
 from simulator.cards import CardSpec, Rack
 
 PORTS = {"opae": "intel-fpga-port.0", "dfl": "dfl-port.0"}
+
+
+COMMAND = re.compile(r"0x[0-9a-f]{16}\n")
 
 
 class Pll(threading.Thread):
@@ -36,9 +40,11 @@ class Pll(threading.Thread):
 
     def run(self) -> None:
         last = ""
+        file = self.folder / "userclk_freqcmd"
         while not self.over.wait(0.0005):
-            text = (self.folder / "userclk_freqcmd").read_text()
-            if text != last and text.endswith("\n") and len(text) == 19:
+            text = file.read_text()
+            # A regular file may be read in the middle of a write: only what stays is a command.
+            if text != last and COMMAND.fullmatch(text) and text == file.read_text():
                 last = text
                 self.answer(int(text, 16))
 
