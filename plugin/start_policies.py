@@ -6,11 +6,11 @@ if no API server is configured, since then no mapping can be read.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from plugin.settings import PluginSettings, Programming
-from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import ApprovalFile
 from services.containers.claims import PodSource, StartClaims
 from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
@@ -23,10 +23,8 @@ from services.node.start_gate import (
     FunctionStartPolicy,
     HookStartPolicy,
     MappingStartPolicy,
-    RegionsNow,
     RegionStartPolicy,
     StartPolicy,
-    regions_now,
 )
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -111,7 +109,7 @@ class StartPolicies:
         """
         if mode is not PluginMode.REGION:
             enforced = self._is_enforced(mode)
-            return MappingStartPolicy(self._claims(mode), mode) if enforced else None
+            return MappingStartPolicy(self._claims(mode)) if enforced else None
         claims = self._claims(mode)
         if self._settings.programming is Programming.PRESTART:
             return self._region_policy(claims)
@@ -125,9 +123,7 @@ class StartPolicies:
                 on_missing=self._metrics.hook_missing,
                 record_event=self._record_event,
             )
-        return FunctionStartPolicy(
-            claims, node=self._settings.node_name, read_regions=self._regions_reader()
-        )
+        return FunctionStartPolicy(claims, self._region_programming())
 
     def hook_server(self, mode: PluginMode) -> "HookServer | None":
         """What answers the OCI hook in a mode; None if no hook is announced."""
@@ -164,6 +160,7 @@ class StartPolicies:
     def _claims(self, mode: PluginMode) -> StartClaims:
         settings = self._settings
         return StartClaims(
+            mode,
             kubelet_dir=settings.kubelet_dir,
             pod_logs_dir=settings.pod_logs_dir,
             node=settings.node_name,
@@ -177,16 +174,6 @@ class StartPolicies:
         return RegionStartPolicy(
             claims, self._region_programming(), record_event=self._record_event
         )
-
-    def _regions_reader(self) -> Callable[[float], Awaitable[RegionsNow]]:
-        programmer = self._programmer()
-
-        def read() -> RegionsNow:
-            inventory = self._scan()
-            return regions_now(inventory, programmer.recorded(inventory))
-
-        what = f"reading the cards below {self._settings.root}"
-        return lambda seconds: self._calls.run("scan", read, timeout=seconds, what=what)
 
     def _programmer(self) -> "Programmer":
         # Only mode region imports it: that takes a fifth of the time of a plugin's start.
@@ -204,7 +191,7 @@ class StartPolicies:
         )
 
     def _region_programming(self) -> "RegionProgramming":
-        # Only nodes that program import it, see `_programmer`.
+        # Only mode region imports it, see `_programmer`.
         from services.bitstreams.storage import BitstreamStorage  # noqa: PLC0415 - see above
         from services.node.regions import RegionProgramming  # noqa: PLC0415 - see above
 

@@ -35,9 +35,6 @@ WAIT_SECONDS: Final = 2.0
 
 STALE_SECONDS: Final = 120.0
 
-DENIED: Final = "Permission denied"
-"""In the system's message about a path that this user may not use."""
-
 log = structlog.get_logger(room="plugin")
 
 
@@ -116,8 +113,7 @@ class HolderCache:
         self._version = self._version_now()
         snapshot = await self._source.snapshot()
         for problem in snapshot.problems:
-            # Missing permissions are reported by services.node.permissions, with a remedy.
-            if problem not in self._snapshot.problems and DENIED not in problem:
+            if problem not in self._snapshot.problems:
                 log.info("the holders of devices are not fully known", reason=problem)
         self._snapshot, self._queried_at = snapshot, time.monotonic()
 

@@ -1,12 +1,12 @@
 """The answer to `GET /devices`: this node's devices as the plugin knows them now, as JSON."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
 
-from services.containers.holder_cache import DENIED, HolderCache
+from services.containers.holder_cache import HolderCache
 from services.node.permissions_watch import PermissionWatch
 from services.node.state import NodeState
 from services.node.table import Table, rows
@@ -60,7 +60,7 @@ class DevicesAnswer:
             kubelet_dir=str(self._kubelet_dir),
             source=PLUGIN,
             devices=rows(advertised, snapshot.holders),
-            problems=without_denied(self._problems(), snapshot.problems),
+            problems=(*self._problems(), *snapshot.problems),
         )
         ready = self._state.inventory is not None
         status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
@@ -75,13 +75,3 @@ class DevicesAnswer:
         else:
             yield from (problem.message for problem in state.inventory.problems)
         yield from map(str, self._permissions.missing)
-
-
-def without_denied(problems: Iterable[str], of_holders: Iterable[str]) -> tuple[str, ...]:
-    """All problems, but of the holders' those that are no missing permissions.
-
-    Args:
-        problems: What is wrong with the node, including all missing permissions.
-        of_holders: What is unknown about holders.
-    """
-    return (*problems, *(problem for problem in of_holders if DENIED not in problem))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -53,22 +54,14 @@ class PermissionWatch(Collector):
         self._due = asyncio.Event()
 
     def on_scan(self, inventory: Inventory) -> None:
-        """Checks soon if a scan found new cards.
-
-        Args:
-            inventory: What the scan found.
-        """
+        """Checks soon if a scan found new cards."""
         cards = frozenset(card.name for card in inventory.cards)
         if not cards <= self._cards:
             self._due.set()
         self._cards = cards
 
     async def check_forever(self, mode: PluginMode) -> None:
-        """Checks in the background, until cancelled.
-
-        Args:
-            mode: The node's mode.
-        """
+        """Checks in the background, until cancelled."""
         clears = self._clears and mode is not PluginMode.UNITS
         self._needs = replace(self._needs, mode=mode, clear_errors=clears)
         self._due.set()
@@ -116,8 +109,8 @@ class PermissionWatch(Collector):
                     permission=each.permission,
                     loss=each.loss,
                     remedy=each.remedy,
-                    uid=each.uid,
-                    gid=each.gid,
+                    uid=os.geteuid(),
+                    gid=os.getegid(),
                 )
         for each in before.values():
             log.info("permission no longer missing", path=each.path, permission=each.permission)

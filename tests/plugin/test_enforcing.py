@@ -3,20 +3,14 @@
 import copy
 import itertools
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
-from services.containers.approval_file import ApprovalFile
-from services.containers.approvals import StartApproval
-from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.mappings.index import EMPTY_INDEX
-from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -217,59 +211,3 @@ async def test_where_nothing_says_how_to_reach_an_api_server_always_refuses(
     async with running(settings(short_dir, PluginMode.REGIONDEVEL, enforce_mappings="always")):
         assert not (await start(kubelet, Pods(), REGION))["c"].started
         assert "this plugin has no access to the API server" in said(kubelet)
-
-
-# The file of approvals ----------------------------------------------------------------------------
-
-ALLOWED = StartApproval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
-
-
-async def found(path: Path) -> StartApproval | None:
-    file = ApprovalFile(path, BlockingCalls())
-    return await file.find(ContainerIdentity("uid", "c"), REGION, ["dfl-fme.0"])
-
-
-async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "approvals.json"
-    await ApprovalFile(path, BlockingCalls()).add([ALLOWED], gone=())
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert await found(path) == ALLOWED
-
-
-async def test_approvals_of_pods_that_are_gone_go(tmp_path: Path) -> None:
-    path = tmp_path / "approvals.json"
-    file = ApprovalFile(path, BlockingCalls())
-    await file.add([ALLOWED], gone=())
-    await file.add([], gone={"uid"})
-    assert await found(path) is None
-
-
-@pytest.mark.parametrize("content", [b"", b"[{}]", b"\xff"])
-async def test_a_file_that_is_broken_counts_for_nothing(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "approvals.json"
-    path.write_bytes(content)
-    path.chmod(0o600)
-    assert await found(path) is None
-
-
-async def test_a_file_that_others_may_write_counts_for_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "approvals.json"
-    await ApprovalFile(path, BlockingCalls()).add([ALLOWED], gone=())
-    path.chmod(0o622)
-    assert await found(path) is None
-
-
-async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    file = ApprovalFile(tmp_path / "file" / "approvals.json", BlockingCalls())
-    other = StartApproval("uid", "d", REGION, ("dfl-fme.1",), "who")
-    with structlog.testing.capture_logs() as logs:
-        await file.add([ALLOWED], gone=())
-        await file.add([other], gone=())
-    assert await file.find(ContainerIdentity("uid", "c"), REGION, ["dfl-fme.0"]) == ALLOWED
-    written = [each for each in logs if "can't be written" in each["reason"]]
-    assert len(written) == 1
-    assert "--state-dir" in written[0]["do"]
-    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208 - names are all that is needed

@@ -8,26 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from plugin.metrics import PluginMetrics
 from plugin.settings import PluginSettings
+from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
-from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import ApprovalFile
 from services.containers.claims import StartClaims
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
-from services.devices.resources import AdvertisedResources, advertise
 from services.kubelet.sockets import checkpoint_file
 from services.node import start_gate
-from services.node.start_gate import FunctionStartPolicy, RegionsNow
+from services.node.regions import RegionProgramming
+from services.node.start_gate import FunctionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import (
     ClusterError,
     HardwareError,
-    InvalidName,
     KubeletError,
     NotAllowed,
     WorldError,
 )
+from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -59,76 +62,41 @@ async def start(
     return await kubelet.settled(admitted)
 
 
-def runs(admitted: PodState, name: str) -> bool:
-    return admitted[name].running
-
-
 def said(kubelet: KubeletStandIn) -> str:
     return "\n".join(event.message for event in kubelet.events)
 
 
-async def test_a_container_starts_on_the_function_it_wants(
+async def test_a_container_waits_until_its_region_carries_what_it_wants(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods) as plugin:
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        assert [each.container_path for each in admitted["c"].granted.devices] == [
-            "/dev/dfl-port.0"
-        ]
-        assert plugin.metrics._prestart.labels("allowed")._value.get() == 1
-
-
-async def test_a_container_that_wants_another_function_waits_until_it_is_there(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert not runs(admitted, "c")
-        assert (
-            f'on node n1 region dfl-fme.0 carries AFU {NLB3}, but container "c" of pod ns/p wants'
-            f" AFU {NLB0}; this plugin verifies functions and doesn't program them: program the"
-            " region with accelbind fpga program, or ask for a function that it carries"
-        ) in said(kubelet)
-        assert "code = FailedPrecondition" in said(kubelet)
-        rack.set_afu(card, NLB0)
-        await kubelet.until(lambda: admitted["c"].running)
-
-
-async def test_a_region_whose_other_port_carries_another_function_waits_until_it_does_not(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    """The container would get both ports, and its namespace may not map the other function."""
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0, NLB3)))
+    """Every port counts: the container gets all, and its namespace may not map the others."""
+    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
     pods = Pods()
     async with running(verifying(short_dir), pods):
         admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
         assert not admitted["c"].started
         assert (
-            f"on node n1 region dfl-fme.0 has port dfl-port.1 with AFU {NLB3}, and the container"
-            f' would get every port of it, but container "c" of pod ns/p wants AFU {NLB0}'
+            f"on node n1 dfl-port.0 of region dfl-fme.0 carries AFU {NLB3} instead of AFU {NLB0}:"
+            ' container "c" of pod ns/p would get every port of its regions, and this plugin'
+            " verifies functions and doesn't program them: program the region with accelbind fpga"
+            " program, or ask for a function that it carries"
         ) in said(kubelet)
-        rack.set_afu(card, NLB0, port=1)
-        await kubelet.until(lambda: admitted["c"].running)
-
-
-async def test_a_restarted_container_is_verified_again(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        rack.set_afu(card, NLB3)
-        await kubelet.restart_container(admitted, "c")
-        assert not runs(admitted, "c")
+        assert "code = FailedPrecondition" in said(kubelet)
         rack.set_afu(card, NLB0)
         await kubelet.until(lambda: admitted["c"].running)
+        assert sorted(each.container_path for each in admitted["c"].granted.devices) == [
+            "/dev/dfl-port.0",
+            "/dev/dfl-port.1",
+        ]
+        rack.set_afu(card, NLB3, port=1)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        rack.set_afu(card, NLB0, port=1)
+        await kubelet.until(lambda: admitted["c"].running)
+        rack.break_(card, Fault.AFU_EMPTY)
+        await kubelet.restart_container(admitted, "c")
+        assert not admitted["c"].running
+        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
 
 
 async def test_an_init_container_and_the_app_container_that_has_its_device(
@@ -140,7 +108,7 @@ async def test_an_init_container_and_the_app_container_that_has_its_device(
         init = container("init", REGION, 1, functions(NLB0))
         same = pod("same", container("c", REGION, 1, functions(NLB0)), init=[init])
         admitted = await start(kubelet, pods, same)
-        assert runs(admitted, "c")
+        assert admitted["c"].running
         await kubelet.delete_pod(admitted)
         other = pod("other", container("c", REGION, 1, functions(NLB3)), init=[init])
         admitted = await start(kubelet, pods, other)
@@ -239,20 +207,6 @@ async def test_without_the_api_server_nothing_starts_and_the_event_says_what_to_
     assert_matches("FailedPrecondition.*set --kubeconfig or KUBECONFIG", said(kubelet))
 
 
-async def test_a_function_that_can_not_be_read_does_not_start(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert runs(admitted, "c")
-        rack.break_(card, Fault.AFU_EMPTY)
-        await kubelet.restart_container(admitted, "c")
-        assert not runs(admitted, "c")
-        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
-
-
 # The gate by itself, where a kubelet would be in the way ------------------------------------------
 
 UID = "uid-of-p"
@@ -270,11 +224,9 @@ class Setting:
         self.rack = Rack(folder / "root")
         self.pods = Pods()
         self.calls = BlockingCalls()
-        self.tree: Callable[[], AdvertisedResources] = lambda: advertise(
-            scan(self.rack.root), PluginMode.REGION
-        )
+        self.state = folder / "state"
         (self.logs / f"ns_p_{UID}").mkdir(parents=True)
-        self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+        self.card = self.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
         self.pods.add(pod("p", container("c", REGION, 1, functions(NLB0))))
         self.hold("dfl-fme.0")
 
@@ -296,19 +248,27 @@ class Setting:
         self.checkpoint.write_text(json.dumps({"Data": {"PodDeviceEntries": self.entries}}))
 
     def gate(self) -> FunctionStartPolicy:
-        async def fresh(_seconds: float) -> RegionsNow:
-            return RegionsNow(self.tree().resources)
-
+        """The gate, as a plugin that has just been started has it."""
         known = StartClaims(
+            PluginMode.REGION,
             kubelet_dir=self.kubelet_dir,
             pod_logs_dir=self.logs,
             node="n1",
             pods=self.pods,
             enforced=False,
-            approvals=ApprovalFile(self.rack.root / "approvals.json", self.calls),
+            approvals=ApprovalFile(self.state / "approvals.json", self.calls),
             calls=self.calls,
         )
-        return FunctionStartPolicy(known, node="n1", read_regions=fresh)
+        regions = RegionProgramming(
+            programmer=Programmer(self.rack.root, self.state),
+            storage=BitstreamStorage(self.state),
+            calls=self.calls,
+            scan=lambda: scan(self.rack.root),
+            node="n1",
+            metrics=PluginMetrics(CollectorRegistry()),
+            on_done=lambda: None,
+        )
+        return FunctionStartPolicy(known, regions)
 
     async def check(self) -> None:
         await self.gate().authorize_start(REGION, ["dfl-fme.0"])
@@ -321,9 +281,20 @@ def setting(tmp_path: Path) -> Setting:
 
 async def test_the_gate_opens_where_everything_fits(setting: Setting) -> None:
     await setting.check()
-    setting.tree = lambda: advertise(scan(setting.rack.root / "nothing"), PluginMode.REGION)
-    with pytest.raises(NotAllowed, match=r"region dfl-fme\.0 is not there any more"):
+    setting.rack.remove_card(setting.card)
+    with pytest.raises(WorldError, match=r"region dfl-fme\.0 is gone"):
         await setting.check()
+
+
+async def test_a_refusal_stays_short_enough_for_an_event(setting: Setting) -> None:
+    ids = ["dfl-fme.0"]
+    for number in range(1, 24):
+        setting.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3,)))
+        ids.append(f"dfl-fme.{number}")
+    setting.hold(*ids)
+    with pytest.raises(NotAllowed, match="and 15 more: container") as raised:
+        await setting.gate().authorize_start(REGION, ids)
+    assert len(str(raised.value)) < 2000
 
 
 async def test_a_pod_is_asked_for_once_for_all_of_its_containers_that_may_be_starting(
@@ -401,12 +372,6 @@ async def test_a_pod_that_was_deleted_is_refused(setting: Setting) -> None:
     setting.pods.pods.clear()
     with pytest.raises(NotAllowed, match="has no pod ns/p"):
         await setting.check()
-
-
-async def test_a_resource_that_is_no_region_is_refused(setting: Setting) -> None:
-    af = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
-    with pytest.raises(InvalidName, match="is not a region"):
-        await setting.gate().authorize_start(af, ["dfl-port.0"])
 
 
 async def test_a_check_that_takes_too_long_is_given_up(
