@@ -26,7 +26,7 @@ from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.process.blocking import BlockingCalls
 from services.process.errors import AskerError, HardwareError
-from services.process.files import replace_file
+from services.process.files import open_regular, replace_file
 
 MAX_APPROVALS: Final = 4096
 """A node has 110 pods by default; the oldest approvals go first."""
@@ -159,13 +159,12 @@ class ApprovalFile:
         self._error = reason
 
     def _read(self) -> Approvals:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            descriptor = os.open(self._path, flags)
+            file = open_regular(self._path)
         except FileNotFoundError:
             return {}
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
+        with file:
+            found = os.fstat(file.fileno())
             if found.st_uid != os.geteuid() or found.st_mode & 0o022:
                 raise BrokenApprovals("another user may write to it")
             content = file.read(MAX_BYTES)

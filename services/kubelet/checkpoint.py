@@ -7,7 +7,6 @@ documented interface, so both are read like untrusted input: bounded and validat
 
 import base64
 import os
-import stat
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.values import Entry
 from services.process.errors import KubeletError
+from services.process.files import open_regular
 
 MAX_CHECKPOINT: Final = 32 * 1024 * 1024
 """Bytes; a busy node's file has a few hundred KiB, mostly copies of `Allocate` answers."""
@@ -98,18 +98,10 @@ def _nodes(entry: _Entry) -> tuple[str, ...] | None:
 
 def _read(path: Path) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as error:
-        raise KubeletError(f"{path} can't be opened: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise KubeletError(f"{path} is not a regular file")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        with open_regular(path) as file:
             text = file.read(MAX_CHECKPOINT + 1)
     except OSError as error:
-        raise KubeletError(f"{path} can't be read: {error.strerror}") from error
-    finally:
-        os.close(descriptor)
+        raise KubeletError(f"{path} can't be read: {error.strerror or error}") from error
     if len(text) > MAX_CHECKPOINT:
         raise KubeletError(f"{path} has more than {MAX_CHECKPOINT} bytes")
     return text
