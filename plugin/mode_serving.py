@@ -39,7 +39,7 @@ from services.kubelet.sockets import plugins_folder
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.node_mark import NodeMark
+from services.node.node_mark import update_mark
 from services.node.offer_memory import OfferMemoryFile
 from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
@@ -134,7 +134,6 @@ class ModeServing:
             observe_seconds=parts.metrics.scanned,
         )
         self._memory = OfferMemoryFile(folder, mode, parts.calls)
-        self._mark = NodeMark(folder, settings.state_dir, parts.calls)
         self.cdi = _cdi_publisher(mode, parts)
         self._clearing = _error_clearing(mode, parts)
         self._policy = parts.policies.for_mode(mode, self.cdi)
@@ -196,7 +195,10 @@ class ModeServing:
 
     async def _discover(self, resources: ResourceSet) -> None:
         before = self._before
-        await self._mark.update(self.mode)  # before the memory of the last mode is replaced
+        settings = self._parts.settings
+        folder = plugins_folder(settings.kubelet_dir)
+        # Before the memory of the last mode is replaced.
+        await update_mark(self.mode, folder, settings.state_dir, self._parts.calls)
         memory = await self._memory.load() if before is None else before.memory
         self.discovery.restore(memory)
         async for state in self.discovery.rounds():

@@ -70,12 +70,7 @@ class BrokenApprovals(AskerError):
 
 
 class ApprovalFile:
-    """The approvals of this node's containers.
-
-    Args:
-        path: Where they are kept.
-        calls: Makes the calls that may hang.
-    """
+    """The approvals of this node's containers."""
 
     def __init__(self, path: Path, calls: BlockingCalls) -> None:
         self._path = path

@@ -39,13 +39,7 @@ log = structlog.get_logger(room="plugin")
 
 
 class HolderCache:
-    """Caches which containers have which device.
-
-    Args:
-        source: Queries the kubelet.
-        kubelet_dir: Contains `device-plugins/`.
-        query_seconds: Time between two queries at most.
-    """
+    """Caches which containers have which device."""
 
     def __init__(
         self, source: HolderSource, kubelet_dir: Path, *, query_seconds: float = QUERY_SECONDS

@@ -29,13 +29,7 @@ class HolderSnapshot:
 
 
 class HolderSource:
-    """Reads which containers have devices, and remembers the pod of each UID that it has found.
-
-    Args:
-        kubelet_dir: Contains `device-plugins/` and `pod-resources/`.
-        pod_logs_dir: The folder of the pods' log folders; need not exist.
-        calls: Makes the calls that may hang.
-    """
+    """Reads which containers have devices, and remembers the pod of each UID that it has found."""
 
     def __init__(self, *, kubelet_dir: Path, pod_logs_dir: Path, calls: BlockingCalls) -> None:
         self._checkpoint = checkpoint_file(kubelet_dir)

@@ -72,9 +72,6 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 def parse(message: bytes) -> HookCall:
     """Read a hook's message.
 
-    Args:
-        message: JSON with `state`, and `annotations` and `devices` of the configuration.
-
     Raises:
         InvalidHookCall: It can't be read, or doesn't say which container of which pod it is.
     """

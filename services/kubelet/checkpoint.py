@@ -110,9 +110,6 @@ def _read(path: Path) -> bytes:
 def pod_folders(path: Path) -> list[str]:
     """Return the names of the pods' log folders, `<namespace>_<name>_<uid>`.
 
-    Args:
-        path: Their folder on this node, usually `/var/log/pods`.
-
     Raises:
         KubeletError: It can't be listed, or has too many folders.
     """

@@ -17,16 +17,7 @@ PLUGIN = "plugin"
 
 
 class DevicesAnswer:
-    """Answers with the devices.
-
-    Args:
-        state: The node's state.
-        node: The node's name.
-        root: Where the cards' files are.
-        kubelet_dir: The kubelet's folder.
-        holders: Knows which containers have devices.
-        permissions: Knows which permissions are missing.
-    """
+    """Answers with the devices."""
 
     def __init__(
         self,

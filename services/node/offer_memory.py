@@ -37,11 +37,7 @@ log = structlog.get_logger(room="plugin")
 
 
 def last_mode(folder: Path) -> PluginMode | None:
-    """The mode that was served last on this node; None if it is unknown.
-
-    Args:
-        folder: The kubelet's folder of device plugins.
-    """
+    """The mode that was served last on this node; None if it is unknown."""
     try:
         return PluginMode(json.loads(_read(folder / FILE))["mode"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -49,13 +45,7 @@ def last_mode(folder: Path) -> PluginMode | None:
 
 
 class OfferMemoryFile:
-    """Remembers what is offered in one mode.
-
-    Args:
-        folder: The kubelet's folder of device plugins.
-        mode: The mode.
-        calls: Makes the calls that may hang.
-    """
+    """Remembers what is offered in one mode."""
 
     def __init__(self, folder: Path, mode: PluginMode, calls: BlockingCalls) -> None:
         self.former: frozenset[str] = frozenset()

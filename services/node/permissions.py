@@ -75,12 +75,7 @@ class Needs:
 
 
 def missing(needs: Needs, inventory: Inventory) -> tuple[Missing, ...]:
-    """Every permission that is missing, each path once; reads the system, so it is for a thread.
-
-    Args:
-        needs: What is needed.
-        inventory: What the last scan found.
-    """
+    """Every permission that is missing, each path once; reads the system, so it is for a thread."""
     found: dict[str, Missing] = {}
     for each in (*_of_kubelet(needs), *_of_folders(needs), *_of_cards(needs, inventory.cards)):
         known = found.get(each.path, each)

@@ -26,14 +26,7 @@ log = structlog.get_logger(room="plugin")
 
 
 class PermissionWatch(Collector):
-    """Checks now and then what this process may not do, and shows it as a metric.
-
-    Args:
-        needs: What is needed.
-        calls: Makes the calls that may hang.
-        state: The node's state, for its cards.
-        check_seconds: Between two checks.
-    """
+    """Checks now and then what this process may not do, and shows it as a metric."""
 
     def __init__(
         self,

@@ -117,10 +117,6 @@ class RegionProgramming:
     async def prepare(self, wanted: WantedFunctions, ids: Sequence[str]) -> ProgrammingPlan:
         """Makes a container's regions carry its functions.
 
-        Args:
-            wanted: What it wants and may have.
-            ids: The regions that it was given.
-
         Returns:
             What was there, and what was programmed.
 

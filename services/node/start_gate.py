@@ -72,13 +72,7 @@ class StartPolicy(Protocol):
 
 
 class RegionStartPolicy:
-    """Lets a container start once the functions that it wants are in its regions.
-
-    Args:
-        claims: What containers may have.
-        regions: Makes regions ready.
-        record_event: Writes an Event.
-    """
+    """Lets a container start once the functions that it wants are in its regions."""
 
     def __init__(
         self,
@@ -123,10 +117,6 @@ class FunctionStartPolicy:
 
     What a port shows doesn't count if its content is unknown: after mode regiondevel, and after
     programming that failed.
-
-    Args:
-        claims: What containers may have.
-        regions: Reads what is in the regions.
     """
 
     def __init__(self, claims: StartClaims, regions: "RegionProgramming") -> None:
@@ -210,11 +200,7 @@ class HookStartPolicy:
 
 
 class MappingStartPolicy:
-    """Lets a container start only if its namespace maps what it was given, in other modes.
-
-    Args:
-        claims: What containers may have.
-    """
+    """Lets a container start only if its namespace maps what it was given, in other modes."""
 
     def __init__(self, claims: StartClaims) -> None:
         self._claims = claims

@@ -2,19 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.devices.cdi import FILE_NAME, CdiFile, describe
+from services.devices.cdi import FILE_NAME
 from services.devices.cdi_files import CdiFolder, CdiWrite
 from services.devices.hardware.scan import scan
-from services.devices.model import Device, PluginMode
+from services.devices.model import PluginMode
 from services.devices.resources import AdvertisedResources, advertise
 from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
@@ -97,27 +96,6 @@ async def test_a_file_removed_behind_our_back_is_there_again_after_a_scan(
     publisher.on_scan(tree)
     await publisher.run_once()
     assert named(short_dir) == ["dfl-port.0"]
-
-
-async def test_the_file_is_described_anew_only_if_it_would_differ(
-    short_dir: Path, rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    described = []
-
-    def counted(devices: Iterable[Device], **values: Any) -> CdiFile:
-        described.append(values)
-        return describe(devices, **values)
-
-    monkeypatch.setattr(cdi_publisher, "describe", counted)
-    address = rack.add_card(CardSpec())
-    publisher = publisher_for(short_dir)
-    for _ in range(3):
-        publisher.on_scan(tree_of(rack))
-        await publisher.run_once()
-    rack.set_afu(address, "f7df405cbd7acf7222f144b0b93acd18")
-    publisher.on_scan(tree_of(rack))
-    await publisher.run_once()
-    assert len(described) == 1
 
 
 async def test_a_disk_that_is_full_keeps_new_devices_out_and_is_said_once(
