@@ -69,10 +69,8 @@ class NodeObservers:
 
     def on_scan(self, inventory: Inventory) -> None:
         """Observes these cards from now on."""
-        self.holders.check_checkpoint()
         self.sensing.on_scan(inventory)
         self.stray_holders.on_scan(inventory)
-        self.permissions.on_scan(inventory)
 
     def tasks(self, mode: PluginMode) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What has to run while a mode is served, by name."""

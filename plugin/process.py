@@ -37,7 +37,7 @@ from services.kube.config import may_reach
 from services.kube.events import EventRecord
 from services.kubelet.sockets import plugins_folder
 from services.node.busy_cards import BusyCardFilter
-from services.node.devices_answer import DevicesAnswer
+from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
 from services.node.state import NodeState
 from services.process import http
@@ -246,15 +246,7 @@ class Plugin:
             WorldError: Another program has the port.
         """
         settings, tries = self.settings, 0
-        devices = DevicesAnswer(
-            self.state,
-            node=settings.node_name,
-            root=settings.root,
-            kubelet_dir=settings.kubelet_dir,
-            holders=self.observers.holders,
-            permissions=self.observers.permissions,
-        )
-        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": devices.respond}
+        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
         while True:
             if settings.metrics_port and self.single_instance.is_second():
                 tries = PORT_TRIES
@@ -338,6 +330,18 @@ class Plugin:
         if self.single_instance.waits_for:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.single_instance.waits_for}\n"
         return await probes.readyz(self.state, self.serving.registrations)
+
+    async def devices(self) -> probes.Answer:
+        """This node's devices."""
+        settings, observers = self.settings, self.observers
+        return await answer_devices(
+            self.state,
+            observers.holders,
+            observers.permissions,
+            node=settings.node_name,
+            root=settings.root,
+            kubelet_dir=settings.kubelet_dir,
+        )
 
     def _scan(self) -> Inventory:
         """The cards, in discovery's thread."""

@@ -30,9 +30,7 @@ class _Entry(msgspec.Struct, gc=False):
     pod_uid: str = msgspec.field(name="PodUID", default="")
     container: str = msgspec.field(name="ContainerName", default="")
     resource: str = msgspec.field(name="ResourceName", default="")
-    device_ids: dict[str, list[str] | None] | list[str] | None = msgspec.field(
-        name="DeviceIDs", default=None
-    )
+    device_ids: dict[str, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
     response: str | None = msgspec.field(name="AllocResp", default=None)
 
 
@@ -61,9 +59,8 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
 
     Args:
         text: JSON: `Data.PodDeviceEntries[]` of `PodUID`, `ContainerName`, `ResourceName` and
-            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids, or lists them, as
-            kubelets before 1.20 wrote it: a node that was upgraded may have entries of then.
-            `AllocResp` is the plugin's answer to `Allocate`, a protobuf message in base64.
+            `DeviceIDs`, which maps NUMA nodes (`-1` where unknown) to ids. `AllocResp` is the
+            plugin's answer to `Allocate`, a protobuf message in base64.
         what: Its name in messages.
 
     Raises:
@@ -82,8 +79,6 @@ def parse_checkpoint(text: bytes, *, what: str = "the checkpoint") -> tuple[Entr
 
 def _ids(entry: _Entry) -> frozenset[str]:
     by_node = entry.device_ids or {}
-    if isinstance(by_node, list):
-        return frozenset(by_node)
     return frozenset(each for ids in by_node.values() for each in ids or ())
 
 

@@ -92,7 +92,8 @@ def _of_kubelet(needs: Needs) -> Iterator[Missing]:
         registered = "no resource is registered with the kubelet"
         yield from _lacks(registration_socket(folder), WRITE, registered)
     starts = "no container starts in mode region, " if needs.mode is PluginMode.REGION else ""
-    clears = "errors of ports aren't cleared, " if needs.clear_errors else ""
+    has_ports = needs.clear_errors and needs.mode is not PluginMode.UNITS
+    clears = "errors of ports aren't cleared, " if has_ports else ""
     unknown = f"{starts}{clears}init containers that have devices are unknown"
     yield from _lacks(checkpoint_file(folder), READ, unknown)
     unknown = "pods in which only an init container has devices are unknown"

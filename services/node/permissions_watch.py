@@ -1,7 +1,6 @@
 """Logs which permissions are missing: each once, when it goes missing and when it is back."""
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +18,9 @@ from services.process.errors import HardwareError
 
 CHECK_SECONDS: Final = 60.0
 """Between two checks: a kubelet that restarts makes new sockets, and people repair permissions."""
+
+FIRST_SECONDS: Final = 1.0
+"""Between two checks until the cards are known."""
 
 DEADLINE_SECONDS: Final = 10.0
 
@@ -39,31 +41,17 @@ class PermissionWatch(Collector):
         self.missing: tuple[Missing, ...] = ()
         """What was missing at the last check."""
         self._needs = needs
-        self._clears = needs.clear_errors
         self._calls = calls
         self._state = state
         self._check_seconds = check_seconds
-        self._cards: frozenset[str] = frozenset()
-        self._due = asyncio.Event()
-
-    def on_scan(self, inventory: Inventory) -> None:
-        """Checks soon if a scan found new cards."""
-        cards = frozenset(card.name for card in inventory.cards)
-        if not cards <= self._cards:
-            self._due.set()
-        self._cards = cards
 
     async def check_forever(self, mode: PluginMode) -> None:
         """Checks in the background, until cancelled."""
-        clears = self._clears and mode is not PluginMode.UNITS
-        self._needs = replace(self._needs, mode=mode, clear_errors=clears)
-        self._due.set()
+        self._needs = replace(self._needs, mode=mode)
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._check_seconds):
-                    await self._due.wait()
-            self._due.clear()
             await self.run_once()
+            seconds = self._check_seconds if self._state.inventory else FIRST_SECONDS
+            await asyncio.sleep(min(seconds, self._check_seconds))
 
     async def run_once(self) -> None:
         """Checks once."""

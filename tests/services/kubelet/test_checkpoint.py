@@ -49,12 +49,6 @@ def test_every_containers_devices_are_read() -> None:
     )
 
 
-def test_devices_in_a_list_are_read_as_kubelets_of_old_wrote_them() -> None:
-    entry = {"PodUID": UID, "ContainerName": "c", "ResourceName": "r", "DeviceIDs": ["a", "b"]}
-    text = json.dumps({"Data": {"PodDeviceEntries": [entry]}}).encode()
-    assert parse_checkpoint(text) == (Entry(UID, "c", "r", frozenset({"a", "b"})),)
-
-
 @pytest.mark.parametrize(
     ("response", "nodes"),
     [
