@@ -31,15 +31,10 @@ MOST_PENDING: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class HookedStart:
-    """A start of a container with devices of a resource.
-
-    Args:
-        containers: The containers that may be the one that starts.
-        resource: Full resource name.
-        devices: Ids of the devices.
-    """
+    """A start of a container with devices of a resource."""
 
     containers: frozenset[ContainerIdentity]
+    """Those that may be the one that starts."""
     resource: str
     devices: frozenset[str]
 

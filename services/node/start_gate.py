@@ -38,7 +38,6 @@ from services.containers.hook_starts import HookedStart, HookStarts, check_nodes
 from services.containers.identity import ContainerIdentity
 from services.containers.wanted import WantedFunctions
 from services.kube.events import EventRecord, ObjectReference
-from services.kubelet.values import Entry
 from services.node.event_reasons import EventReason
 from services.process.deadline import deadline
 from services.process.errors import AccelbindError, HookMissing, TooSlow
@@ -174,29 +173,21 @@ class HookStartPolicy:
 
     async def _check(self, resource: str, ids: Sequence[str]) -> None:
         allocated = await self._claims.allocations(resource, ids)
-        containers = frozenset(
-            ContainerIdentity(each.pod_uid, each.container) for each in allocated
-        )
-        start = HookedStart(containers, resource, frozenset(ids))
+        containers = {ContainerIdentity(each.pod_uid, each.container) for each in allocated}
+        start = HookedStart(frozenset(containers), resource, frozenset(ids))
+        wanted = None
         try:
             wanted = await self._claims.wanted(resource, ids)
-            await self._check_hook(wanted, start, allocated)
-        except AccelbindError:
-            self._starts.withdraw(start)
-            raise
-        self._starts.allow(start)
-
-    async def _check_hook(
-        self, wanted: WantedFunctions, start: HookedStart, allocated: Sequence[Entry]
-    ) -> None:
-        try:
             check_nodes(allocated)
             await self._require_cdi(sorted(start.devices))
             self._starts.check(start)
-        except HookMissing as error:
-            self._on_missing()
-            _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
+        except AccelbindError as error:
+            self._starts.withdraw(start)
+            if wanted is not None and isinstance(error, HookMissing):
+                self._on_missing()
+                _record_pod_event(self._record_event, wanted, EventReason.HOOK_MISSING, str(error))
             raise
+        self._starts.allow(start)
 
 
 class MappingStartPolicy:
