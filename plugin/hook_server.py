@@ -12,15 +12,16 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from services.containers.hook_call import MAX_MESSAGE, HookCall, held_regions, parse
 from services.containers.identity import ContainerIdentity
 from services.kubelet.checkpoint import read_checkpoint
+from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, KubeletError
 from services.process.text import clip
@@ -37,15 +38,6 @@ MAX_REASON: Final = 4000
 _CREDENTIALS: Final = struct.Struct("3i")
 
 log = structlog.get_logger(room="plugin")
-
-
-class IdentifiedStartPolicy(Protocol):
-    """Makes the regions of a resource ready for a known container."""
-
-    async def authorize_start(
-        self, resource: str, ids: Sequence[str], *, only: ContainerIdentity | None = None
-    ) -> None:
-        """Returns if the container may start with them."""
 
 
 class HookServer:
@@ -67,7 +59,7 @@ class HookServer:
         *,
         checkpoint: Path,
         regions: Callable[[], Mapping[str, Region]],
-        policy: IdentifiedStartPolicy,
+        policy: RegionStartPolicy,
         calls: BlockingCalls,
         count: Callable[[str], None],
         on_call: Callable[[ContainerIdentity], None],

@@ -76,9 +76,6 @@ class ResourceSet:
 
         The kubelet would count those devices for minutes. They are registered once more without
         devices, and end when the kubelet has been sent that.
-
-        Args:
-            resources: What was offered before; some of it may be offered now.
         """
         former = set(resources)
         for resource in former & self.registrations.keys():
@@ -98,10 +95,7 @@ class ResourceSet:
         return any(self.registrations[each].has_unsent_withdrawal for each in self._lingering)
 
     async def withdraw(self, seconds: float) -> frozenset[str]:
-        """Withdraws all devices, and waits until the kubelet has been sent that.
-
-        Args:
-            seconds: How long to wait.
+        """Withdraws all devices, and waits some seconds until the kubelet has been sent that.
 
         Returns:
             The resources of which the kubelet still counts devices after that time.

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
@@ -140,14 +141,14 @@ async def running(
     """
     stop = asyncio.Event()
     connection = Connection(connector(api.kubeconfig_path)) if api else None
-    plugin = Plugin(
+    parts = NodeParts(
         options,
-        pods,
-        connection=connection,
+        connection,
+        pods=pods,
         driver_calls=SimulatedCalls(),
         record_event=(events if events is not None else []).append,
-        timeouts=QUICK,
     )
+    plugin = Plugin(parts, connection, QUICK)
     task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin

@@ -115,7 +115,7 @@ def counts(api: ApiServerStandIn, reason: str, wanted: list[int]) -> bool:
 
 
 def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
-    return plugin.registry.get_sample_value(name, labels)
+    return plugin.parts.registry.get_sample_value(name, labels)
 
 
 async def test_the_annotation_is_followed_and_pods_run_on(

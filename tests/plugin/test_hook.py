@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from accelbind import hook
 from plugin.hook_server import HookServer
+from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
@@ -25,6 +26,7 @@ from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.kube.events import EventRecord
 from services.mappings.index import EMPTY_INDEX
+from services.node.start_gate import RegionStartPolicy
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError, KubeletError, NotAllowed
 from simulator.bitstreams import make_gbs
@@ -155,7 +157,7 @@ async def test_a_container_is_let_on_once_its_function_was_programmed(
         assert [each.what for each in driver.done] == ["programmed", "reset"]
         assert await runtime.start(uid) == (0, "")
         assert [each.what for each in driver.done] == ["programmed", "reset", "reset"]
-        assert plugin.metrics._hooks.labels("allowed")._value.get() == 2
+        assert plugin.parts.metrics.hook_calls.labels("allowed")._value.get() == 2
         path = short_dir / "state" / "hook.sock"
         assert path.stat().st_mode & 0o777 == 0o600
     assert not path.exists()
@@ -232,7 +234,7 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
         assert not runs(unhooked)
         assert "has not called accelbind's OCI hook for the last start with" in said(kubelet)
         assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in said(kubelet)
-        assert plugin.metrics._hooks.labels("missing")._value.get() >= 1
+        assert plugin.parts.metrics.hook_calls.labels("missing")._value.get() >= 1
         events = [each for each in happened if each.reason == "HookMissing"]
         assert {(each.object.kind, each.object.name, each.warning) for each in events} == {
             ("Pod", "p", True)
@@ -310,7 +312,7 @@ async def test_a_container_whose_region_is_not_seen_is_not_let_on(
         assert await runtime.start(uid) == (0, "")
         said = runtime.arguments()
         rack.remove_card(address)
-        await eventually_async(lambda: not plugin.state.advertised.resources)
+        await eventually_async(lambda: not plugin.parts.state.advertised.resources)
         code, reason = await asyncio.to_thread(runtime.run, runtime.state(uid), *said)
         assert (code, "region dfl-fme.0 is gone" in reason) == (1, True)
 
@@ -327,7 +329,7 @@ async def test_before_the_cards_were_read_nobody_is_let_on(
         hooked(short_dir).model_copy(update={"scan_interval": 600.0}), pods
     ) as plugin:
         uid = await admitted(kubelet, pods, NLB0)
-        plugin.state.inventory = None
+        plugin.parts.state.inventory = None
         code, reason = await runtime.start(uid)
         assert (code, "the cards have not been read yet" in reason) == (1, True)
 
@@ -358,7 +360,7 @@ async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> No
         tmp_path / "hook.sock",
         checkpoint=checkpoint,
         regions=dict,
-        policy=Gate(),
+        policy=cast("RegionStartPolicy", Gate()),
         calls=BlockingCalls(),
         count=lambda _: None,
         on_call=called.append,
@@ -509,5 +511,5 @@ async def test_a_socket_that_can_not_be_made_ends_the_plugin_in_words(
     options = settings(short_dir, PluginMode.REGION, **told, state_dir=short_dir / "file" / "state")
     with capture_logs() as logs, pytest.raises(KubeletError, match="the OCI hook's socket"):
         async with asyncio.timeout(60):
-            await Plugin(options, Pods()).serve(asyncio.Event())
+            await Plugin(NodeParts(options, pods=Pods())).serve(asyncio.Event())
     assert [line["event"] for line in logs if line["log_level"] in {"error", "critical"}] == []

@@ -19,7 +19,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from plugin import probes, registration, server
+from plugin import registration, server
+from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.registration import RegistrationState, explain
 from services.devices.hardware.events import follow_card_events
@@ -67,7 +68,7 @@ async def registered_again(kubelet: KubeletStandIn, times: int) -> None:
     await kubelet.until(lambda: methods(kubelet).count("Registered") >= times)
 
 
-async def ready(plugin: Plugin) -> probes.Answer:
+async def ready(plugin: Plugin) -> tuple[int, str]:
     return await plugin.readyz()
 
 
@@ -308,7 +309,7 @@ async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_st
         with kubelet.refusing("not now"):
             await kubelet.cut_stream(AF)
             rack.remove_card(card)
-            await eventually_async(lambda: plugin.state.advertised.resources == {})
+            await eventually_async(lambda: plugin.parts.state.advertised.resources == {})
         await kubelet.until(lambda: not any(kubelet.capacity.values()))
 
 
@@ -324,7 +325,7 @@ async def test_of_two_plugins_the_second_waits_through_restarts_of_the_kubelet(
             await offered(kubelet, 1)
             other = settings(short_dir, ports_file=short_dir / "second")
             second = await stack.enter_async_context(running(other))
-            await eventually_async(lambda: second.single_instance.waits_for)
+            await eventually_async(lambda: second.folder.waits_for)
             for _ in range(3):
                 seen |= {path.name.split("-")[1] for path in folder.glob("accelbind-*.sock")}
                 await kubelet.restart()
@@ -347,7 +348,7 @@ async def test_what_stands_in_the_way_of_a_start_is_an_error(
     short_dir: Path, values: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(AccelbindError, match=text):
-        await Plugin(settings(short_dir, **values)).serve(asyncio.Event())
+        await Plugin(NodeParts(settings(short_dir, **values))).serve(asyncio.Event())
 
 
 async def test_a_real_cards_snapshot_is_offered(short_dir: Path, kubelet: KubeletStandIn) -> None:
@@ -489,7 +490,7 @@ async def test_a_mounted_folder_that_was_removed_ends_the_plugin(
     folder = os.open(host, os.O_RDONLY)
     try:  # such a link leads to a folder that was removed, as a mount does
         plugins_folder(short_dir / "k").symlink_to(f"/proc/self/fd/{folder}")
-        plugin = Plugin(settings(short_dir))
+        plugin = Plugin(NodeParts(settings(short_dir)))
         if not served:
             shutil.rmtree(host)
         task = asyncio.create_task(plugin.serve(asyncio.Event()))
@@ -557,7 +558,7 @@ async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port
 ) -> None:
     address = rack.add_card(CardSpec("opae"))
     async with running(settings(short_dir)) as plugin:
-        cleared = partial(plugin.registry.get_sample_value, "accelbind_errors_cleared_total")
+        cleared = partial(plugin.parts.registry.get_sample_value, "accelbind_errors_cleared_total")
         await offered(kubelet, 1)
         admitted = await kubelet.admit(pod("p", container("c", AF)))
         await kubelet.settled(admitted)
@@ -570,9 +571,9 @@ async def test_errors_that_a_container_left_are_cleared_once_nobody_has_the_port
         await offered(kubelet, 1)
         rack.break_(address, Fault.PORT_ERRORS)  # without a container
         await offered(kubelet, 0)
-        looks = plugin.registry.get_sample_value("accelbind_scan_seconds_count")
+        looks = plugin.parts.registry.get_sample_value("accelbind_scan_seconds_count")
         await eventually_async(
-            lambda: plugin.registry.get_sample_value("accelbind_scan_seconds_count") != looks
+            lambda: plugin.parts.registry.get_sample_value("accelbind_scan_seconds_count") != looks
         )
         assert cleared({"outcome": "cleared"}) == 1
 
@@ -640,9 +641,9 @@ async def test_no_driver_is_said_once_and_looked_for_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with running(settings(short_dir)) as plugin:
-        await eventually_async(lambda: plugin.state.inventory is not None)
-        before = plugin.metrics._scan._sum.get()
-        await eventually_async(lambda: plugin.metrics._scan._sum.get() > before)
+        await eventually_async(lambda: plugin.parts.state.inventory is not None)
+        before = plugin.parts.metrics.scan_seconds._sum.get()
+        await eventually_async(lambda: plugin.parts.metrics.scan_seconds._sum.get() > before)
         status, text = await ready(plugin)
         assert status == 200
         assert "load the driver" in text

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -176,3 +177,69 @@ def test_what_stands_in_the_way_of_a_start_is_one_line(
     errors = [line for line in plugin.stderr.splitlines() if not line.startswith("{")]
     assert len(errors) == 1
     assert text.replace("{port}", port) in errors[0]
+
+
+# Several plugins on a node -----------------------------------------------------------------------
+
+WAITS = "another accelbind plugin serves on this node: waiting until it ends"
+
+
+def waiting(plugins: list[Process]) -> list[Process]:
+    return [each for each in plugins if each.stderr.count(WAITS)]
+
+
+def ours(folder: Path) -> list[Path]:
+    return list((folder / "k/device-plugins").glob("accelbind-*.sock"))
+
+
+async def test_of_plugins_that_start_in_the_same_instant_one_serves_and_a_kill_hands_over(
+    short_dir: Path,
+    rack: Rack,
+    kubelet: KubeletStandIn,
+    processes: Processes,
+    figure: Callable[[str], None],
+) -> None:
+    rack.add_card(CardSpec())
+    plugins = [start(processes, short_dir) for _ in range(3)]
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    admitted = await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
+    assert len(ours(short_dir)) == 1
+    assert [call.method for call in kubelet.calls].count("Registered") == 1
+    [first] = [each for each in plugins if each not in waiting(plugins)]
+    os.kill(first.pid, signal.SIGKILL)
+    began = time.monotonic()
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0})
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
+    figure(f"the next one serves {time.monotonic() - began:.2f} s after a kill -9")
+    assert len(ours(short_dir)) == 1
+    assert admitted["c"].running
+    assert kubelet.in_use(AF) == {"dfl-port.0"}
+    others = [each for each in waiting(plugins) if "the other plugin has ended" not in each.stderr]
+    assert len(others) == 1, "the third one waits on"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def test_a_second_plugin_waits_for_its_port_too_and_ends_when_told(
+    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, processes: Processes, free_port: int
+) -> None:
+    rack.add_card(CardSpec())
+    port = ("--metrics-port", str(free_port))
+    plugins = [start(processes, short_dir, *port) for _ in range(3)]
+    await eventually_async(lambda: len(waiting(plugins)) == 2, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    [first] = [each for each in plugins if each not in waiting(plugins)]
+    second, third = waiting(plugins)
+    await eventually_async(lambda: "Address already in use" in second.stderr, timeout=60)
+    os.kill(second.pid, signal.SIGTERM)
+    assert await asyncio.to_thread(second.wait) == 0
+    os.kill(first.pid, signal.SIGKILL)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 0}, timeout=60)
+    await kubelet.until(lambda: kubelet.allocatable == {AF: 1}, timeout=60)
+    assert '"plugin starts"' in third.stderr

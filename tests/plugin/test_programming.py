@@ -97,9 +97,9 @@ async def test_a_container_starts_once_its_function_was_programmed(
             ("programmed", "intel-fpga-port.0", NLB3),
             ("reset", "intel-fpga-port.0", NLB3),
         ]
-        counts = plugin.metrics._programmings
+        counts = plugin.parts.metrics.programmings
         assert counts.labels("programmed")._value.get() == 1
-        assert plugin.metrics._programming.labels(A10_INTERFACE, NLB3)._sum.get() > 0
+        assert plugin.parts.metrics.programming_seconds.labels(A10_INTERFACE, NLB3)._sum.get() > 0
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
 
 
@@ -353,7 +353,7 @@ async def test_another_function_than_the_metadata_says_does_not_start(
         assert not admitted["c"].started
         assert "code = Internal" in said(kubelet)
         assert f'shows AFU "{OPENCL_AFU}" and not {NLB0} after it was programmed' in said(kubelet)
-        assert plugin.metrics._programmings.labels("failed")._value.get() >= 1
+        assert plugin.parts.metrics.programmings.labels("failed")._value.get() >= 1
         install(storage, NLB0)
         await kubelet.until(lambda: admitted["c"].running)
 
@@ -484,7 +484,7 @@ async def test_only_so_many_bitstreams_are_in_memory_at_once(
 
 
 def scans(plugin: Plugin) -> float:
-    return plugin.registry.get_sample_value("accelbind_scan_seconds_count") or 0
+    return plugin.parts.registry.get_sample_value("accelbind_scan_seconds_count") or 0
 
 
 async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
@@ -502,10 +502,12 @@ async def test_a_region_that_is_being_programmed_stays_as_it_was_seen(
         await kubelet.until(lambda: kubelet.allocatable.get(REGION) == 1)
         admitted = await kubelet.admit(pods.add(wants("p", NLB0)))
         starting = asyncio.create_task(kubelet.settled(admitted))
-        await eventually_async(lambda: any(key.startswith("card ") for key in plugin.calls.busy))
+        await eventually_async(
+            lambda: any(key.startswith("card ") for key in plugin.parts.calls.busy)
+        )
         rack.set_afu(card, "f" * 32)  # what a port shows in the middle of it
         before = scans(plugin)
-        plugin.state.request_rescan()
+        plugin.parts.state.request_rescan()
         await eventually_async(lambda: scans(plugin) > before + 1)
         assert kubelet.allocatable.get(REGION) == 1
         driver.go_on.set()

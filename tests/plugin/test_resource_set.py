@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from plugin import registration
-from plugin.kubelet_watch import KubeletWatch
+from plugin.kubelet_folder import KubeletFolder
+from plugin.mode_serving import first_of
 from plugin.registration import Registration, RegistrationState
 from plugin.resource_set import MAX_LINGERING, ResourceSet
 from plugin.server import ResourceServer
-from plugin.waiting import first_of
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.process.errors import KubeletError
@@ -44,10 +44,8 @@ def make(resource: str, devices: Mapping[str, Device]) -> Registration:
         resource,
         devices,
         create_server=no_server,
-        next_path=lambda: Path("/nowhere"),
-        kubelet=KubeletWatch(Path("/nowhere")),
-        on_attempt=lambda *_: None,
-        backoff=Backoff(),
+        folder=KubeletFolder(Path("/nowhere")),
+        on_attempt=lambda _: None,
     )
 
 
@@ -226,26 +224,31 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "STABLE_SECONDS", 0.0)
-    backoff = Backoff(0.001, 0.002)
+    monkeypatch.setattr(registration, "REGISTER_FIRST_SECONDS", 0.0001)
 
     def hopeless(_devices: Mapping[str, Device]) -> ResourceServer:
         raise KubeletError("the kubelet took ten seconds and hasn't asked for the devices")
 
+    pauses: list[float] = []
+    pause = Backoff.pause
+
+    def noted(self: Backoff, asked: float = 0) -> float:
+        pauses.append(pause(self, asked))
+        return pauses[-1]
+
+    monkeypatch.setattr(Backoff, "pause", noted)
     short_dir.joinpath("kubelet.sock").touch()
-    kubelet = KubeletWatch(short_dir)
-    endpoint = Registration(
+    ours = Registration(
         "a",
         {"x": device("x", "a")},
         create_server=hopeless,
-        next_path=lambda: short_dir / "a.sock",
-        kubelet=kubelet,
-        on_attempt=lambda *_: None,
-        backoff=backoff,
+        folder=KubeletFolder(short_dir),
+        on_attempt=lambda _: None,
     )
-    tasks = [asyncio.create_task(kubelet.watch()), asyncio.create_task(endpoint.keep_registered())]
+    task = asyncio.create_task(ours.keep_registered())
     try:
-        await eventually_async(lambda: backoff.failures > 5)
+        await eventually_async(lambda: len(pauses) > 8)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.wait([task])
+    assert max(pauses) > 10 * pauses[0]

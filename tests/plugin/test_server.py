@@ -8,7 +8,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from prometheus_client import CollectorRegistry
 
+from plugin.metrics import PluginMetrics
 from plugin.server import MAX_DETAILS, ResourceServer
 from services.devices.model import Device, DeviceNode, PluginMode, Problem
 from services.kubelet import deviceplugin_pb2 as pb
@@ -16,6 +18,7 @@ from services.kubelet import deviceplugin_pb2_grpc as rpc
 from services.kubelet.sockets import dial
 from services.node.start_gate import StartPolicy
 from services.process.errors import AccelbindError, ClusterError, KubeletError, NotAllowed
+from services.process.http import new_registry
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -39,19 +42,6 @@ def devices(*each: Device) -> dict[str, Device]:
     return {one.id: one for one in each}
 
 
-class Counts:
-    def __init__(self) -> None:
-        self.allocations: list[str] = []
-        self.prestarts: list[str] = []
-
-    def allocated(self, resource: str, outcome: str) -> None:
-        assert resource == RESOURCE
-        self.allocations.append(outcome)
-
-    def prestarted(self, outcome: str) -> None:
-        self.prestarts.append(outcome)
-
-
 class Gate:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -69,7 +59,7 @@ async def serving(
     *given: Device,
     gate: StartPolicy | None = None,
     mode: PluginMode = PluginMode.AF,
-    counts: Counts | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
     server = ResourceServer(
         RESOURCE,
@@ -77,7 +67,7 @@ async def serving(
         mode=mode,
         device_root="/host",
         policy=gate,
-        metrics=counts or Counts(),
+        metrics=PluginMetrics(registry or new_registry()),
     )
     await server.start(folder / "s.sock")
     try:
@@ -85,6 +75,14 @@ async def serving(
             yield server, rpc.DevicePluginStub(dialled)
     finally:
         await server.close()
+
+
+def counted(registry: CollectorRegistry, name: str) -> dict[str, float]:
+    """How often each outcome was counted."""
+    samples = [each for family in registry.collect() for each in family.samples]
+    return {
+        each.labels["outcome"]: each.value for each in samples if each.name == name and each.value
+    }
 
 
 def told(answer: object) -> list[tuple[str, str, list[int]]]:
@@ -198,8 +196,8 @@ async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_i
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), device("b"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), device("b"), registry=registry) as (_, stub):
         answer = await stub.Allocate(
             pb.AllocateRequest(
                 container_requests=[
@@ -220,7 +218,7 @@ async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
         {"ACCELBIND_AF_X": "0000:a"},
         {"ACCELBIND_AF_X": "0000:b,0000:a"},
     ]
-    assert counts.allocations == ["given", "given"]
+    assert counted(registry, "accelbind_allocations_total") == {"given": 2}
 
 
 async def test_units_are_told_which_they_are(short_dir: Path) -> None:
@@ -237,34 +235,34 @@ async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:
 
 
 async def test_a_device_that_is_not_there_is_refused(short_dir: Path) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), registry=registry) as (_, stub):
         request = pb.ContainerAllocateRequest(devices_ids=["z"])
         code, text = await refusal(stub.Allocate(pb.AllocateRequest(container_requests=[request])))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert text == f"no device 'z': {RESOURCE} has a"
-    assert counts.allocations == ["refused"]
+    assert counted(registry, "accelbind_allocations_total") == {"refused": 1}
 
 
 async def test_without_a_gate_the_kubelet_is_not_told_to_ask_and_containers_start(
     short_dir: Path,
 ) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), registry=registry) as (_, stub):
         options = await stub.GetDevicePluginOptions(pb.Empty())
         assert not options.pre_start_required
         assert options.get_preferred_allocation_available
         await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
-    assert counts.prestarts == []
+    assert counted(registry, "accelbind_prestart_total") == {}
 
 
 async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Path) -> None:
-    gate, counts = Gate(), Counts()
-    async with serving(short_dir, device("a"), gate=gate, counts=counts) as (_, stub):
+    gate, registry = Gate(), new_registry()
+    async with serving(short_dir, device("a"), gate=gate, registry=registry) as (_, stub):
         assert (await stub.GetDevicePluginOptions(pb.Empty())).pre_start_required
         await stub.PreStartContainer(pb.PreStartContainerRequest(devices_ids=["a"]))
     assert gate.asked == [(RESOURCE, ["a"])]
-    assert counts.prestarts == ["allowed"]
+    assert counted(registry, "accelbind_prestart_total") == {"allowed": 1}
 
 
 @pytest.mark.parametrize(
@@ -285,11 +283,11 @@ async def test_a_gate_that_has_no_objection_lets_a_container_start(short_dir: Pa
 async def test_what_a_gate_raises_becomes_the_code_and_text_of_the_pods_event(
     short_dir: Path, error: Exception, code: str, text: str, outcome: str
 ) -> None:
-    counts = Counts()
-    async with serving(short_dir, device("a"), gate=Gate(error), counts=counts) as (_, stub):
+    registry = new_registry()
+    async with serving(short_dir, device("a"), gate=Gate(error), registry=registry) as (_, stub):
         request = pb.PreStartContainerRequest(devices_ids=["a"])
         assert await refusal(stub.PreStartContainer(request)) == (grpc.StatusCode[code], text)
-    assert counts.prestarts == [outcome]
+    assert counted(registry, "accelbind_prestart_total") == {outcome: 1}
 
 
 async def test_devices_of_one_node_are_preferred_and_those_that_must_be_included_are(
@@ -330,7 +328,12 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
 ) -> None:
     for number in range(30):
         server = ResourceServer(
-            RESOURCE, {}, mode=PluginMode.AF, device_root="/", policy=None, metrics=Counts()
+            RESOURCE,
+            {},
+            mode=PluginMode.AF,
+            device_root="/",
+            policy=None,
+            metrics=PluginMetrics(new_registry()),
         )
         task = asyncio.create_task(server.start(short_dir / f"{number}.sock"))
         for _ in range(number % 5):  # a step of the loop further each time
@@ -367,7 +370,7 @@ async def test_a_server_that_has_not_started_is_not_alive() -> None:
         mode=PluginMode.AF,
         device_root="/",
         policy=None,
-        metrics=Counts(),
+        metrics=PluginMetrics(new_registry()),
     )
     with pytest.raises(KubeletError, match="is not served"):
         await server.alive(1)

@@ -177,7 +177,7 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
         heat(rack, 96)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        registry = plugin.registry
+        registry = plugin.parts.registry
         await eventually_async(
             lambda: registry.get_sample_value(
                 "accelbind_device_reason",
@@ -201,7 +201,7 @@ async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
         def temperature(card: str) -> float | None:
             labels = {"card": card, "sensor": "dfl_fme_thermal temp1"}
             name = "accelbind_card_temperature_celsius"
-            return plugin.registry.get_sample_value(name, labels)
+            return plugin.parts.registry.get_sample_value(name, labels)
 
         await eventually_async(lambda: temperature("region0") == 38)
         try:
@@ -213,7 +213,7 @@ async def test_in_the_plugin_sensors_that_hang_in_the_kernel_hold_up_nothing(
             await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
             rack.remove_card(other)
             await kubelet.until(lambda: kubelet.capacity == {AF: 1})
-            assert plugin.registry.get_sample_value("accelbind_hanging_sensors") == 1
+            assert plugin.parts.registry.get_sample_value("accelbind_hanging_sensors") == 1
         finally:
             rack.release(hot, Hang.TEMPERATURE_READ)
         await eventually_async(lambda: temperature("region0") == 38)

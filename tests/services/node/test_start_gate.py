@@ -78,7 +78,7 @@ async def test_a_container_starts_on_the_function_it_wants(
         assert [each.container_path for each in admitted["c"].granted.devices] == [
             "/dev/dfl-port.0"
         ]
-        assert plugin.metrics._prestart.labels("allowed")._value.get() == 1
+        assert plugin.parts.metrics.prestarts.labels("allowed")._value.get() == 1
 
 
 async def test_a_container_that_wants_another_function_waits_until_it_is_there(
