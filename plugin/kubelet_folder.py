@@ -36,10 +36,6 @@ from services.process.errors import KubeletError
 CHECK_SECONDS: Final = 0.25
 """Between two checks: a restarted kubelet is noticed within this time."""
 
-AT_ONCE: Final = 8
-"""Registrations at once: the kubelet answers some while the servers of others start, and the memory
-of one is used again by the next."""
-
 MAX_SOCKETS: Final = 999_999_999
 
 _NAME: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
@@ -85,8 +81,6 @@ class KubeletFolder:
         """The kubelet's socket at the last check."""
         self.waits_for = ""
         """Why this plugin waits; empty if it doesn't."""
-        self.registering = asyncio.Semaphore(AT_ONCE)
-        """Held during a registration."""
         self._on_wait = on_wait
         self._check_seconds = check_seconds
         self._lock = _FolderLock(folder)
@@ -194,17 +188,10 @@ class KubeletFolder:
         return self._lock.acquire() is False
 
     def wait_for_another(self, **why: object) -> None:
-        """Waits for another plugin on this node; logged once.
-
-        Args:
-            why: How it was noticed, for the log.
-        """
+        """Waits for another plugin on this node; logged once, with how it was noticed."""
         if not self.waits_for:
-            holder = self._lock.holder()
             log.warning(
-                "another accelbind plugin serves on this node: waiting until it ends",
-                holder=holder,
-                **why,
+                "another accelbind plugin serves on this node: waiting until it ends", **why
             )
         self.waits_for = _ANOTHER
 
@@ -306,16 +293,6 @@ class _FolderLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
-
-    def holder(self) -> str:
-        """The process that has it, as far as the kernel shows it."""
-        with contextlib.suppress(OSError, LookupError, ValueError):
-            inode = f":{self._folder.stat().st_ino}"
-            for line in Path("/proc/locks").read_text().splitlines():
-                fields = line.split()
-                if fields[1] == "FLOCK" and fields[5].endswith(inode) and int(fields[4]) > 0:
-                    return f"process {fields[4]}"
-        return "a process of another container"
 
     def _log_impossible(self, error: OSError) -> None:
         if error.errno != errno.ENOENT and not self._logged:

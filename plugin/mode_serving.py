@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from plugin.kubelet_folder import KubeletFolder
@@ -187,10 +188,11 @@ class ModeServing:
     def _registration(self, resource: str, devices: Mapping[str, Device]) -> Registration:
         parts = self._parts
 
-        def create_server(now: Mapping[str, Device]) -> ResourceServer:
+        def create_server(now: Mapping[str, Device], path: Path) -> ResourceServer:
             return ResourceServer(
                 resource,
                 now,
+                path,
                 mode=self.mode,
                 device_root=str(parts.settings.host_root),
                 policy=self._policy,

@@ -133,11 +133,7 @@ def _needs(settings: PluginSettings) -> Needs:
 
 
 class ApiServerPods:
-    """Pods and mappings from the API server.
-
-    Args:
-        connection: The connection to it.
-    """
+    """Pods and mappings from the API server."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

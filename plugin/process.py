@@ -110,13 +110,7 @@ def _log_no_api_server(mode: PluginMode) -> None:
 
 
 class Plugin:
-    """A plugin process.
-
-    Args:
-        parts: What it has in every mode.
-        connection: The API server, if one is configured.
-        timeouts: How often the API server is asked, if not as usual.
-    """
+    """A plugin process, on an API server if one is configured."""
 
     def __init__(
         self,

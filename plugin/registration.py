@@ -84,7 +84,7 @@ class Registration:
     Args:
         resource: Full resource name.
         devices: Its devices by id, to begin with.
-        create_server: Creates a server for devices; one per attempt.
+        create_server: Creates a server for devices on a new socket; one per attempt.
         folder: The kubelet's folder.
         on_attempt: Called with the outcome of each attempt, `ok` or `failed`.
     """
@@ -94,7 +94,7 @@ class Registration:
         resource: str,
         devices: Mapping[str, Device],
         *,
-        create_server: Callable[[Mapping[str, Device]], ResourceServer],
+        create_server: Callable[[Mapping[str, Device], Path], ResourceServer],
         folder: KubeletFolder,
         on_attempt: Callable[[str], None],
     ) -> None:
@@ -146,16 +146,13 @@ class Registration:
             await self._wait_for_update()
             self.state = RegistrationState.WAITING
             seen, started = await self._folder.present(), time.monotonic()
+            self.state = RegistrationState.REGISTERING
             try:
-                async with contextlib.AsyncExitStack() as stack:
-                    async with self._folder.registering:
-                        seen, started = await self._folder.present(), time.monotonic()
-                        self.state = RegistrationState.REGISTERING
-                        server, path = await stack.enter_async_context(self._serving())
-                        stack.enter_context(self._folder.guard(path, server.news))
-                        await self._register(server, path, seen)
-                    self._counting = identify(self._folder.socket)  # not always `seen`
-                    reason = await self._until_lost(server, path, seen)
+                async with self._serving() as server:
+                    with self._folder.guard(server.path, server.news):
+                        await self._register(server, seen)
+                        self._counting = identify(self._folder.socket)  # not always `seen`
+                        reason = await self._until_lost(server, seen)
                 self.state = RegistrationState.WAITING
                 self._log.info("registration lost, will register again", reason=reason)
                 if time.monotonic() - started >= STABLE_SECONDS:
@@ -190,23 +187,22 @@ class Registration:
                 self._patience = 1
 
     @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[tuple[ResourceServer, Path]]:
-        path = self._folder.new_socket()
-        server = self._create_server(self.devices)
+    async def _serving(self) -> AsyncIterator[ResourceServer]:
+        server = self._create_server(self.devices, self._folder.new_socket())
         try:
-            await server.start(path)
+            await server.start()
             self.server = server
             server.update(self.devices)  # they may have changed meanwhile
-            yield server, path
+            yield server
         finally:
             self.server = None
             try:
                 await server.close()
             finally:
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    server.path.unlink()
 
-    async def _register(self, server: ResourceServer, path: Path, seen: Identity) -> None:
+    async def _register(self, server: ResourceServer, seen: Identity) -> None:
         """Makes the resource known.
 
         Raises:
@@ -214,7 +210,7 @@ class Registration:
         """
         request = pb.RegisterRequest(
             version=API_VERSION,
-            endpoint=path.name,
+            endpoint=server.path.name,
             resource_name=self.resource,
             options=server.options,
         )
@@ -238,7 +234,7 @@ class Registration:
             self._counting = identify(self._folder.socket)
         raise KubeletError("the kubelet restarted during the registration")
 
-    async def _until_lost(self, server: ResourceServer, path: Path, seen: Identity) -> str:
+    async def _until_lost(self, server: ResourceServer, seen: Identity) -> str:
         """Waits until the registration is lost, and returns why.
 
         Raises:
@@ -248,7 +244,7 @@ class Registration:
         def loss() -> str:
             if self._folder.kubelet != seen:
                 return "the kubelet restarted"
-            if not self._folder.has(path):
+            if not self._folder.has(server.path):
                 return "our socket was removed"
             return "the kubelet ended its stream" if server.cut.is_set() else ""
 
@@ -256,7 +252,7 @@ class Registration:
             async with asyncio.timeout(OPEN_SECONDS):
                 await _until(server.news, lambda: server.opened.is_set() or loss())
         if server.opened.is_set():
-            self._succeeded(path)
+            self._succeeded(server.path)
         elif not loss():
             raise KubeletError(
                 "the kubelet accepted the registration but hasn't asked for the devices within"

@@ -79,6 +79,7 @@ class ResourceServer(rpc.DevicePluginServicer):
     Args:
         resource: Full resource name.
         devices: Its devices by id, to begin with.
+        path: Of its socket, which must be new.
         mode: The node's mode.
         device_root: Folder below which the host's `dev/` is, as the host sees it.
         policy: Checked before a container starts; without one, the kubelet doesn't ask.
@@ -91,6 +92,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         self,
         resource: str,
         devices: Mapping[str, Device],
+        path: Path,
         *,
         mode: PluginMode,
         device_root: str,
@@ -100,7 +102,7 @@ class ResourceServer(rpc.DevicePluginServicer):
         hooked: bool = False,
     ) -> None:
         self.resource = resource
-        self.path: Path | None = None
+        self.path = path
         self.opened = asyncio.Event()
         """Set once the kubelet has opened a stream."""
         self.cut = asyncio.Event()
@@ -130,16 +132,16 @@ class ResourceServer(rpc.DevicePluginServicer):
             pre_start_required=self._policy is not None, get_preferred_allocation_available=True
         )
 
-    async def start(self, path: Path) -> None:
-        """Serves on a new socket.
+    async def start(self) -> None:
+        """Serves on its socket.
 
         Raises:
             KubeletError: The socket can't be made.
         """
         server = grpc.aio.server()
         rpc.add_DevicePluginServicer_to_server(self, server)
-        listen(server, path)
-        self._server, self.path = server, path
+        listen(server, self.path)
+        self._server = server
         await _uninterrupted(server.start())
 
     async def close(self) -> None:
@@ -191,8 +193,6 @@ class ResourceServer(rpc.DevicePluginServicer):
         Raises:
             KubeletError: No answer.
         """
-        if self.path is None:
-            raise KubeletError(f"{self.resource} is not served")
         async with dial(self.path) as channel:
             try:
                 await rpc.DevicePluginStub(channel).GetDevicePluginOptions(

@@ -46,11 +46,7 @@ def is_hooked(settings: PluginSettings, mode: PluginMode) -> bool:
 
 
 class StartPolicies:
-    """Creates the policy of a mode.
-
-    Args:
-        parts: What exists in every mode.
-    """
+    """Creates the policy of a mode."""
 
     def __init__(self, parts: NodeParts) -> None:
         self._parts = parts
@@ -59,12 +55,7 @@ class StartPolicies:
         self._approvals = ApprovalFile(parts.settings.state_dir / "approvals.json", parts.calls)
 
     def for_mode(self, mode: PluginMode, cdi: CdiPublisher | None = None) -> StartPolicy | None:
-        """The policy of a mode; None if the kubelet need not ask before a start.
-
-        Args:
-            mode: The mode.
-            cdi: Writes the CDI file, which announces the OCI hook.
-        """
+        """The policy of a mode; None if the kubelet need not ask before a start."""
         claims = self._claims(mode)
         if mode is not PluginMode.REGION:
             return MappingStartPolicy(claims, mode) if self._is_enforced(mode) else None

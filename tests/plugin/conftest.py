@@ -7,6 +7,7 @@ import pytest
 
 from simulator.cards import Rack
 from simulator.kubelet.standin import KubeletStandIn
+from tests.plugin.support import Bed, Pods
 
 
 @pytest.fixture
@@ -29,3 +30,9 @@ async def kubelet(
     """A kubelet stand-in that runs and retries at once."""
     async with KubeletStandIn(short_dir / "k", node_name="n1", retry_seconds=0.05) as standin:
         yield standin
+
+
+@pytest.fixture
+def bed(short_dir: Path, rack: Rack, kubelet: KubeletStandIn) -> Bed:
+    """All of it, for plugins in this process."""
+    return Bed(short_dir, rack, kubelet, Pods())

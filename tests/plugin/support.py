@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn
-from simulator.cards import A10_INTERFACE, NLB0, NLB3
+from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
 from simulator.driver import SimulatedCalls
+from simulator.kubelet.standin import KubeletStandIn
+from simulator.kubelet.states import PodState
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""
@@ -160,4 +163,68 @@ async def running(
             await connection.aclose()
 
 
-__all__ = ["AF", "NLB0", "NLB3", "REGION", "Pods", "container", "functions", "pod", "running"]
+@dataclass
+class Bed:
+    """A node for a test: synthetic cards, a kubelet stand-in, and plugins in this process.
+
+    Args:
+        folder: Where all of it is.
+        rack: The cards.
+        kubelet: The kubelet.
+        pods: What the API server has.
+    """
+
+    folder: Path
+    rack: Rack
+    kubelet: KubeletStandIn
+    pods: Pods
+
+    def running(
+        self,
+        mode: PluginMode = PluginMode.AF,
+        *,
+        events: list[EventRecord] | None = None,
+        **values: Any,
+    ) -> AbstractAsyncContextManager[Plugin]:
+        """The plugin in a mode, with settings."""
+        return running(settings(self.folder, mode, **values), self.pods, events=events)
+
+    async def offers(self, count: int, resource: str = AF) -> None:
+        """Waits until as many devices are offered."""
+        await self.kubelet.until(lambda: self.kubelet.allocatable.get(resource, 0) == count)
+
+    async def start(self, name: str, *containers: dict[str, Any], **more: Any) -> PodState:
+        """A pod of this name, once its containers run or wait."""
+        spec = self.pods.add(pod(name, *containers, **more))
+        return await self.kubelet.settled(await self.kubelet.admit(spec))
+
+    async def restart(self, state: PodState) -> None:
+        """Restarts container `c` of a pod."""
+        await self.kubelet.restart_container(state, "c")
+
+    async def runs(self, state: PodState) -> None:
+        """Waits until container `c` of a pod runs."""
+        await self.kubelet.until(lambda: state["c"].running)
+
+    @property
+    def said(self) -> str:
+        """What the events of pods say."""
+        return "\n".join(event.message for event in self.kubelet.events)
+
+    def calls(self, method: str) -> int:
+        """How many calls of a method the kubelet has made or got."""
+        return [call.method for call in self.kubelet.calls].count(method)
+
+
+__all__ = [
+    "AF",
+    "NLB0",
+    "NLB3",
+    "REGION",
+    "Bed",
+    "Pods",
+    "container",
+    "functions",
+    "pod",
+    "running",
+]

@@ -10,7 +10,7 @@ from plugin import registration
 from plugin.kubelet_folder import KubeletFolder
 from plugin.mode_serving import first_of
 from plugin.registration import Registration, RegistrationState
-from plugin.resource_set import MAX_LINGERING, ResourceSet
+from plugin.resource_set import ResourceSet
 from plugin.server import ResourceServer
 from services.devices.model import Device, PluginMode
 from services.devices.resources import AdvertisedResources, OfferMemory
@@ -34,7 +34,7 @@ def tree(**resources: str) -> AdvertisedResources:
     )
 
 
-def no_server(_devices: Mapping[str, Device]) -> ResourceServer:
+def no_server(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
     raise AssertionError("no kubelet, no server")
 
 
@@ -80,19 +80,6 @@ async def test_a_resource_without_devices_lingers_and_ends() -> None:
         assert gone.devices == {}
         assert "a" in ours.registrations
         await eventually_async(lambda: set(ours.registrations) == {"b"})
-
-
-async def test_of_many_resources_without_devices_the_oldest_end_sooner() -> None:
-    names = [f"r{number:02}" for number in range(MAX_LINGERING + 4)]
-    ended: list[str] = []
-    async with fleet(60, on_end=ended.append) as ours:
-        for name in names:
-            ours.apply(tree(**{name: "x"}))
-        assert ended == names[:3]
-        assert set(ours.registrations) == set(names[3:])
-        ours.apply(tree(**{names[3]: "x"}))
-        assert ours.registrations[names[3]].devices
-        assert ended == names[:3]
 
 
 async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
@@ -146,16 +133,6 @@ async def test_a_resource_that_comes_back_keeps_its_endpoint() -> None:
                 await asyncio.Event().wait()
         assert ours.registrations == {"a": first}
         assert set(first.devices) == {"x"}
-
-
-async def test_a_resource_that_ended_starts_anew() -> None:
-    async with fleet(0) as ours:
-        ours.apply(tree(a="x"))
-        first = ours.registrations["a"]
-        ours.apply(tree())
-        await eventually_async(lambda: not ours.registrations)
-        ours.apply(tree(a="x"))
-        assert ours.registrations["a"] is not first
 
 
 async def test_closing_ends_every_task_and_timer() -> None:
@@ -226,7 +203,7 @@ async def test_a_registration_that_fails_slowly_makes_the_next_pause_longer_too(
     monkeypatch.setattr(registration, "STABLE_SECONDS", 0.0)
     monkeypatch.setattr(registration, "REGISTER_FIRST_SECONDS", 0.0001)
 
-    def hopeless(_devices: Mapping[str, Device]) -> ResourceServer:
+    def hopeless(_devices: Mapping[str, Device], _path: Path) -> ResourceServer:
         raise KubeletError("the kubelet took ten seconds and hasn't asked for the devices")
 
     pauses: list[float] = []

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -53,25 +54,32 @@ class Gate:
             raise self.error
 
 
-@asynccontextmanager
-async def serving(
-    folder: Path,
+def create(
+    path: Path,
     *given: Device,
     gate: StartPolicy | None = None,
     mode: PluginMode = PluginMode.AF,
     registry: CollectorRegistry | None = None,
-) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
-    server = ResourceServer(
+) -> ResourceServer:
+    return ResourceServer(
         RESOURCE,
         devices(*given),
+        path,
         mode=mode,
         device_root="/host",
         policy=gate,
         metrics=PluginMetrics(registry or new_registry()),
     )
-    await server.start(folder / "s.sock")
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *given: Device, **values: Any
+) -> AsyncIterator[tuple[ResourceServer, rpc.DevicePluginStub]]:
+    server = create(folder / "s.sock", *given, **values)
+    await server.start()
     try:
-        async with dial(folder / "s.sock") as dialled:
+        async with asyncio.timeout(60), dial(folder / "s.sock") as dialled:
             yield server, rpc.DevicePluginStub(dialled)
     finally:
         await server.close()
@@ -94,7 +102,7 @@ def told(answer: object) -> list[tuple[str, str, list[int]]]:
 
 async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_dir: Path) -> None:
     given = [device("b"), device("a", numa_node=1), device("c", healthy=False, numa_node=0)]
-    async with serving(short_dir, *given) as (_, stub), asyncio.timeout(60):
+    async with serving(short_dir, *given) as (_, stub):
         first = await stub.ListAndWatch(pb.Empty()).read()
         assert told(first) == [("a", "Healthy", [1]), ("b", "Healthy", []), ("c", "Unhealthy", [0])]
         assert isinstance(first, pb.ListAndWatchResponse)
@@ -102,7 +110,7 @@ async def test_the_devices_are_streamed_at_once_with_health_and_topology(short_d
 
 
 async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
             assert told(await stream.read()) == [("a", "Healthy", [])]
@@ -115,10 +123,7 @@ async def test_every_change_is_streamed_to_every_stream(short_dir: Path) -> None
 
 
 async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) -> None:
-    async with (
-        serving(short_dir, device("a", healthy=False)) as (server, stub),
-        asyncio.timeout(60),
-    ):
+    async with serving(short_dir, device("a", healthy=False)) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         other = Device("a", RESOURCE, healthy=False, reasons=(Problem("q", "other"),))
@@ -128,7 +133,7 @@ async def test_what_does_not_change_the_list_is_not_streamed(short_dir: Path) ->
 
 
 async def test_a_slow_stream_skips_to_the_newest_list(short_dir: Path) -> None:
-    async with serving(short_dir) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         assert told(await stream.read()) == []
         many = [device(f"{n:060}") for n in range(200)]
@@ -151,7 +156,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("patient")
 async def test_closing_ends_streams_first_and_waits_for_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         await server.close()
@@ -162,7 +167,7 @@ async def test_closing_ends_streams_first_and_waits_for_nothing(short_dir: Path)
 
 
 async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         assert server.opened.is_set()
@@ -172,7 +177,7 @@ async def test_the_kubelets_end_of_a_stream_is_noticed_without_sending(short_dir
 
 
 async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, _), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, _):
         async with dial(short_dir / "s.sock") as other:
             await rpc.DevicePluginStub(other).ListAndWatch(pb.Empty()).read()
         await server.cut.wait()
@@ -181,7 +186,7 @@ async def test_the_end_of_a_connection_is_noticed_without_sending(short_dir: Pat
 async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_is_cut(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         kubelets = stub.ListAndWatch(pb.Empty())
         await kubelets.read()
         one, other = stub.ListAndWatch(pb.Empty()), stub.ListAndWatch(pb.Empty())
@@ -327,15 +332,8 @@ async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_can_be_clos
     short_dir: Path,
 ) -> None:
     for number in range(30):
-        server = ResourceServer(
-            RESOURCE,
-            {},
-            mode=PluginMode.AF,
-            device_root="/",
-            policy=None,
-            metrics=PluginMetrics(new_registry()),
-        )
-        task = asyncio.create_task(server.start(short_dir / f"{number}.sock"))
+        server = create(short_dir / f"{number}.sock")
+        task = asyncio.create_task(server.start())
         for _ in range(number % 5):  # a step of the loop further each time
             await asyncio.sleep(0)
         task.cancel()
@@ -349,7 +347,7 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
     short_dir: Path,
 ) -> None:
     for steps in range(12):
-        async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+        async with serving(short_dir, device("a")) as (server, stub):
             stream = stub.ListAndWatch(pb.Empty())
             await stream.read()
             task = asyncio.create_task(server.close())
@@ -363,20 +361,6 @@ async def test_a_server_whose_closing_is_cancelled_is_closed_all_the_same(
                 assert sockets_in(short_dir) == [], f"cancelled after {steps} steps"
 
 
-async def test_a_server_that_has_not_started_is_not_alive() -> None:
-    server = ResourceServer(
-        RESOURCE,
-        {},
-        mode=PluginMode.AF,
-        device_root="/",
-        policy=None,
-        metrics=PluginMetrics(new_registry()),
-    )
-    with pytest.raises(KubeletError, match="is not served"):
-        await server.alive(1)
-    await server.close()
-
-
 def is_behind(server: ResourceServer) -> bool:
     return server.has_unsent_update
 
@@ -385,7 +369,7 @@ def is_behind(server: ResourceServer) -> bool:
 async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothing_is_left(
     short_dir: Path,
 ) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         assert not is_behind(server)  # nobody listens
         streams = [stub.ListAndWatch(pb.Empty()) for _ in range(2)]
         for stream in streams:
@@ -400,7 +384,7 @@ async def test_who_ends_a_resource_can_tell_whether_the_kubelet_knows_that_nothi
 
 
 async def test_a_stream_that_was_cut_has_told_the_kubelet_nothing(short_dir: Path) -> None:
-    async with serving(short_dir, device("a")) as (server, stub), asyncio.timeout(60):
+    async with serving(short_dir, device("a")) as (server, stub):
         stream = stub.ListAndWatch(pb.Empty())
         await stream.read()
         stream.cancel()
