@@ -11,6 +11,7 @@ from typing import Any
 from plugin.node_parts import NodeParts
 from plugin.process import Plugin
 from plugin.settings import PluginSettings
+from services.bitstreams.storage import BitstreamStorage
 from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
 from services.kube.events import EventRecord
@@ -18,8 +19,9 @@ from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn
+from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
-from simulator.driver import SimulatedCalls
+from simulator.driver import SimulatedCalls, raw_bitstream
 from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.states import PodState
 
@@ -198,9 +200,28 @@ class Bed:
         spec = self.pods.add(pod(name, *containers, **more))
         return await self.kubelet.settled(await self.kubelet.admit(spec))
 
+    def install(self, *afus: str, carrying: str = "") -> None:
+        """Installs synthetic bitstreams; `carrying` is what is in them whatever they say."""
+        for afu in afus:
+            data = make_gbs(A10_INTERFACE, afu, raw_bitstream(carrying or afu))
+            self.install_file("new.gbs", data)
+
+    def install_file(self, name: str, data: bytes) -> Path:
+        """Installs a file of bitstreams; the file that was installed."""
+        source = self.folder / name
+        source.write_bytes(data)
+        BitstreamStorage(self.folder / "bitstreams").install(source, force=True)
+        return source
+
+    async def wants(self, name: str, *afus: str) -> PodState:
+        """A pod whose container wants functions in as many regions, once it runs or waits."""
+        await self.kubelet.until(lambda: self.kubelet.allocatable.get(REGION, 0) >= len(afus))
+        return await self.start(name, container("c", REGION, len(afus), functions(*afus)))
+
     async def restart(self, state: PodState) -> None:
-        """Restarts container `c` of a pod."""
+        """Restarts container `c` of a pod, and waits until it runs."""
         await self.kubelet.restart_container(state, "c")
+        await self.runs(state)
 
     async def runs(self, state: PodState) -> None:
         """Waits until container `c` of a pod runs."""
