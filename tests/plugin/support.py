@@ -104,6 +104,11 @@ def functions(*afus: str, interface: str = A10_INTERFACE) -> list[dict[str, str]
     return env
 
 
+def is_running(state: PodState) -> bool:
+    """Whether container `c` of a pod runs."""
+    return state["c"].running
+
+
 def container(
     name: str, resource: str, count: int = 1, env: list[dict[str, str]] | None = None
 ) -> dict[str, Any]:

@@ -169,7 +169,7 @@ async def test_what_was_allowed_counts_while_the_api_server_is_away_in_the_same_
 async def test_what_was_allowed_for_functions_says_nothing_of_the_power_to_program(
     bed: Bed,
 ) -> None:
-    cdi = {"cdi": True, "cdi_dir": bed.folder / "cdi"}
+    cdi: dict[str, Any] = {"cdi": True, "cdi_dir": bed.folder / "cdi"}
     async with bed.running(PluginMode.REGION, programming="none", **cdi):
         started = await bed.wants("p", NLB0)
         await bed.runs(started)

@@ -36,6 +36,7 @@ from tests.plugin.support import (
     REGION,
     Bed,
     Pods,
+    is_running,
     mapping_both_functions,
     settings,
 )
@@ -46,7 +47,11 @@ pytestmark = pytest.mark.anyio
 
 def hooked(bed: Bed, **values: Any) -> AbstractAsyncContextManager[Plugin]:
     cdi, path = bed.folder / "cdi", bed.folder / "hook"
-    options = {"programming": "oci-hook", "cdi_dir": cdi, "hook_path": path} | values
+    options: dict[str, Any] = {
+        "programming": "oci-hook",
+        "cdi_dir": cdi,
+        "hook_path": path,
+    } | values
     return bed.running(PluginMode.REGION, **options)
 
 
@@ -189,9 +194,9 @@ async def test_a_runtime_that_calls_no_hook_is_refused_until_the_hook_is_called(
     bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
     async with hooked(bed, events=events) as plugin:
         unhooked = await bed.wants("p", NLB0)
-        assert unhooked["c"].running
+        assert is_running(unhooked)
         await bed.kubelet.restart_container(unhooked, "c")
-        assert not unhooked["c"].running
+        assert not is_running(unhooked)
         assert "has not called accelbind's OCI hook for the last start with" in bed.said
         assert "containerd 1.7 or newer with enable_cdi, or CRI-O" in bed.said
         assert hook_calls(plugin, "missing")
@@ -216,12 +221,12 @@ async def test_a_container_that_was_allocated_plain_nodes_before_is_refused_unti
     events: list[EventRecord] = []
     async with bed.running(PluginMode.REGION, events=events):
         before = await bed.wants("p", NLB0)
-        assert before["c"].running
+        assert is_running(before)
     bed.rack.set_afu(card, NLB3)
     async with hooked(bed, events=events):
         await bed.offers(1, REGION)
         await bed.kubelet.restart_container(before, "c")
-        assert not before["c"].running
+        assert not is_running(before)
         assert "the kubelet gives it /dev/dfl-port.0 without CDI" in bed.said
         assert "delete the pod" in bed.said
         assert {each.reason for each in events if each.warning} == {"HookMissing"}
