@@ -121,7 +121,7 @@ from plugin.settings import PluginSettings
 from services.devices.hardware.scan import Scanner
 Scanner.scan = lambda scanner: print("hangs", flush=True) or threading.Event().wait()
 folder = Path(sys.argv[1])
-settings = PluginSettings(kubelet_dir=folder / "k", metrics_port=0)
+settings = PluginSettings(kubelet_dir=folder / "k", state_dir=folder / "state", metrics_port=0)
 asyncio.run(plugin.process.run(settings))
 """
     process = processes.start([sys.executable, "-c", script, short_dir])
