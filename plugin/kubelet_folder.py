@@ -19,7 +19,6 @@ locked, every plugin is first.
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -83,9 +82,13 @@ class KubeletFolder:
         """Why this plugin waits; empty if it doesn't."""
         self._on_wait = on_wait
         self._check_seconds = check_seconds
-        self._lock = _FolderLock(folder)
-        self._first = False
-        self._removed = False
+        self._lock = -1
+        """Descriptor of the folder that we have locked."""
+        self._lock_failed = False
+        self.first = False
+        """Whether this plugin is the one that serves; another may be faster in a new folder."""
+        self.removed = False
+        """Whether the folder was deleted on the host while it is mounted here."""
         self._had_links = bool(_links(folder))
         """Whether the folder ever had links: some file systems always count none."""
         self._changed = asyncio.Event()
@@ -106,14 +109,14 @@ class KubeletFolder:
 
     def check(self) -> None:
         """Checks once, and wakes who waits for what has changed."""
-        before = self.kubelet, self._removed, self._first
+        before = self.kubelet, self.removed, self.first
         self._check_removed()
         self._check_kubelet()
         self._check_lock()
         for path, (_, news) in self._guarded.items():
             if self.kubelet != before[0] or not self.has(path):
                 news.set()
-        if before != (self.kubelet, self._removed, self._first):
+        if before != (self.kubelet, self.removed, self.first):
             self._changed.set()
             self._changed = asyncio.Event()
 
@@ -128,23 +131,8 @@ class KubeletFolder:
             await self._changed.wait()
         return self.kubelet
 
-    async def replaced(self, seen: Identity) -> None:
-        """Waits until the kubelet's socket is another one."""
-        await self._until(lambda: self.kubelet != seen)
-
-    async def removed(self) -> None:
-        """Waits until the folder was deleted on the host while it is mounted here."""
-        await self._until(lambda: self._removed)
-
-    async def first(self) -> None:
-        """Waits until this plugin is the one that serves."""
-        await self._until(lambda: self._first)
-
-    async def second(self) -> None:
-        """Waits until another plugin serves: the folder is new, and the other was faster."""
-        await self._until(lambda: not self._first)
-
-    async def _until(self, met: Callable[[], bool]) -> None:
+    async def until(self, met: Callable[[], bool]) -> None:
+        """Waits until a condition is met that `kubelet`, `removed` or `first` decide."""
         while not met():
             await self._changed.wait()
 
@@ -185,7 +173,31 @@ class KubeletFolder:
 
     def is_second(self) -> bool:
         """Whether another plugin has locked the folder; if none has, this one locks it."""
-        return self._lock.acquire() is False
+        if self._lock >= 0 and _same(self._lock, self.path):
+            return False
+        self.close()
+        try:
+            opened = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(opened)
+            return True
+        except OSError as error:
+            os.close(opened)
+            if not self._lock_failed:
+                reason = error.strerror or str(error)
+                log.warning(
+                    "the kubelet's folder can't be locked: two plugins don't notice each other",
+                    folder=str(self.path),
+                    reason=reason,
+                )
+            self._lock_failed = True
+            return False
+        self._lock = opened
+        return False
 
     def wait_for_another(self, **why: object) -> None:
         """Waits for another plugin on this node; logged once, with how it was noticed."""
@@ -197,19 +209,21 @@ class KubeletFolder:
 
     def close(self) -> None:
         """Releases the lock."""
-        self._lock.release()
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
 
     def _check_lock(self) -> None:
         if self.is_second():
             if not self.waits_for:
                 self._on_wait(_ANOTHER)
             self.wait_for_another()
-            self._first = False
-        elif not self._first:
+            self.first = False
+        elif not self.first:
             if self.waits_for:
                 log.info("the other plugin has ended")
-            self._first, self.waits_for = True, ""
-            if self._lock.held:
+            self.first, self.waits_for = True, ""
+            if self._lock >= 0:
                 self._remove_stale_sockets()
 
     def _remove_stale_sockets(self) -> None:
@@ -243,7 +257,7 @@ class KubeletFolder:
         if links:
             self._had_links = True
         elif links == 0 and self._had_links and _links(self.path) == 0:
-            self._removed = True  # a folder that was being deleted would be gone by now
+            self.removed = True  # a folder that was being deleted would be gone by now
 
 
 def _links(folder: Path) -> int | None:
@@ -252,57 +266,6 @@ def _links(folder: Path) -> int | None:
         return folder.stat().st_nlink
     except OSError:
         return None
-
-
-class _FolderLock:
-    """A lock on a folder, for as long as it is the same folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._descriptor = -1
-        self._logged = False
-
-    @property
-    def held(self) -> bool:
-        """Whether we had it last."""
-        return self._descriptor >= 0
-
-    def acquire(self) -> bool | None:
-        """Whether we have the lock now; None if there is no folder, or it can't be locked."""
-        if self.held and _same(self._descriptor, self._folder):
-            return True
-        self.release()
-        try:
-            opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            self._log_impossible(error)
-            return None
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(opened)
-            if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
-                return False
-            self._log_impossible(error)
-            return None
-        self._descriptor = opened
-        return True
-
-    def release(self) -> None:
-        """Releases it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
-
-    def _log_impossible(self, error: OSError) -> None:
-        if error.errno != errno.ENOENT and not self._logged:
-            log.warning(
-                "the kubelet's folder can't be locked: two plugins that start in the same instant"
-                " don't notice each other",
-                folder=str(self._folder),
-                reason=error.strerror or str(error),
-            )
-            self._logged = True
 
 
 def _same(descriptor: int, folder: Path) -> bool:

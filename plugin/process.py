@@ -11,9 +11,9 @@ rest; a scan that hangs delays nothing.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -40,6 +40,7 @@ from services.process.listening import write_ports
 from services.process.signals import stop_signals
 from services.programming.ioctls import KERNEL, DriverCalls
 
+READY: Final = "ready"
 STOPPED: Final = "stopped"
 ANOTHER_PLUGIN: Final = "another plugin"
 REMOVED: Final = "the kubelet's folder was removed"
@@ -139,7 +140,14 @@ class Plugin:
             server = await self._listen(stop)
             if server is not None:
                 write_ports(settings.ports_file, {"metrics": server.port})
-                log.info("plugin starts", **_announced(settings, server.port))
+                log.info(
+                    "plugin starts",
+                    mode=settings.mode.value,
+                    node=settings.node_name,
+                    root=str(settings.root),
+                    kubelet_dir=str(settings.kubelet_dir),
+                    metrics_port=server.port,
+                )
                 reason = await self._run_tasks(stop)
         except ExceptionGroup as group:
             error = _innermost(group)
@@ -220,32 +228,34 @@ class Plugin:
         """
         reason = ""
         while reason not in ENDS:
-            ends = {STOPPED: stop.wait(), REMOVED: self.folder.removed()}
-            first = await first_of({**ends, "ready": self._may_serve()}) or ""
-            if first in ENDS:
-                reason = first
+            first = await first_of({**self._ends(stop), READY: self._may_serve()})
+            if first != READY:
+                reason = first or ""
                 break
             mode = self.parts.mode.choice.mode
             if mode is not self.serving.mode or reason:
                 self.serving = self._create_serving(mode, reason)
-            ends = {
-                STOPPED: stop.wait(),
-                REMOVED: self.folder.removed(),
-                ANOTHER_PLUGIN: self.folder.second(),
-                ANOTHER_MODE: self.parts.mode.differs(mode),
-            }
-            reason = await self.serving.serve_until(ends)
+            reason = await self.serving.serve_until(
+                {
+                    **self._ends(stop),
+                    ANOTHER_PLUGIN: self.folder.until(lambda: not self.folder.first),
+                    ANOTHER_MODE: self.parts.mode.differs(mode),
+                }
+            )
             if reason not in ENDS:
                 log.info("serving in this mode has ended", mode=mode.value, reason=reason)
         log.info("plugin ends", reason=reason)
         return reason
+
+    def _ends(self, stop: asyncio.Event) -> dict[str, Coroutine[Any, Any, object]]:
+        return {STOPPED: stop.wait(), REMOVED: self.folder.until(lambda: self.folder.removed)}
 
     def _create_serving(self, mode: PluginMode, reason: str = "") -> ModeServing:
         before = self.serving.handover if reason == ANOTHER_MODE else None
         return ModeServing(mode, self.parts, self.folder, self._policies, before)
 
     async def _may_serve(self) -> None:
-        await self.folder.first()
+        await self.folder.until(lambda: self.folder.first)
         if self._connection is None or await self.parts.mode.known(KNOWN_SECONDS):
             return
         folder = self.folder.path
@@ -272,16 +282,6 @@ class Plugin:
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _innermost(first) if isinstance(first, ExceptionGroup) else first
-
-
-def _announced(settings: PluginSettings, port: int) -> dict[str, str | int]:
-    return {
-        "mode": settings.mode.value,
-        "node": settings.node_name,
-        "root": str(settings.root),
-        "kubelet_dir": str(settings.kubelet_dir),
-        "metrics_port": port,
-    }
 
 
 async def healthz(registrations: Mapping[str, Registration]) -> ProbeResult:

@@ -182,7 +182,7 @@ class Registration:
     async def _pause(self, seen: Identity) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._backoff.pause()):
-                await self._folder.replaced(seen)
+                await self._folder.until(lambda: self._folder.kubelet != seen)
                 self._backoff.reset()
                 self._patience = 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from plugin.kubelet_folder import KubeletFolder, identify
+from plugin.kubelet_folder import Identity, KubeletFolder, identify
 from services.process.errors import KubeletError
 from tests.support import eventually_async
 
@@ -61,6 +61,14 @@ async def checking(path: Path) -> AsyncIterator[KubeletFolder]:
         folder.close()
 
 
+async def is_first(folder: KubeletFolder) -> None:
+    await folder.until(lambda: folder.first)
+
+
+async def replaced(folder: KubeletFolder, seen: Identity) -> None:
+    await folder.until(lambda: folder.kubelet != seen)
+
+
 # The kubelet's socket and ours -------------------------------------------------------------------
 
 
@@ -75,10 +83,10 @@ async def test_a_kubelet_is_seen_when_it_comes_goes_and_restarts(path: Path) -> 
         for _ in range(20):
             seen = await folder.present()
             remake(kubelet)
-            await folder.replaced(seen)
+            await replaced(folder, seen)
         seen = await folder.present()
         kubelet.unlink()
-        await folder.replaced(seen)
+        await replaced(folder, seen)
         assert folder.kubelet is None
 
 
@@ -90,7 +98,7 @@ async def test_the_folder_may_go_and_come_back(path: Path) -> None:
             make_socket(path / "kubelet.sock")
             seen = await folder.present()
             shutil.rmtree(path)
-            await folder.replaced(seen)
+            await replaced(folder, seen)
 
 
 async def test_who_is_about_to_register_gets_the_kubelet_of_now(path: Path) -> None:
@@ -110,7 +118,7 @@ async def test_our_socket_is_guarded(path: Path) -> None:
         with folder.guard(ours, news):
             seen = await folder.present()
             remake(path / "kubelet.sock")
-            await folder.replaced(seen)
+            await replaced(folder, seen)
             assert (news.is_set(), folder.has(ours)) == (True, True)
             news.clear()
             make_socket(path / "other.sock")
@@ -129,13 +137,9 @@ def without_links(path: Path) -> os.stat_result:
     return os.stat_result((*values, *([0] * (os.stat_result.n_fields - len(values)))))
 
 
-async def is_removed(folder: KubeletFolder) -> bool:
+def is_removed(folder: KubeletFolder) -> bool:
     folder.check()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0):
-            await folder.removed()
-            return True
-    return False
+    return folder.removed
 
 
 async def test_a_folder_without_links_was_removed_if_it_ever_had_some(
@@ -143,8 +147,8 @@ async def test_a_folder_without_links_was_removed_if_it_ever_had_some(
 ) -> None:
     with_links = KubeletFolder(path)
     monkeypatch.setattr(Path, "stat", without_links)
-    assert not await is_removed(KubeletFolder(path)), "some file systems always count none"
-    assert await is_removed(with_links)
+    assert not is_removed(KubeletFolder(path)), "some file systems always count none"
+    assert is_removed(with_links)
 
 
 async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
@@ -159,7 +163,7 @@ async def test_a_folder_that_is_being_removed_is_not_one_that_is_mounted(
             raise FileNotFoundError from None
 
     monkeypatch.setattr(Path, "stat", stat)
-    assert not await is_removed(folder)
+    assert not is_removed(folder)
 
 
 async def test_no_socket_name_is_used_twice(path: Path) -> None:
@@ -185,13 +189,13 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with checking(path) as first:
-            await first.first()
+            await is_first(first)
             second = await stack.enter_async_context(checking(path))
             await eventually_async(lambda: second.waits_for)
             first.new_socket()
             with pytest.raises(KubeletError, match="another accelbind plugin serves on this node"):
                 second.new_socket()
-        await second.first()
+        await is_first(second)
         assert second.waits_for == ""
         assert names(path) == set(), "nothing is left in the folder"
     assert capsys.readouterr().out.count(WAITS) == 1
@@ -200,17 +204,16 @@ async def test_of_two_the_first_serves_and_the_second_as_soon_as_it_has_ended(
 async def test_without_a_folder_there_is_nothing_to_be_first_in_until_it_comes(path: Path) -> None:
     shutil.rmtree(path)
     async with checking(path) as one, checking(path) as other:
-        await one.first()
-        await other.first()
+        await is_first(one)
+        await is_first(other)
         make(path)
         await eventually_async(lambda: one.waits_for or other.waits_for)
-        await (one.second() if one.waits_for else other.second())
-        assert not (one.waits_for and other.waits_for)
+        assert [one.first, other.first].count(True) == 1
 
 
 async def test_a_folder_that_is_made_again_is_locked_again(path: Path) -> None:
     async with checking(path) as folder:
-        await folder.first()
+        await is_first(folder)
         shutil.rmtree(path)
         make(path)
         folder.new_socket()
@@ -228,7 +231,7 @@ async def test_where_the_folder_can_not_be_locked_every_plugin_is_first_and_it_i
     stale = path / "accelbind-0123abcd-7.sock"
     make_socket(stale)
     async with checking(path) as folder:
-        await folder.first()
+        await is_first(folder)
         folder.new_socket()
         assert stale.exists(), "another plugin may serve it"
     assert capsys.readouterr().out.count("can't be locked") == 1
@@ -242,5 +245,5 @@ async def test_the_first_removes_the_sockets_that_a_killed_plugin_left(path: Pat
     async with checking(path) as folder:
         make_socket(folder.new_socket())
         left = names(path)
-        await folder.first()
+        await is_first(folder)
         assert names(path) == left - {"accelbind-0123abcd-7.sock"}
