@@ -1,11 +1,9 @@
 """The node's annotation is followed, whatever the API server does.
 
-The API server and the kubelet are stand-ins in this process, over real TLS and real sockets; so is
-the plugin, except where its process is the point.
+API server, kubelet and plugin are in this process, over real TLS and real sockets.
 """
 
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -35,8 +33,8 @@ from tests.plugin.support import (
     running,
     settings,
 )
-from tests.plugin.test_process import resident_mib, sockets, start
-from tests.support import Process, Processes, eventually_async
+from tests.plugin.test_process import sockets
+from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 
@@ -78,10 +76,6 @@ def with_api(bed: Bed, api: ApiServerStandIn, **values: Any) -> AbstractAsyncCon
     return running(settings(bed.folder, **values), api=api)
 
 
-def begin(processes: Processes, folder: Path, api: ApiServerStandIn, *flags: str | Path) -> Process:
-    return start(processes, folder, "--kubeconfig", api.kubeconfig_path, *flags)
-
-
 async def offers(kubelet: KubeletStandIn, **counts: int) -> None:
     """Waits until just this is offered, and everything else that ever was has capacity 0."""
     wanted = {{"af": AF, "region": REGION}[key]: n for key, n in counts.items()}
@@ -119,28 +113,27 @@ def sample(plugin: Plugin, name: str, **labels: str) -> float | None:
 
 
 async def test_the_annotation_is_followed_and_pods_run_on(
-    bed: Bed, api: ApiServerStandIn, processes: Processes, figure: Callable[[str], None]
+    bed: Bed, api: ApiServerStandIn, figure: Callable[[str], None]
 ) -> None:
     for _ in range(2):
         bed.rack.add_card(CardSpec())
     annotate(api, None)
-    plugin = begin(processes, bed.folder, api)
-    await offers(bed.kubelet, af=2)
-    admitted = await bed.kubelet.settled(await bed.kubelet.admit(pod("p", container("c", AF))))
+    async with with_api(bed, api):
+        await offers(bed.kubelet, af=2)
+        started = await bed.start("p", container("c", AF))
 
-    annotate(api, "region")
-    began = time.monotonic()
-    await offers(bed.kubelet, region=2)
-    figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
-    assert admitted["c"].running
-    assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
-    spec = pod("q", container("c", REGION, 1, functions(NLB0)))
-    api.put(spec)
-    api.put(mapping("nlb0", NLB0))
-    wants = await bed.kubelet.settled(await bed.kubelet.admit(spec))
-    assert wants["c"].running, "the gate of mode region asks this API server"
-    await eventually_async(lambda: len(sockets(bed.folder)) == 2)
-    assert not [line for line in plugin.stderr.splitlines() if json.loads(line)["level"] == "error"]
+        annotate(api, "region")
+        began = time.monotonic()
+        await offers(bed.kubelet, region=2)
+        figure(f"another mode is served {time.monotonic() - began:.3f} s after the annotation")
+        assert started["c"].running
+        assert bed.kubelet.in_use(AF) == {"dfl-port.0"}
+        spec = pod("q", container("c", REGION, 1, functions(NLB0)))
+        api.put(spec)
+        api.put(mapping("nlb0", NLB0))
+        wants = await bed.kubelet.settled(await bed.kubelet.admit(spec))
+        assert wants["c"].running, "the policy of mode region asks this API server"
+        await eventually_async(lambda: len(sockets(bed.folder)) == 2)
 
 
 async def test_two_modes_serve_the_same_resource_one_after_the_other(
@@ -304,18 +297,3 @@ async def test_what_is_wrong_on_a_node_is_told_as_events_on_it(
             await told(api, "SecondPlugin", "another accelbind plugin serves on this node")
         assert sample(plugin, "accelbind_events_total", outcome="created")
         assert sample(plugin, "accelbind_events_total", outcome="refused") == 0
-
-
-async def test_memory_is_bounded_with_an_api_server_64_cards_and_changing_modes(
-    bed: Bed, api: ApiServerStandIn, processes: Processes, figure: Callable[[str], None]
-) -> None:
-    for number in range(64):
-        bed.rack.add_card(CardSpec(driver="dfl" if number % 2 else "opae"))
-    annotate(api, None)
-    plugin = begin(processes, bed.folder, api)
-    await offers(bed.kubelet, af=64)
-    annotate(api, "region")
-    await offers(bed.kubelet, region=64)
-    resident = resident_mib(plugin)
-    figure(f"resident with 64 cards and an API server {resident:.1f} MiB")
-    assert resident < 96
