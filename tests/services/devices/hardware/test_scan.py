@@ -25,7 +25,6 @@ from tests.simulator.folders import fast_folder
 DRIVERS = ["opae", "dfl"]
 
 
-
 def tree(
     root: Path, mode: PluginMode = PluginMode.AF, after: AdvertisedResources | None = None
 ) -> AdvertisedResources:
@@ -40,8 +39,6 @@ def the_card(inventory: Inventory) -> Card:
 def the_port(inventory: Inventory) -> Port:
     (port,) = the_card(inventory).ports
     return port
-
-
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -107,10 +104,6 @@ def test_ids_may_be_spelled_in_any_way(
 
 
 # Faults
-
-
-
-
 
 
 def test_a_register_that_is_garbled_is_only_a_remark(tmp_path: Path) -> None:
