@@ -48,7 +48,7 @@ REGISTER_SECONDS: Final = 5.0
 """For the kubelet to answer `Register`; it dials back before it does."""
 
 MAX_PATIENCE: Final = 8
-"""How many times as long it may take at most; the time doubles after each time-out. A kubelet that
+"""How many times as long it may take at most; the time grows with each failure. A kubelet that
 always takes longer than we wait, as on a node that is starting, would never register us."""
 
 OPEN_SECONDS: Final = 10.0
@@ -108,7 +108,6 @@ class Registration:
         self._folder = folder
         self._on_attempt = on_attempt
         self._backoff = Backoff(REGISTER_FIRST_SECONDS)
-        self._patience = 1
         self._has_devices = asyncio.Event()
         self._counting: Identity | None = None
         """The kubelet that accepted our last registration, and may count devices that are gone."""
@@ -184,7 +183,6 @@ class Registration:
             async with asyncio.timeout(self._backoff.pause()):
                 await self._folder.until(lambda: self._folder.kubelet != seen)
                 self._backoff.reset()
-                self._patience = 1
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[ResourceServer]:
@@ -215,7 +213,7 @@ class Registration:
             options=server.options,
         )
         async with dial(self._folder.socket) as channel:
-            seconds = REGISTER_SECONDS * self._patience
+            seconds = REGISTER_SECONDS * min(1 + self._backoff.failures, MAX_PATIENCE)
             call = rpc.RegistrationStub(channel).Register(request, timeout=seconds)
             call.add_done_callback(lambda _: server.news.set())
             await _until(server.news, lambda: call.done() or self._folder.kubelet != seen)
@@ -223,10 +221,9 @@ class Registration:
                 try:
                     await call
                 except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                        if server.opened.is_set():
-                            return  # its stream is worth more than an answer
-                        self._patience = min(2 * self._patience, MAX_PATIENCE)
+                    late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                    if late and server.opened.is_set():
+                        return  # its stream is worth more than an answer
                     raise KubeletError(explain(error, self._folder.socket)) from error
                 return
             call.cancel()
@@ -261,7 +258,7 @@ class Registration:
         return await _until(server.news, loss)
 
     def _succeeded(self, path: Path) -> None:
-        self.state, self.error, self._patience = RegistrationState.REGISTERED, "", 1
+        self.state, self.error = RegistrationState.REGISTERED, ""
         self._on_attempt("ok")
         self._log.info("registered", socket=path.name, devices=len(self.devices))
 

@@ -119,10 +119,13 @@ class ResourceServer(rpc.DevicePluginServicer):
         self._cdi = cdi
         self._hooked = hooked
         self._server: grpc.aio.Server | None = None
-        self._streams: set[asyncio.Event] = set()
-        self._first: asyncio.Event | None = None
-        self._unsent: set[asyncio.Event] = set()
+        self._streams = 0
+        self._changed = asyncio.Event()
+        self._sent: pb.ListAndWatchResponse | None = None
+        """What the kubelet's stream was sent last."""
         self._drained = asyncio.Event()
+        """Whether no stream is open."""
+        self._drained.set()
         self._ending = False
 
     @property
@@ -155,13 +158,11 @@ class ResourceServer(rpc.DevicePluginServicer):
 
     async def _end(self, server: grpc.aio.Server) -> None:
         self._ending = True
-        for wake in self._streams:
-            wake.set()
-        if self._streams:
-            # Stopping a server with an open stream waits the whole grace: end the streams first.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._drained.wait()
+        self._changed.set()
+        # Stopping a server with an open stream waits the whole grace: end the streams first.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._drained.wait()
         stopping = asyncio.ensure_future(server.stop(GRACE_SECONDS))
         done, _ = await asyncio.wait([stopping], timeout=STOP_SECONDS)
         for each in done:
@@ -178,14 +179,13 @@ class ResourceServer(rpc.DevicePluginServicer):
         if new == self._listing:
             return
         self._listing = new
-        self._unsent |= self._streams
-        for wake in self._streams:
-            wake.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     @property
     def has_unsent_update(self) -> bool:
-        """Whether some stream has not been sent the present devices, or has ended."""
-        return bool(self._unsent) or self.cut.is_set()
+        """Whether the kubelet's stream has not been sent the present devices, or has ended."""
+        return self.cut.is_set() or (self.opened.is_set() and self._sent is not self._listing)
 
     async def alive(self, seconds: float) -> None:
         """Calls itself on its own socket.
@@ -219,27 +219,26 @@ class ResourceServer(rpc.DevicePluginServicer):
         context: Context,  # noqa: ARG002 - no need of it
     ) -> AsyncIterator[pb.ListAndWatchResponse]:
         """The devices now and after each change, until either side ends the stream."""
-        wake = asyncio.Event()
-        self._streams.add(wake)
-        self._first = self._first or wake
+        is_kubelet = not self.opened.is_set()
+        self._streams += 1
+        self._drained.clear()
         self.opened.set()
         self.news.set()
         sent = None
         try:
             while not self._ending:
-                wake.clear()
                 if self._listing is not sent:
                     sent = self._listing
                     yield sent
+                    if is_kubelet:
+                        self._sent = sent
                 else:
-                    self._unsent.discard(wake)
-                    await wake.wait()
+                    await self._changed.wait()
         finally:
-            self._unsent.discard(wake)
-            self._streams.discard(wake)
-            if not self._streams and self._ending:
+            self._streams -= 1
+            if not self._streams:
                 self._drained.set()
-            elif wake is self._first and not self._ending:
+            if is_kubelet and not self._ending:
                 self.cut.set()
             self.news.set()
 

@@ -187,11 +187,11 @@ async def test_who_looks_on_neither_cuts_the_kubelets_stream_nor_hides_that_it_i
         await one.read()
         await other.read()
         one.cancel()
-        await eventually_async(lambda: len(server._streams) == 2)
+        await eventually_async(lambda: server._streams == 2)
         assert not server.cut.is_set()
         kubelets.cancel()
         await server.cut.wait()
-        assert len(server._streams) == 1
+        assert server._streams == 1
 
 
 async def test_each_container_gets_its_own_answer(short_dir: Path) -> None:
