@@ -1,10 +1,8 @@
 """What probes answer."""
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,9 +15,8 @@ from services.devices.model import Device, Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, OfferMemory
 from services.node.state import NodeState
 from services.process.errors import KubeletError
-from simulator.cards import CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, running, settings
+from simulator.cards import CardSpec
+from tests.plugin.support import AF, Bed
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -109,37 +106,9 @@ def test_ready_means_that_all_is_registered_or_there_is_nothing_to_register(
     assert readyz(state, named(*registrations)) == (status, text)
 
 
-async def test_a_server_that_takes_connections_and_no_calls_makes_the_plugin_dead(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+async def test_a_server_that_does_not_answer_makes_the_plugin_dead_and_not_unready(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)) as plugin:
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        registration = plugin.serving.registrations[AF]
-        await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
-        assert (await plugin.healthz())[0] == 200
-        assert registration.server is not None
-        path, registration.server.path = registration.server.path, short_dir / "deaf.sock"
-        silent = f"{AF} doesn't answer on {short_dir}/deaf.sock: "
-        assert await plugin.healthz() == (503, f"{silent}UNAVAILABLE\n")
-        with socket.socket(socket.AF_UNIX) as deaf, monkeypatch.context() as impatient:
-            impatient.setattr(process, "CALL_SECONDS", 0.2)
-            deaf.bind(str(short_dir / "deaf.sock"))
-            deaf.listen()
-            status, text = await plugin.healthz()
-        assert status == 503
-        assert text.startswith(silent)
-        # Whether it is ready is another question, and the kubelet's view is as before.
-        assert (await plugin.readyz())[0] == 200
-        assert kubelet.allocatable == {AF: 1}
-        registration.server.path = path
-        assert (await plugin.healthz())[0] == 200
-
-
-async def test_a_server_that_hangs_in_a_call_makes_the_plugin_dead(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rack.add_card(CardSpec())
     stuck = asyncio.Event()
     stuck.set()
     answer = ResourceServer.GetDevicePluginOptions
@@ -149,33 +118,34 @@ async def test_a_server_that_hangs_in_a_call_makes_the_plugin_dead(
         return await answer(self, request, context)
 
     monkeypatch.setattr(ResourceServer, "GetDevicePluginOptions", hangs)
-    async with running(settings(short_dir)) as plugin:
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        await eventually_async(
-            lambda: plugin.serving.registrations[AF].state is RegistrationState.REGISTERED
-        )
+    bed.rack.add_card(CardSpec())
+    async with bed.running() as plugin:
+        await bed.offers(1)
+        registration = plugin.serving.registrations[AF]
+        await eventually_async(lambda: registration.state is RegistrationState.REGISTERED)
         stuck.clear()
         monkeypatch.setattr(process, "CALL_SECONDS", 0.2)
         status, text = await plugin.healthz()
+        assert (status, text.split()[-1]) == (503, "DEADLINE_EXCEEDED")
+        assert registration.server is not None
+        registration.server.path = bed.folder / "gone.sock"
+        gone = f"{AF} doesn't answer on {bed.folder}/gone.sock: UNAVAILABLE\n"
+        assert await plugin.healthz() == (503, gone)
+        # Whether it is ready is another question, and the kubelet's view is as before.
+        assert (await plugin.readyz())[0] == 200
+        assert bed.kubelet.allocatable == {AF: 1}
         stuck.set()
-    assert status == 503
-    assert text.endswith(".sock: DEADLINE_EXCEEDED\n")
 
 
-async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)) as plugin:
+async def test_a_kubelet_that_is_away_makes_it_not_ready_and_not_dead(bed: Bed) -> None:
+    bed.rack.add_card(CardSpec())
+    async with bed.running() as plugin:
 
-        async def is_ready() -> bool:
-            return (await plugin.readyz())[0] == 200
+        async def has_status(wanted: int) -> bool:
+            return (await plugin.readyz())[0] == wanted
 
-        async def is_not_ready() -> bool:
-            return (await plugin.readyz())[0] == 503
-
-        await eventually_async(is_ready)
-        await kubelet.stop()
-        kubelet.delete_sockets(own=True)
-        await eventually_async(is_not_ready)
+        await eventually_async(lambda: has_status(200))
+        await bed.kubelet.stop()
+        bed.kubelet.delete_sockets(own=True)
+        await eventually_async(lambda: has_status(503))
         assert (await plugin.healthz())[0] == 200
