@@ -62,6 +62,7 @@ class NodeParts:
         version: str = "",
     ) -> None:
         self.settings = settings
+        self.connection = connection
         self.driver_calls = driver_calls
         self.calls = BlockingCalls()
         self.state = NodeState(settings.mode)

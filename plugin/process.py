@@ -12,6 +12,7 @@ rest; a scan that hangs delays nothing.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -51,9 +52,7 @@ CALL_SECONDS: Final = 2.0
 """For a socket of ours to answer a probe."""
 
 PORT_SECONDS: Final = 1.0
-"""Before a second plugin tries again to listen on its port."""
-PORT_TRIES: Final = 5
-"""Tries of a plugin that was the second: the other's port and lock aren't free at the same time."""
+"""Before a second plugin tries to listen on its port."""
 
 ProbeResult = tuple[int, str]
 
@@ -80,7 +79,7 @@ async def run(
             parts = NodeParts(
                 settings, connection, version=version, driver_calls=driver_calls or KERNEL
             )
-            await Plugin(parts, connection).serve(stop)
+            await Plugin(parts).serve(stop)
 
 
 @contextlib.asynccontextmanager
@@ -111,19 +110,13 @@ def _log_no_api_server(mode: PluginMode) -> None:
 
 
 class Plugin:
-    """A plugin process, on an API server if one is configured."""
+    """A plugin process; `timeouts` say how often the API server is asked, if not as usual."""
 
-    def __init__(
-        self,
-        parts: NodeParts,
-        connection: Connection | None = None,
-        timeouts: WatchTimeouts | None = None,
-    ) -> None:
+    def __init__(self, parts: NodeParts, timeouts: WatchTimeouts | None = None) -> None:
         self.parts = parts
         self.folder = KubeletFolder(
             plugins_folder(parts.settings.kubelet_dir), on_wait=parts.events.second_plugin
         )
-        self._connection = connection
         self._timeouts = timeouts
         self._policies = StartPolicies(parts)
         self.serving = self._create_serving(parts.settings.mode)
@@ -174,7 +167,7 @@ class Plugin:
         Raises:
             WorldError: Another program has the port.
         """
-        parts, settings, tries = self.parts, self.parts.settings, 0
+        parts, settings = self.parts, self.parts.settings
         devices = DevicesAnswer(
             parts.state,
             node=settings.node_name,
@@ -184,35 +177,32 @@ class Plugin:
             permissions=parts.permissions,
         )
         routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": devices.respond}
-        while True:
-            if settings.metrics_port and self.folder.is_second():
-                tries = PORT_TRIES
+        listen = partial(
+            http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
+        )
+        while settings.metrics_port and self.folder.is_second():
             # A first plugin that started in the same instant may be about to listen.
-            if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
+            if await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
             try:
-                return await http.serve(
-                    parts.registry, settings.metrics_host, settings.metrics_port, routes
-                )
+                return await listen()
             except WorldError as error:
-                if not tries:
-                    raise
-                tries -= 1
                 self.folder.wait_for_another(reason=str(error))
+        return await listen()
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""
         tasks = {"kubelet": self.folder.check_forever()}
-        if self._connection is not None and self.parts.recorder is not None:
+        parts = self.parts
+        if parts.connection is not None and parts.recorder is not None:
             watcher = NodeWatcher(
-                self.parts.settings.node_name,
-                self._connection,
-                self.parts.mode.update,
+                parts.settings.node_name,
+                parts.connection,
+                parts.mode.update,
                 timeouts=self._timeouts,
-                on_failure=self.parts.metrics.watch_failures.labels("Node").inc,
+                on_failure=parts.metrics.watch_failures.labels("Node").inc,
             )
-            tasks["node"] = watcher.watch_forever()
-            tasks["events"] = self.parts.recorder.write_forever()
+            tasks |= {"node": watcher.watch_forever(), "events": parts.recorder.write_forever()}
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(each, name=name) for name, each in tasks.items()]
             reason = await self._serve_modes(stop)
@@ -256,7 +246,7 @@ class Plugin:
 
     async def _may_serve(self) -> None:
         await self.folder.until(lambda: self.folder.first)
-        if self._connection is None or await self.parts.mode.known(KNOWN_SECONDS):
+        if self.parts.connection is None or await self.parts.mode.known(KNOWN_SECONDS):
             return
         folder = self.folder.path
         with contextlib.suppress(HardwareError):

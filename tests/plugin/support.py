@@ -158,7 +158,7 @@ async def running(
         driver_calls=SimulatedCalls(),
         record_event=(events if events is not None else []).append,
     )
-    plugin = Plugin(parts, connection, QUICK)
+    plugin = Plugin(parts, QUICK)
     task = asyncio.create_task(plugin.serve(stop))
     try:
         yield plugin
