@@ -19,7 +19,7 @@ from services.bitstreams.storage import BitstreamStorage
 from services.containers.wanted import WantedFunctions
 from services.devices.model import Inventory
 from services.names import OPENCL_AFU
-from services.node.busy_cards import card_key
+from services.node.discovery import card_key
 from services.process.blocking import BlockingCalls
 from services.process.deadline import deadline
 from services.process.errors import BitstreamMissing, HardwareError, NotAllowed, TooSlow

@@ -118,7 +118,7 @@ async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
 
         def held(name: str) -> float | None:
             labels = {"device": "dfl-port.0", "resource": AF, "namespace": "ns", "pod": "p"}
-            return plugin.registry.get_sample_value(
+            return plugin.parts.registry.get_sample_value(
                 "accelbind_device_holder", {**labels, "container": name}
             )
 
@@ -126,7 +126,7 @@ async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
         await kubelet.delete_pod(admitted)
 
         async def nobody() -> bool:
-            await plugin.observers.holders.fresh()
+            await plugin.parts.holders.fresh()
             return held("c") is held("i") is None
 
         await eventually_async(nobody)

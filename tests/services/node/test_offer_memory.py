@@ -105,7 +105,7 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
     monkeypatch.setattr(Discovery, "run_once", once_let)
     async with running(settings(short_dir)) as plugin:
         await eventually_async(lambda: plugin.serving._resources is not None)
-        plugin._mode.update({ANNOTATION: "region"})
+        plugin.parts.mode.update({ANNOTATION: "region"})
         await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
         looks.set()
         await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})

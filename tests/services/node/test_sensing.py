@@ -184,7 +184,7 @@ async def test_in_the_plugin_a_limit_takes_a_card_from_the_kubelet_and_gives_it_
         await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
         heat(rack, 96)
         await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        registry = plugin.registry
+        registry = plugin.parts.registry
         await eventually_async(
             lambda: registry.get_sample_value(
                 "accelbind_device_reason",
