@@ -17,9 +17,8 @@ from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import wanted_mark
 from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
-from services.programming.distrust import Mark, read_mark
-from services.programming.image import Image
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmer
+from services.programming.records import Mark, read_marks
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
@@ -231,7 +230,7 @@ async def test_no_region_is_offered_for_programming_until_the_mark_is_written(
             assert REGION not in kubelet.capacity
             lasting(short_dir).unlink()
             await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) == 1)
-    assert read_mark(lasting(short_dir)) == OPEN
+    assert read_marks(lasting(short_dir)) == OPEN
 
 
 async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_record(
@@ -255,7 +254,7 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
             await offers(kubelet, region=1)
     assert [json.loads(each)["program"] for each in before.values()] == [""]
     assert {path: path.read_bytes() for path in before} == before
-    assert read_mark(lasting(short_dir)) is None
+    assert read_marks(lasting(short_dir)) is None
 
 
 # Where nothing is programmed before a container starts -------------------------------------------

@@ -248,7 +248,7 @@ from array import array
 from pathlib import Path
 from services.process.errors import DeviceHung
 from services.process.blocking import BlockingCalls
-from services.programming.image import Image
+from services.programming.programmer import Image
 from services.programming.programmer import Programmer
 
 goes_on, state, interface, afu, *ports = sys.argv[1:]

@@ -17,10 +17,9 @@ from services.process.errors import DeviceBusy, DeviceRefused, HardwareError, In
 from services.programming.assignment import regions_of
 from services.programming.clock import UserClock
 from services.programming.clock_registers import ClockPolicy
-from services.programming.image import Image
 from services.programming.ioctls import DriverNode
 from services.programming.lock import card_lock
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmer
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
