@@ -104,9 +104,6 @@ def resource_variable(resource: str) -> str:
 
     The resource is in its name, since a container can have several resources and the kubelet keeps
     only one variable of a name.
-
-    Args:
-        resource: Resource name, with or without its domain.
     """
     name = resource.rpartition("/")[2].upper()
     return ADDRESS_VARIABLE.format(RESOURCE=_NOT_IN_A_VARIABLE.sub("_", name))

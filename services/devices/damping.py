@@ -58,25 +58,19 @@ class Damping:
     spacing: float = 0.0
     """Seconds between two scans for both to count."""
 
-    def __post_init__(self) -> None:
-        if self.good_scans < 1:
-            raise ValueError(f"a device needs at least one good scan, not {self.good_scans}")
-
 
 def damp(
     advertised: AdvertisedResources, health: Health, damping: Damping, *, now: float
 ) -> tuple[AdvertisedResources, Health]:
-    """The resources as the kubelet should see them.
+    """The resources as the kubelet should see them, and what the next call needs.
+
+    Devices that aren't trusted yet are unhealthy; what is remembered of the offer is unchanged.
 
     Args:
         advertised: The resources as the cards are.
         health: The result of the last call; `Health()` before the first.
         damping: How much it takes.
         now: Seconds of a clock that doesn't go back.
-
-    Returns:
-        The resources, with devices made unhealthy that aren't trusted yet, their memory unchanged;
-        and what the next call needs.
     """
     trusted: set[str] = set()
     recovering: dict[str, Recovery] = {}

@@ -51,12 +51,7 @@ class Tried:
     """Values tried, by the place of a card and the name of its port."""
 
     def without(self, port: str, value: int) -> "Tried":
-        """The same, without what could not be tried since the port was busy.
-
-        Args:
-            port: The port's name.
-            value: The value.
-        """
+        """The same, without the value of a port that was busy, so that it could not be tried."""
         values = {
             key: each - {value} if key[1] == port else each for key, each in self.values.items()
         }
@@ -64,21 +59,15 @@ class Tried:
 
 
 def choose(
-    inventory: Inventory, allocated: Collection[str] | None, tried: Tried
+    inventory: Inventory, allocated: Collection[str], tried: Tried
 ) -> tuple[tuple[Clearing, ...], Tried]:
-    """The registers to clear now.
+    """The registers to clear now, and what the next call needs.
 
     Args:
         inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode; None if
-            that is unknown, and then nothing is cleared.
+        allocated: Ids of all our devices that containers have, of any resource and mode.
         tried: The result of the last call; `Tried()` before the first.
-
-    Returns:
-        What to clear, and what the next call needs.
     """
-    if allocated is None:
-        return (), tried
     owners = PortOwners(inventory, frozenset(allocated))
     clearings: list[Clearing] = []
     values = _kept(inventory.cards, tried)

@@ -30,7 +30,6 @@ DRIVERS: Final = (OPAE, DFL)
 DRIVER_BY_NAME: Final = {driver.name: driver for driver in DRIVERS}
 
 CLASSES: Final = {driver.name: driver.folder for driver in DRIVERS}
-"""The class folders, by the names of their drivers."""
 
 PATIENCE: Final = 1.0
 """Seconds within which all cards must answer, and then each; one takes a third of a millisecond."""
@@ -79,12 +78,7 @@ class Scanner:
 
         A broken card is in the answer with its reasons and takes nothing from the others. What
         hangs for the first time delays the answer by twice the patience; what hangs on, by nothing.
-
-        Returns:
-            The cards in a stable order; without any, the reason why there is none.
-
-        Raises:
-            HardwareError: The system gives no thread to read in.
+        The order of cards is stable; without any, the reason why there is none is in the answer.
         """
         with self._turn:
             files = self._files(self._root)
@@ -131,8 +125,8 @@ class Scanner:
     def _unread(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
         """Cards that don't answer, on the PCI functions that they were on.
 
-        If a card has never answered, the PCI bus knows its function: the files of a function need
-        neither the card nor its driver.
+        The PCI bus knows the function of a card that has never answered: its files need neither
+        the card nor its driver.
         """
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
         functions = self._call(

@@ -77,13 +77,7 @@ class _Channel(NamedTuple):
 
 
 class SensorReader:
-    """Reads cards' sensors repeatedly; one call at a time.
-
-    Args:
-        root: Folder below which `sys/` is.
-        patience: Seconds within which a card must answer.
-        files: Gives the files of a root.
-    """
+    """Reads cards' sensors repeatedly; one call at a time."""
 
     def __init__(
         self,
@@ -103,16 +97,9 @@ class SensorReader:
         return tuple(key for key in self._calls.abandoned if key != _ALL_SENSORS)
 
     def read(self, cards: Iterable[Card]) -> tuple[CardSensors, ...]:
-        """What the sensors of cards read now.
+        """What the sensors of each card read now.
 
-        Args:
-            cards: As the last scan found them. Cards that it could not read are not read here.
-
-        Returns:
-            One for each card, in their order.
-
-        Raises:
-            HardwareError: The system gives no thread to read in.
+        Cards that the last scan could not read are not read here.
         """
         files = self._files(self._root)
         wanted = {f"{CLASSES[card.driver]}/{card.name}": card for card in cards}

@@ -97,12 +97,6 @@ def test_the_host_path_has_the_host_root_and_the_container_path_never(
     assert answer.devices == nodes("dfl-port.0", host=before)
 
 
-def test_the_host_root_is_the_root_unless_told() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    answer = allocate(devices, ["dfl-port.0"], mode=PluginMode.AF)
-    assert answer.devices[0].host_path == "/dev/dfl-port.0"
-
-
 def test_devices_that_the_runtime_knows_are_named_beside_their_nodes() -> None:
     devices = tree(PluginMode.AF).resources[AF_NLB0]
     ids = list(devices)
@@ -152,11 +146,6 @@ def test_an_unhealthy_device_is_given_since_the_kubelet_has_chosen_it() -> None:
 def test_devices_without_pci_function_leave_their_variable_empty() -> None:
     devices = {"dfl-port.0": Device("dfl-port.0", AF_NLB0, healthy=True)}
     assert allocate(devices, ["dfl-port.0"], mode=PluginMode.AF).envs == {AF_VARIABLE: ""}
-
-
-def test_nothing_asked_is_nothing_given() -> None:
-    devices = tree(PluginMode.AF).resources[AF_NLB0]
-    assert allocate(devices, [], mode=PluginMode.AF) == ContainerAllocation()
 
 
 def test_an_unknown_id_is_refused_with_the_ids_there_are() -> None:

@@ -66,12 +66,6 @@ def test_a_file_describes_each_device_with_its_nodes() -> None:
     assert file.problems == ()
 
 
-def test_paths_are_the_same_on_a_host_whose_root_is_the_root() -> None:
-    (device,) = parsed(describe([FIRST]))["devices"]
-    (node,) = device["containerEdits"]["deviceNodes"]
-    assert node["path"] == node["hostPath"] == "/dev/dfl-port.0"
-
-
 def test_the_same_devices_give_the_same_bytes() -> None:
     assert describe([FIRST, SECOND]) == describe([SECOND, FIRST])
 
@@ -107,15 +101,6 @@ def test_a_container_is_given_the_names_that_the_file_has(mode: PluginMode) -> N
         for name in allocate(devices, list(devices), mode=mode, cdi=file.devices).cdi_devices
     ]
     assert sorted(given_) == [f"{KIND}={each['name']}" for each in parsed(file)["devices"]]
-
-
-@pytest.mark.parametrize("mode", [PluginMode.AF, PluginMode.REGION, PluginMode.BDF])
-def test_all_devices_of_a_tree_can_be_named(mode: PluginMode) -> None:
-    found = Inventory((card(0, port(), port("dfl-port.1", number=1)), card(2)))
-    devices = list(advertise(found, mode).devices())
-    file = describe(devices)
-    assert set(file.devices) == {device.id for device in devices} != set()
-    assert file.problems == ()
 
 
 def test_an_unhealthy_device_is_there_for_the_container_that_has_it() -> None:
@@ -154,40 +139,6 @@ def test_a_file_without_devices_is_none() -> None:
     file = describe([replace(FIRST, id="")])
     assert file.content == b""
     assert [problem.reason for problem in file.problems] == ["cdi-name"]
-
-
-@pytest.mark.parametrize(
-    ("device", "name"),
-    [
-        ("dfl-port.0", "intel.cdi.k8s.io/fpga=dfl-port.0"),
-        ("5e:00.0", "intel.cdi.k8s.io/fpga=5e:00.0"),
-        ("7", "intel.cdi.k8s.io/fpga=7"),
-    ],
-)
-def test_a_device_has_a_qualified_name(device: str, name: str) -> None:
-    assert qualified_name(device) == name
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "",
-        "/",
-        "intel.com",
-        "intel.com/",
-        "/fpga",
-        "1ntel.com/fpga",
-        "a.com/f/g",
-        "a./f",
-        "a/f-",
-        "ä/f",
-    ],
-)
-def test_a_kind_is_a_vendor_and_a_class(kind: str) -> None:
-    with pytest.raises(InvalidName, match="is not a CDI kind"):
-        qualified_name("0", kind=kind)
-    with pytest.raises(InvalidName, match="is not a CDI kind"):
-        describe([], kind=kind)
 
 
 def reference_name_is_valid(name: str) -> bool:

@@ -157,19 +157,6 @@ def test_an_opencl_id_alone_says_nothing_of_what_is_there(
     assert len(stand_in.programmed) == 3
 
 
-def test_an_interrupted_programming_leaves_no_record(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver))
-    port = PORTS[driver]
-    programmer.ensure(port, image(OPENCL_AFU, PROGRAM))
-    stand_in.refuse = True
-    with pytest.raises(DeviceRefused, match="the hardware refused"):
-        programmer.ensure(port, image(OPENCL_AFU, "2" * 40))
-    stand_in.refuse = False
-    assert programmer.ensure(port, image(OPENCL_AFU, PROGRAM)).programmed
-
-
 def test_a_function_that_hardware_refused_to_replace_is_not_taken_for_being_there(
     rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
 ) -> None:
@@ -251,28 +238,6 @@ def test_a_port_that_is_released_to_a_virtual_function_is_reset_and_not_programm
     rack.move_back(virtual)
     (port,) = [port.name for card in scan(rack.root).cards for port in card.ports]
     assert programmer.ensure(port, image(NLB3)).programmed
-
-
-def test_a_function_that_hardware_was_not_asked_to_replace_is_there(
-    rack: Rack, stand_in: DriverStandIn, programmer: Programmer, driver: str
-) -> None:
-    rack.add_card(CardSpec(driver, afu_ids=(NLB0,)))
-    stand_in.fail_with = errno.EINVAL
-    with pytest.raises(DeviceRefused, match="driver refuses the value"):
-        programmer.ensure(PORTS[driver], image(NLB3))
-    assert not programmer.ensure(PORTS[driver], image(NLB0)).programmed
-    assert whats(stand_in) == ["reset"]
-
-
-def test_only_the_kernel_is_called_unless_other_calls_are_injected(
-    rack: Rack, stand_in: DriverStandIn, short_dir: Path, driver: str
-) -> None:
-    """A stand-in that listens below the root is not asked."""
-    rack.add_card(CardSpec(driver))
-    programmer = Programmer(rack.root, short_dir / "state")
-    with pytest.raises(DeviceRefused, match="the driver does not support this"):
-        programmer.reset(PORTS[driver])
-    assert whats(stand_in) == []
 
 
 def test_what_can_not_be_recorded_is_programmed_again(
