@@ -67,11 +67,7 @@ def is_gbs(data: bytes | memoryview) -> bool:
 
 
 def parse_gbs(data: bytes | memoryview) -> Bitstream:
-    """Read all bytes of a GBS; the result holds a view of them.
-
-    Raises:
-        InvalidBitstream: It is none, or not whole; the text says where it ends.
-    """
+    """Read all bytes of a GBS; the result holds a view of them."""
     if len(data) > MAX_FILE:
         raise InvalidBitstream(f"it has {len(data)} bytes, and at most {MAX_FILE} are read")
     metadata, start = parse_start(data)
@@ -81,11 +77,7 @@ def parse_gbs(data: bytes | memoryview) -> Bitstream:
 
 
 def parse_start(data: bytes | bytearray | memoryview) -> tuple[Metadata, int]:
-    """The metadata in the first `MAX_START` bytes of a GBS, and where the raw bitstream starts.
-
-    Raises:
-        InvalidBitstream: It is no GBS.
-    """
+    """The metadata in the first `MAX_START` bytes of a GBS, and where the raw bitstream starts."""
     head = bytes(data[:MAX_START])
     if not head.startswith(MAGIC):
         raise InvalidBitstream("it doesn't start as a GBS does")

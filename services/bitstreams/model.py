@@ -129,9 +129,6 @@ def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:
     """The content of a gzip, in pieces of at most 256 KiB and with verified checksums.
 
     There may be several members, one after the other; zeros after them are padding.
-
-    Raises:
-        InvalidBitstream: It is no gzip, or not whole, or holds more bytes than the limit.
     """
     position = total = members = 0
     while position < len(packed) and not (members and _is_padding(packed[position:])):

@@ -21,11 +21,7 @@ _STORED = re.compile(r"([0-9a-f]{8,40})\.(gbs|aocx)")
 
 
 def parse(data: bytes | memoryview) -> Bitstream:
-    """Read all bytes of a GBS or an AOCX.
-
-    Raises:
-        InvalidBitstream: It is neither, or not whole.
-    """
+    """Read all bytes of a GBS or an AOCX."""
     if is_gbs(data):
         return parse_gbs(data)
     if is_elf(data):

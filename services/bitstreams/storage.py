@@ -66,12 +66,7 @@ class Stored:
 
 
 def read_bitstream(path: Path) -> Bitstream:
-    """Read a GBS or an AOCX from anywhere.
-
-    Raises:
-        InvalidBitstream: It holds no bitstream, or not a whole one.
-        StorageError: It can't be read, or is no regular file.
-    """
+    """Read a GBS or an AOCX from anywhere."""
     return _parsed(path, _read(path))
 
 
@@ -89,13 +84,7 @@ class BitstreamStorage:
         self.folder = folder
 
     def load(self, interface_id: str, function_id: str) -> Bitstream:
-        """Read the bitstream of a function, by canonical ids.
-
-        Raises:
-            BitstreamMissing: There is none.
-            StorageError: It can't be read.
-            InvalidBitstream: It is broken, or another one than its place says.
-        """
+        """Read the bitstream of a function, by canonical ids."""
         for path, kind in self._places(interface_id, function_id):
             return _read_named(path, interface_id, function_id, kind)
         raise self._missing(interface_id, function_id)
@@ -147,12 +136,7 @@ class BitstreamStorage:
         return place, outcome
 
     def remove(self, interface_id: str, function_id: str) -> list[Path]:
-        """Remove the files of a function, whatever they hold.
-
-        Raises:
-            BitstreamMissing: There is none.
-            StorageError: It can't be removed.
-        """
+        """Remove the files of a function, whatever they hold."""
         gone = []
         with self._writing(None):
             for path, _ in list(self._places(interface_id, function_id)):

@@ -53,11 +53,7 @@ def device_name(device_id: str, mode: PluginMode) -> str:
 
 
 def qualified_name(name: str) -> str:
-    """The name for a runtime of a device in the file: `intel.cdi.k8s.io/fpga=dfl-port.0`.
-
-    Raises:
-        InvalidName: The specification doesn't allow such a name.
-    """
+    """The name for a runtime of a device in the file: `intel.cdi.k8s.io/fpga=dfl-port.0`."""
     if not _DEVICE.fullmatch(name):
         raise InvalidName(
             f"{name!r:.200} is not a CDI device name: letters, digits and '_', '-', '.', ':'"

@@ -44,11 +44,7 @@ class CdiWrite:
 
 
 class CdiFolder:
-    """Our file in a folder of CDI files. Its calls block.
-
-    Args:
-        folder: The folder, made when there is something to put into it.
-    """
+    """Our file in a folder of CDI files. Its calls block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -61,9 +61,6 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
     """The errors to ignore: bits by reason, None for all bits.
 
     `port-errors` is all errors of a register or flag, `port-errors=0x8` some bits of a register.
-
-    Raises:
-        InvalidSettings: A word is neither.
     """
     ignored: dict[str, int | None] = {}
     for word in words:
@@ -81,13 +78,7 @@ def parse_ignored(words: Iterable[str]) -> dict[str, int | None]:
 
 
 def sensors_over(found: Iterable[CardSensors], limits: Limits, before: Over) -> Over:
-    """The sensors of all cards that are beyond their limit, or were and are not well below it yet.
-
-    Args:
-        found: The readings of all cards.
-        limits: What is tolerated.
-        before: The result for the previous reading.
-    """
+    """The sensors that are beyond their limit, or were `before` and are not well below it yet."""
     heat, power = limits.max_temperature, limits.max_power
     over: dict[tuple[str, str], frozenset[str]] = {}
     for sensors in found:

@@ -53,10 +53,6 @@ class PortOwners:
 
     A node's mode may have changed since, so every id that a device with the port may have counts:
     the port's name, its engine's, and its PCI address.
-
-    Args:
-        inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode.
     """
 
     def __init__(self, inventory: Inventory, allocated: frozenset[str]) -> None:

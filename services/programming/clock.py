@@ -101,11 +101,7 @@ IOPLL_KINDS: Final = {
 
 
 def iopll_setting(kind: IopllKind, low: float) -> bytes:
-    """The setting that the driver of an IOPLL takes for a slow clock, in MHz.
-
-    Raises:
-        InvalidBitstream: It can't be made.
-    """
+    """The setting that the driver of an IOPLL takes for a slow clock, in MHz."""
     if not kind.least <= low <= kind.most:
         text = f"a user clock of {low:g} MHz: this card makes {kind.least} to {kind.most} MHz"
         raise InvalidBitstream(text)
@@ -173,11 +169,7 @@ class FpllWrite:
 
 
 def fpll_setting(high: float) -> tuple[FpllWrite, ...]:
-    """What to write into the registers of an Arria 10's fPLL for a fast clock, in this order.
-
-    Raises:
-        InvalidBitstream: It can't be made.
-    """
+    """What to write into the registers of an Arria 10's fPLL for a fast clock, in this order."""
     least, most = FPLL_RANGE
     if not least <= high <= most:
         text = f"a user clock of {high:g} MHz: this card makes {least} to {most} MHz"

@@ -47,12 +47,7 @@ class ClockPolicy(StrEnum):
 
 
 def set_user_clock(port: DeviceFiles, requested: UserClock) -> None:
-    """Give a port the clock that a bitstream requests.
-
-    Raises:
-        DeviceRefused: The port has no clock to set, or its clock can't be set.
-        InvalidBitstream: No card of this kind makes it.
-    """
+    """Give a port the clock that a bitstream requests."""
     if feature := _feature(port):
         _set_iopll(port, feature, requested)
     else:

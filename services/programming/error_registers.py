@@ -70,11 +70,7 @@ def read_errors(files: DeviceFiles, place: PortPlace | EnginePlace) -> dict[str,
 def clear_device_errors(
     files: DeviceFiles, place: PortPlace | EnginePlace
 ) -> list[ClearedRegister]:
-    """Clear the error registers of a device that aren't zero.
-
-    Raises:
-        HardwareError: One can't be cleared.
-    """
+    """Clear the error registers of a device that aren't zero."""
     cleared = []
     for each in _clearable(place):
         if value := register_value(files.text(each.read)):
@@ -143,13 +139,6 @@ def clear_errors(
     """Clear the errors of a port if they are still the same and nobody has the port.
 
     Nothing is raised for what the files or the driver do.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        clearing: The port and its errors.
-        locks: Where the locks of cards are.
-        calls: Makes the ioctls of the drivers.
-        lock_seconds: How long to wait for the card's lock.
     """
     card = Card(clearing.driver, clearing.card, None, None)
     place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)

@@ -221,15 +221,7 @@ class DriverNode:
         return RegionInfo(index, flags, size, offset)
 
     def program_port(self, port: int, data: "array[int]") -> None:
-        """Reconfigure a port of this engine; returns when the hardware has finished.
-
-        Args:
-            port: The port's number within its card.
-            data: The raw bitstream, an array of bytes.
-
-        Raises:
-            ProgrammingFailed: The driver or the hardware refused.
-        """
+        """Reconfigure a port of this engine; returns when the hardware has finished."""
         # The kernel reads the bitstream from the address in the structure. An array knows the
         # address of its bytes; they stay there while `data` is referred to and keeps its length.
         address, size = data.buffer_info()

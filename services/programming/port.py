@@ -88,9 +88,6 @@ def device_name(shown: str) -> str:
     """What the user named: a device or card as in sysfs, bare or as a path, or a PCI address.
 
     Drivers have no capitals in their names.
-
-    Raises:
-        DeviceGone: It can't be any of these.
     """
     found = _SHOWN.fullmatch(shown)
     if found is None:
@@ -101,11 +98,7 @@ def device_name(shown: str) -> str:
 
 
 def find_port(inventory: Inventory, name: str) -> PortPlace:
-    """A port of a node, by its name or its node.
-
-    Raises:
-        DeviceGone: There is none of that name.
-    """
+    """A port of a node, by its name or its node."""
     wanted = device_name(name)
     for card in inventory.cards:
         for port in card.ports:
@@ -116,11 +109,7 @@ def find_port(inventory: Inventory, name: str) -> PortPlace:
 
 
 def find_engine(inventory: Inventory, name: str) -> EnginePlace:
-    """A management engine of a node, also by its card, or by a virtual function of that.
-
-    Raises:
-        DeviceGone: There is none of that name.
-    """
+    """A management engine of a node, also by its card, or by a virtual function of that."""
     wanted = device_name(name)
     for card in inventory.cards:
         if card.fme is not None and card.fme.name == wanted:
@@ -132,12 +121,7 @@ def find_engine(inventory: Inventory, name: str) -> EnginePlace:
 
 
 def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
-    """A port or an engine; a card stands for its engine, or without one for its only port.
-
-    Raises:
-        DeviceGone: There is none of that name.
-        InvalidSettings: It is a card without an engine that has several ports, or none.
-    """
+    """A port or an engine; a card stands for its engine, or without one for its only port."""
     wanted = device_name(name)
     card = _card_called(inventory, wanted)
     if _is_engine(wanted) or (card is not None and card.fme is not None):
@@ -146,12 +130,7 @@ def find_device(inventory: Inventory, name: str) -> PortPlace | EnginePlace:
 
 
 def port_meant(inventory: Inventory, name: str) -> str:
-    """The name of the port that the user means: a card or an engine stands for its only port.
-
-    Raises:
-        DeviceGone: There is no such card or engine.
-        InvalidSettings: It has several ports, or none.
-    """
+    """The name of the port that the user means: a card or an engine stands for its only port."""
     wanted = device_name(name)
     card = _card_called(inventory, wanted)
     if card is not None and card.ports:
@@ -231,11 +210,7 @@ class DeviceFiles:
         return self._root / resolved.lstrip("/") if resolved else None
 
     def write(self, file: str, content: bytes) -> None:
-        """Write an attribute in one go, since a driver takes each write as a value.
-
-        Raises:
-            OSError: It isn't there, is no regular file, or the driver refuses the value.
-        """
+        """Write an attribute in one go, since a driver takes each write as a value."""
         path = self.path(file)
         if path is None:
             raise FileNotFoundError(errno.ENOENT, "no such file")
@@ -248,11 +223,7 @@ class DeviceFiles:
             os.close(descriptor)
 
     def node(self) -> Path:
-        """Where its device node is on this system.
-
-        Raises:
-            HardwareError: It leads nowhere.
-        """
+        """Where its device node is on this system."""
         resolved = self._files.resolve(f"/dev/{self.name}")
         if resolved is None:
             raise HardwareError(f"there is no /dev/{self.name}: is the driver loaded?")

@@ -80,11 +80,7 @@ def port_session(
 
 
 def held_by(root: Path, place: PortPlace, calls: DriverCalls = KERNEL) -> str:
-    """Who holds a port that nobody should have, by opening it alone; empty if nobody does.
-
-    Raises:
-        HardwareError: It can't be opened, and not because somebody holds it.
-    """
+    """Who holds a port that nobody should have, by opening it alone; empty if nobody does."""
     node = DeviceFiles(root, place).node()
     operation = f"{place.name} can't be opened"
     try:

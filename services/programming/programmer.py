@@ -19,9 +19,10 @@ All of it is synchronous and may hang in the driver: call it in a thread that ca
 gone meanwhile, the error says so.
 """
 
+import contextlib
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -192,25 +193,31 @@ class Programmer:
         self, session: PortSession, engine: EnginePlace, image: Image, on_step: OnStep
     ) -> tuple[str, ...]:
         _check_not_released(session.place)
-        remarks = [*filter(None, [session.check_version()])]
+        remarks = [session.check_version()]
         if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
             on_step("setting the user clock")
-            remarks += self._set_clock(session, image.clock)
+            remarks.append(self._set_clock(session, image.clock))
         data = image.data()
         on_step(f"programming {len(data)} bytes")
         self._reconfigure(session, engine, image, data)
         on_step("verifying")
         self._verify(session, image)
-        remarks += self._record(session, image)
-        return tuple(remarks)
+        key, inode = session.place.record_key, session.files.inode
+        try:
+            self._records.write(key, inode, image.afu_id, image.record)
+        except HardwareError as error:
+            remarks.append(f"{error}; it will be programmed again although it is there")
+        return tuple(filter(None, remarks))
 
-    def _set_clock(self, session: PortSession, clock: UserClock) -> Iterator[str]:
+    def _set_clock(self, session: PortSession, clock: UserClock) -> str:
+        """Set the clock; the remark if it can't be set and need not be."""
         try:
             set_user_clock(session.files, clock)
         except (DeviceRefused, InvalidBitstream) as error:
             if self._clock is ClockPolicy.REQUIRE or not session.files.is_there:
                 raise
-            yield f"{error}; programmed all the same"
+            return f"{error}; programmed all the same"
+        return ""
 
     def _reconfigure(
         self, session: PortSession, engine: EnginePlace, image: Image, data: "array[int]"
@@ -253,13 +260,6 @@ class Programmer:
             " programmed: the bitstream's metadata may name another function than is in it"
         )
 
-    def _record(self, session: PortSession, image: Image) -> Iterator[str]:
-        key = session.place.record_key
-        try:
-            self._records.write(key, session.files.inode, image.afu_id, image.record)
-        except HardwareError as error:
-            yield f"{error}; it will be programmed again although it is there"
-
     def check(self, port: str, image: Image, *, force: bool = False) -> Programmed:
         """What `ensure` would do; nothing is opened or changed. Raises the same errors."""
         place = find_port(self._scan(), port)
@@ -277,15 +277,16 @@ class Programmer:
     def recorded(self, inventory: Inventory) -> dict[str, str]:
         """By port name: the recorded OpenCL program, or `UNKNOWN` if its content is unknown."""
         found: dict[str, str] = {}
-        names = [port.name for card in inventory.cards for port in card.ports]
-        for name in names if self._records.has_any() else ():
-            place = find_port(inventory, name)
-            try:
-                program = self._recorded(place, DeviceFiles(self._root, place))
-            except HardwareError:
-                continue  # gone meanwhile: nothing is known to be in it
-            if program is not None:
-                found[name] = program
+        if not self._records.has_any():
+            return found
+        for card in inventory.cards:
+            for port in card.ports:
+                place = PortPlace(card, port, None)
+                # A port that is gone meanwhile has no files: nothing is known to be in it.
+                with contextlib.suppress(DeviceGone):
+                    program = self._recorded(place, DeviceFiles(self._root, place))
+                    if program is not None:
+                        found[port.name] = program
         return found
 
     def _is_there(self, place: PortPlace, files: DeviceFiles, image: Image) -> bool:
@@ -310,14 +311,7 @@ class Programmer:
     def release(self, engine: str, port: int) -> None:
         """Take a port from the physical function, so that a virtual one can have it.
 
-        Args:
-            engine: Name of the card's engine.
-            port: The port's number within the card.
-
-        Raises:
-            DeviceBusy: The port is in use, or somebody works on the card.
-            DeviceGone: There is no such engine, or not any more.
-            DeviceRefused: The driver refused: there is no such port, or it is released already.
+        The engine is given by name, the port by its number within the card.
         """
         self._move(engine, port, DriverNode.release_port, "released")
 
@@ -345,12 +339,7 @@ class Programmer:
 
 
 def _fitting_engine(place: PortPlace, image: Image) -> EnginePlace:
-    """The engine that can program a port with an image.
-
-    Raises:
-        HardwareError: It has no engine, or no usable interface id.
-        InvalidBitstream: The image is for another interface.
-    """
+    """The engine that can program a port with an image."""
     engine, found = place.engine, place.interface_id
     if engine is None:
         pci = place.card.pci

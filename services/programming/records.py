@@ -136,13 +136,7 @@ class Records:
         )
 
     def read(self, port: str, inode: int, shown: str) -> str | None:
-        """The OpenCL program in a port, or `UNKNOWN`; None if what it shows is in it.
-
-        Args:
-            port: Identifies the port on the host.
-            inode: The number of its folder in sysfs.
-            shown: The AFU id that it shows, canonical.
-        """
+        """The OpenCL program in a port, or `UNKNOWN`; None if what it shows is in it."""
         mark, record = self._mark(), self._load(port)
         if self._is_unknown(port, record):
             return UNKNOWN
@@ -192,12 +186,6 @@ class Records:
 
     def write(self, port: str, inode: int, shown: str, program: str | None) -> None:
         """Record what has just been programmed into a port and verified.
-
-        Args:
-            port: Identifies the port on the host.
-            inode: The number of its folder in sysfs.
-            shown: The AFU id that it shows, canonical.
-            program: The id of an OpenCL program; None for another function.
 
         Raises:
             HardwareError: It can't be written; the content of the port stays unknown.

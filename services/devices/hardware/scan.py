@@ -41,14 +41,7 @@ T = TypeVar("T")
 
 
 class Scanner:
-    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns.
-
-    Args:
-        root: Folder below which `sys/` and `dev/` are.
-        patience: Seconds within which a card must answer.
-        files: Gives the files of a root.
-        drivers: The drivers whose cards are read.
-    """
+    """Scans a node repeatedly. It knows what hangs, so keep one; concurrent scans take turns."""
 
     def __init__(
         self,
