@@ -125,16 +125,11 @@ def clearing_file(files: Sysfs, driver: str, card: str, port: str) -> str | None
     """The file of a port that a clearing writes to, below the root; None if there is none."""
     folder = DRIVER_BY_NAME[driver].folder
     path = files.resolve(f"{folder}/{card}/{port}/{_port_errors(driver).clear}")
-    return path if path is not None and files.exists(path) else None
+    return path if path is not None and files.inode(path) is not None else None
 
 
 def clear_errors(
-    root: Path,
-    clearing: Clearing,
-    locks: Path,
-    calls: DriverCalls = KERNEL,
-    *,
-    lock_seconds: float = LOCK_SECONDS,
+    root: Path, clearing: Clearing, locks: Path, calls: DriverCalls = KERNEL
 ) -> Cleared:
     """Clear the errors of a port if they are still the same and nobody has the port.
 
@@ -142,7 +137,7 @@ def clear_errors(
     """
     card = Card(clearing.driver, clearing.card, None, None)
     place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
-    lock = card_lock(locks, clearing.lock or clearing.card, seconds=lock_seconds)
+    lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
     register = _port_errors(clearing.driver)
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.

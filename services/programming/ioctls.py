@@ -194,7 +194,7 @@ class DriverNode:
     calls: DriverCalls = KERNEL
 
     def api_version(self) -> int:
-        """The version of the driver's interface; only 0 is known."""
+        """The version of the driver's interface, to which drivers only ever add; so far 0."""
         return self.calls.ioctl(self, self.ioctls.version, 0)
 
     def reset_port(self) -> None:

@@ -28,21 +28,6 @@ class PortSession:
     files: DeviceFiles
     node: DriverNode
 
-    def check_version(self) -> str:
-        """What is unexpected about the version of the driver's interface; empty if nothing.
-
-        Drivers only ever add to their interface, so a newer version is no obstacle.
-        """
-        try:
-            version = self.node.api_version()
-        except OSError as error:
-            if error.errno not in _UNKNOWN:
-                raise
-            return f"the driver of {self.place.name} doesn't report the version of its interface"
-        if version:
-            return f"the driver of {self.place.name} has interface version {version}, known is 0"
-        return ""
-
     def reset(self) -> None:
         """Reset the port and the function in it."""
         try:

@@ -132,7 +132,6 @@ class Programmer:
         scan_cards: Gives the node's cards as they are now.
         calls: Makes the ioctls of the drivers.
         lock_seconds: How long to wait while somebody else works on a card.
-        verify_seconds: How long to wait until a port shows its function.
     """
 
     def __init__(
@@ -145,7 +144,6 @@ class Programmer:
         scan_cards: Callable[[], Inventory] | None = None,
         calls: DriverCalls = KERNEL,
         lock_seconds: float = LOCK_SECONDS,
-        verify_seconds: float = VERIFY_SECONDS,
     ) -> None:
         self._root = root
         self._locks = state_dir / LOCKS
@@ -154,7 +152,6 @@ class Programmer:
         self._scan = scan_cards or partial(scan, root)
         self._calls = calls
         self._lock_seconds = lock_seconds
-        self._verify_seconds = verify_seconds
 
     def ensure(
         self, port: str, image: Image, *, force: bool = False, on_step: OnStep = lambda _: None
@@ -193,7 +190,7 @@ class Programmer:
         self, session: PortSession, engine: EnginePlace, image: Image, on_step: OnStep
     ) -> tuple[str, ...]:
         _check_not_released(session.place)
-        remarks = [session.check_version()]
+        remarks = []
         if image.clock is not None and self._clock is not ClockPolicy.LEAVE:
             on_step("setting the user clock")
             remarks.append(self._set_clock(session, image.clock))
@@ -247,7 +244,7 @@ class Programmer:
 
     def _verify(self, session: PortSession, image: Image) -> None:
         """Wait until the port shows the function; reading it while it comes up fails (EBUSY)."""
-        deadline = time.monotonic() + self._verify_seconds
+        deadline = time.monotonic() + VERIFY_SECONDS
         while True:
             shown = canonical_id(session.files.text("afu_id"))
             if shown == image.afu_id:

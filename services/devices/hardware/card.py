@@ -96,7 +96,7 @@ def failed_card(entry: Entry, pci: PciFunction | None, failure: Problem) -> Card
 
 def _dangling(files: Sysfs, entry: Entry) -> Card | None:
     """The card of an entry that leads nowhere, unless the entry itself is gone."""
-    if not files.exists(entry.path):
+    if files.inode(entry.path) is None:
         return None
     address, _ = address_in(entry.target)
     pci = read_function(files, address) if address else None

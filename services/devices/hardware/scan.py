@@ -155,7 +155,7 @@ class Scanner:
         return reasons.get(DEVICES) or self._folder_hangs(DEVICES)
 
     def _explain_nothing(self, files: Sysfs) -> Problem:
-        if not files.exists("/sys"):
+        if files.inode("/sys") is None:
             text = f"there is no sys folder below {self._root}: name the host's root with --root"
             return Problem("no-sysfs", text)
         idle = accelerators(files)

@@ -131,15 +131,11 @@ class Sysfs:
             return ""
 
     def inode(self, path: str) -> int | None:
-        """The inode number of a folder or file, None if it isn't there."""
+        """The inode number of a folder, a file or a link to nowhere, None if it isn't there."""
         try:
             return os.lstat(self._root + path).st_ino
         except OSError:
             return None
-
-    def exists(self, path: str) -> bool:
-        """Whether something stands there, if only a link to nowhere."""
-        return os.path.lexists(self._root + path)
 
     def names(self, path: str) -> list[str]:
         """The names in a folder, unsorted; an `OSError` if it can't be listed."""

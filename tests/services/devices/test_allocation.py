@@ -1,6 +1,4 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.devices.allocation import (
     ContainerAllocation,
@@ -174,20 +172,3 @@ def test_an_id_of_a_resource_without_devices_is_refused() -> None:
 )
 def test_a_variable_is_named_for_its_resource(resource: str, variable: str) -> None:
     assert resource_variable(resource) == variable
-
-
-@given(st.sampled_from(PluginMode), st.data())
-def test_each_device_asked_for_is_in_the_answer_once(mode: PluginMode, data: st.DataObject) -> None:
-    resource, devices = next(iter(tree(mode).resources.items()))
-    ids = data.draw(st.lists(st.sampled_from(sorted(devices)), min_size=1))
-    answer = allocate(devices, ids, mode=mode)
-    wanted = [devices[each] for each in dict.fromkeys(ids)]
-    assert [node.container_path for node in answer.devices] == [
-        f"/dev/{node.name}" for device in wanted for node in device.nodes
-    ]
-    listed = ",".join(dict.fromkeys(ids))
-    addresses = ",".join(dict.fromkeys(a for device in wanted for a in device.pci_addresses))
-    assert set(answer.envs.values()) == {
-        listed if mode in {PluginMode.UNITS, PluginMode.BDF} else addresses
-    }
-    assert resource_variable(resource) in answer.envs or "ACCELERATOR_UNITS" in answer.envs

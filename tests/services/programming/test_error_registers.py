@@ -48,8 +48,8 @@ class Node:
         self.locks = folder / "locks"
         self.clearing = only_clearing(scan(self.root))
 
-    def clear(self, calls: DriverCalls = CALLS, lock_seconds: float = 1.0) -> tuple[str, str]:
-        done = clear_errors(self.root, self.clearing, self.locks, calls, lock_seconds=lock_seconds)
+    def clear(self, calls: DriverCalls = CALLS) -> tuple[str, str]:
+        done = clear_errors(self.root, self.clearing, self.locks, calls)
         return done.outcome, done.detail
 
 
@@ -168,9 +168,12 @@ def test_a_port_that_a_process_has_is_not_reset(node: Node) -> None:
     assert node.clear() == (ClearResult.CLEARED, "")
 
 
-def test_a_card_that_is_being_programmed_is_not_touched(node: Node) -> None:
+def test_a_card_that_is_being_programmed_is_not_touched(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.programming.error_registers.LOCK_SECONDS", 0.0)
     with card_lock(node.locks, node.rack.addresses[0], seconds=0.0):
-        outcome, detail = node.clear(lock_seconds=0.0)
+        outcome, detail = node.clear()
     assert (outcome, "works on it" in detail) == (ClearResult.BUSY, True)
 
 

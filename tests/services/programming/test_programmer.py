@@ -39,7 +39,7 @@ class Bench:
         self.driver, self.state = driver, folder / "state"
         self.rack = Rack(folder / "root")
         self.stand_in = DriverStandIn(self.rack.root)
-        self.programmer = self.made(verify_seconds=0.2, lock_seconds=0.1)
+        self.programmer = self.made(lock_seconds=0.1)
 
     def made(self, **options: Any) -> Programmer:
         return Programmer(self.rack.root, self.state, **{"calls": SimulatedCalls(), **options})
@@ -130,7 +130,10 @@ def test_a_port_that_can_not_be_read_right_after_programming_is_waited_for(
     assert bench.done == ["programmed", "reset"]
 
 
-def test_a_port_that_shows_another_function_afterwards_is_an_error(bench: Bench) -> None:
+def test_a_port_that_shows_another_function_afterwards_is_an_error(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.programming.programmer.VERIFY_SECONDS", 0.2)
     bench.card()
     other = Image(A10_INTERFACE, NLB3, lambda: array("B", raw_bitstream(OPENCL_AFU)))
     bench.refused(f'shows AFU "{OPENCL_AFU}" and not {NLB3}', other)

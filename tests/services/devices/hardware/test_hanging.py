@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -119,33 +118,6 @@ def test_a_card_that_hangs_from_the_start_still_tells_where_it_is(
     assert scanner.scan() == inventory
 
 
-def test_a_card_whose_function_hangs_as_well_tells_its_address(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae", address="0000:5e:00.0")])
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("0000:5e:00.0")
-    (card,) = eventually(lambda: _if_hung(scanner.scan(), 1)).cards
-    assert card.address == "0000:5e:00.0"
-    assert len(scanner.hanging) == 2
-    assert scanner.scan().cards == (card,)
-    assert barrier.arrived == {"0000:5e:00.0": 3}
-
-
-def test_many_cards_that_hang_take_nothing_from_one_that_does_not(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(30)] + [CardSpec("dfl")])
-    scanner = scanner_of(rack, barrier)
-    barrier.hang("intel-fpga-port.")
-    inventory = eventually(lambda: _if_hung(scanner.scan(), 30))
-    assert [card.name for card in inventory.cards if card.failure is None] == ["region0"]
-    eventually(lambda: threads() == 30)
-    barrier.release_all()
-    eventually(lambda: scanner.hanging == ())
-    assert failures(scanner.scan()) == {}
-
-
 def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
     tmp_path: Path, barrier: Barrier
 ) -> None:
@@ -211,15 +183,6 @@ def _with_problem(inventory: Inventory) -> Inventory | None:
     return inventory if inventory.problems and not failures(inventory) else None
 
 
-def test_a_pci_bus_that_hangs_where_there_is_no_card_is_said(
-    tmp_path: Path, barrier: Barrier
-) -> None:
-    barrier.hang("list /sys/bus/pci/devices$")
-    (problem,) = scanner_of(Rack(tmp_path), barrier).scan().problems
-    assert problem.reason == "class-hung"
-    assert problem.message == (f"listing /sys/bus/pci/devices hangs: no answer within {PATIENCE} s")
-
-
 def test_a_class_folder_that_can_not_be_listed_any_more_keeps_its_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,18 +210,6 @@ def _failing_for(folder: str) -> Callable[[str | int], list[str]]:
         return listdir(path)
 
     return failing
-
-
-def test_a_driver_that_is_unloaded_takes_its_cards_with_it(tmp_path: Path) -> None:
-    lay_out(tmp_path, [CardSpec("opae"), CardSpec("dfl")])
-    scanner = Scanner(tmp_path)
-    assert len(scanner.scan().cards) == 2
-    shutil.rmtree(tmp_path / "sys/class/fpga")
-    assert [card.driver for card in scanner.scan().cards] == ["dfl"]
-    shutil.rmtree(tmp_path / "sys/class/fpga_region")
-    inventory = scanner.scan()
-    assert inventory.cards == ()
-    assert [problem.reason for problem in inventory.problems] == ["no-driver"]
 
 
 # Threads and processes
