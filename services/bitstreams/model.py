@@ -72,7 +72,7 @@ class OpenCl:
     """Version of the compiler."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Bitstream:
     """A bitstream that was read completely."""
 
@@ -120,9 +120,6 @@ class Bitstream:
     def function_id(self) -> str:
         """The id that mappings name: a GBS's AFU id, an AOCX's program id."""
         return self.metadata.afu_id if self.opencl is None else self.opencl.program_id
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.interface_id}/{self.function_id}, {self.size} bytes raw>"
 
 
 def unpack(packed: memoryview, *, limit: int) -> Iterator[bytes]:

@@ -57,8 +57,6 @@ class Scanner:
         self._files = files
         self._calls = BlockingCalls()
         self._listed: dict[str, list[Entry]] = {}
-        self._pci: dict[str, PciFunction | None] = {}
-        """Where each card was when it could be read last."""
         self._turn = threading.Lock()
 
     @property
@@ -111,31 +109,27 @@ class Scanner:
         missing = [entry for entry in entries if entry.key not in found]
         if missing:
             found |= self._unread(files, missing)
-        cards = {entry.key: card for entry in entries if (card := found[entry.key]) is not None}
-        self._pci = {key: card.pci for key, card in cards.items()}
-        return list(cards.values())
+        return [card for entry in entries if (card := found[entry.key]) is not None]
 
     def _unread(self, files: Sysfs, entries: Sequence[Entry]) -> dict[str, Card]:
-        """Cards that don't answer, on the PCI functions that they were on.
+        """Cards that don't answer, on their PCI functions.
 
-        The PCI bus knows the function of a card that has never answered: its files need neither
-        the card nor its driver.
+        The link of an entry names the function, and reading that needs neither the card nor its
+        driver.
         """
         addresses = {entry.key: address_in(entry.target)[0] for entry in entries}
         functions = self._call(
             {
                 f"{DEVICES}/{address}": partial(read_function, files, address)
-                for key, address in addresses.items()
-                if address and key not in self._pci
+                for address in filter(None, addresses.values())
             }
         )
         hanging = set(self.hanging)
         cards = {}
         for entry in entries:
             address = addresses[entry.key]
-            pci = self._pci.get(entry.key) or functions.get(f"{DEVICES}/{address}")
-            if pci is None and address:
-                pci = PciFunction(address)
+            here = PciFunction(address) if address else None
+            pci = functions.get(f"{DEVICES}/{address}", here)
             failure = Problem("card-hung", f"reading {entry.shown} {self._hangs}")
             if entry.key not in hanging:
                 text = f"{entry.shown} is not read: {len(hanging)} reads hang already"
