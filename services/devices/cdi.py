@@ -36,7 +36,7 @@ class CdiFile:
     """The content of our file."""
 
     content: bytes = b""
-    """The file; empty if there should be none, since a file without devices is invalid."""
+    """Empty if there should be no file, since one without devices is invalid."""
     devices: tuple[str, ...] = ()
     """Ids of the devices in it."""
     problems: tuple[Problem, ...] = ()

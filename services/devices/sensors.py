@@ -62,19 +62,15 @@ class CardSensors:
     """What a card's sensors and registers read at one moment."""
 
     driver: str
-    """`opae` or `dfl`."""
     card: str
     """The class folder's name: `region0`."""
     address: str
     """PCI address, empty where there is none."""
     temperatures: tuple[Gauge, ...] = ()
-    """In °C."""
     powers: tuple[Gauge, ...] = ()
-    """In W."""
     registers: tuple[ErrorRegister, ...] = ()
-    """Error registers of its engine and its ports."""
+    """Of its engine and its ports."""
     bus_errors: BusErrors = BusErrors()
-    """Errors on the PCI bus."""
     problem: Problem | None = None
     """Why nothing could be read."""
 

@@ -29,18 +29,15 @@ _DEAD = ("-all-f", "-unreadable")
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """An error register to clear."""
+    """The error register of a port to clear; driver, card and port are names."""
 
     driver: str
-    """Driver of the port's card, `opae` or `dfl`."""
     card: str
-    """Name of the card's class entry, in which the port's folder is."""
     port: str
-    """Name of the port."""
     value: int
     """What the register read; another one must not be cleared unseen."""
     lock: str = ""
-    """Name of the card's lock, as in `services.programming`."""
+    """Name of the card's lock (`lock_of`)."""
 
 
 @dataclass(frozen=True, slots=True)

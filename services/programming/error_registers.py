@@ -43,10 +43,9 @@ _READ_ONLY: Final = ("errors/catfatal_errors", "errors/nonfatal_errors")
 
 @dataclass(frozen=True, slots=True)
 class ClearedRegister:
-    """A register that was cleared."""
+    """A register that was cleared, by its file below the device's folder."""
 
     register: str
-    """Its file below the device's folder."""
     value: int
     """What it read before."""
     now: int | None

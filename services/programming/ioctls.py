@@ -29,25 +29,17 @@ class Ioctls:
     """The numbers and structures of a driver's ioctls."""
 
     version: int
-    """Gets the version of the driver's interface; on either node."""
+    """On either node; the next three are for a port's node, the rest for an engine's."""
     reset: int
-    """Resets a port."""
     info: int
-    """Gets what a port has."""
     region: int
-    """Gets what a region of a port's memory is like."""
     program: int
-    """Reconfigures a port; on the engine's node."""
     release: int
-    """Takes a port from the physical function."""
     assign: int
-    """Gives a port back to the physical function."""
     info_form: struct.Struct
-    """Structure of `info`."""
     program_form: struct.Struct
-    """Structure of `program`."""
     move_form: struct.Struct
-    """Structure of `release` and `assign`."""
+    """Of `release` and `assign`."""
 
 
 IOCTLS: Final = {
@@ -79,7 +71,7 @@ MAX_REGIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PortInfo:
-    """What a port has."""
+    """What a port has; what is None is not reported by the in-tree driver."""
 
     flags: int
     """None are defined."""
@@ -88,9 +80,8 @@ class PortInfo:
     umsgs: int
     """Number of its unordered messages."""
     capability: int | None = None
-    """What it can do, one bit each; None under the in-tree driver."""
     irqs: int | None = None
-    """Number of its function's interrupts; None under the in-tree driver."""
+    """Number of its function's interrupts."""
 
 
 @dataclass(frozen=True, slots=True)

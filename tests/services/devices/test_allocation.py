@@ -26,61 +26,33 @@ def nodes(*names: str, host: str = "") -> tuple[NodeMount, ...]:
     return tuple(NodeMount(f"/dev/{name}", f"{host}/dev/{name}", "rw") for name in names)
 
 
+AF, REGION_MODE, DEVEL = PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL
+UNITS, BDF = PluginMode.UNITS, PluginMode.BDF
+
+
 @pytest.mark.parametrize(
-    ("mode", "resource", "ids", "envs", "names"),
+    ("mode", "resource", "ids", "addresses", "names"),
     [
+        (AF, AF_NLB0, "dfl-port.1 dfl-port.0", "5f:00.0 5e:00.0", "dfl-port.1 dfl-port.0"),
+        (AF, AF_NLB0, "dfl-port.2 dfl-port.3", "60:00.0", "dfl-port.2 dfl-port.3"),
         (
-            PluginMode.AF,
-            AF_NLB0,
-            ["dfl-port.1", "dfl-port.0"],
-            {AF_VARIABLE: "0000:5f:00.0,0000:5e:00.0"},
-            ["dfl-port.1", "dfl-port.0"],
+            *(REGION_MODE, REGION, "dfl-fme.2 dfl-fme.0", "60:00.0 5e:00.0"),
+            "dfl-port.2 dfl-port.3 dfl-port.0",
         ),
-        (
-            PluginMode.AF,
-            AF_NLB0,
-            ["dfl-port.2", "dfl-port.3"],
-            {AF_VARIABLE: "0000:60:00.0"},
-            ["dfl-port.2", "dfl-port.3"],
-        ),
-        (
-            PluginMode.REGION,
-            REGION,
-            ["dfl-fme.2", "dfl-fme.0"],
-            {REGION_VARIABLE: "0000:60:00.0,0000:5e:00.0"},
-            ["dfl-port.2", "dfl-port.3", "dfl-port.0"],
-        ),
-        (
-            PluginMode.REGIONDEVEL,
-            REGION,
-            ["dfl-fme.0"],
-            {REGION_VARIABLE: "0000:5e:00.0"},
-            ["dfl-port.0", "dfl-fme.0"],
-        ),
-        (
-            PluginMode.UNITS,
-            UNIT,
-            ["3", "0", "1"],
-            {"ACCELERATOR_UNITS": "3,0,1", "ACCELERATOR_DEVICES": "3,0,1"},
-            [],
-        ),
-        (
-            PluginMode.BDF,
-            UNIT,
-            ["5f:00.0", "60:00.0-1"],
-            {
-                "ACCELERATOR_UNITS": "5f:00.0,60:00.0-1",
-                "ACCELERATOR_DEVICES": "5f:00.0,60:00.0-1",
-            },
-            ["dfl-port.1", "dfl-port.3"],
-        ),
+        (DEVEL, REGION, "dfl-fme.0", "5e:00.0", "dfl-port.0 dfl-fme.0"),
+        (UNITS, UNIT, "3 0 1", "", ""),
+        (BDF, UNIT, "5f:00.0 60:00.0-1", "", "dfl-port.1 dfl-port.3"),
     ],
 )
 def test_a_container_gets_the_nodes_and_variables_of_its_devices(
-    mode: PluginMode, resource: str, ids: list[str], envs: dict[str, str], names: list[str]
+    mode: PluginMode, resource: str, ids: str, addresses: str, names: str
 ) -> None:
-    given_ = allocate(tree(mode).resources[resource], ids, mode=mode)
-    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names))
+    listed = ",".join(f"0000:{each}" for each in addresses.split())
+    variable = AF_VARIABLE if mode is AF else REGION_VARIABLE
+    units = dict.fromkeys(("ACCELERATOR_UNITS", "ACCELERATOR_DEVICES"), ids.replace(" ", ","))
+    given_ = allocate(tree(mode).resources[resource], ids.split(), mode=mode)
+    envs = {variable: listed} if addresses else units
+    assert given_ == ContainerAllocation(envs=envs, devices=nodes(*names.split()))
     assert given_.annotations == {}
     assert given_.cdi_devices == ()
 

@@ -25,45 +25,25 @@ def parsed(file: CdiFile) -> Any:
     return json.loads(file.content)
 
 
+def described(name: str, *nodes: tuple[str, str]) -> dict[str, Any]:
+    listed = [
+        {"path": f"/dev/{node}", "hostPath": f"/host/dev/{node}", "permissions": permissions}
+        for node, permissions in nodes
+    ]
+    return {"name": name, "containerEdits": {"deviceNodes": listed}}
+
+
 def test_a_file_describes_each_device_with_its_nodes() -> None:
     file = describe([FIRST, SECOND], host_root="/host/")
     assert parsed(file) == {
         "cdiVersion": "0.5.0",
         "kind": "intel.cdi.k8s.io/fpga",
         "devices": [
-            {
-                "name": "5e:00.0",
-                "containerEdits": {
-                    "deviceNodes": [
-                        {
-                            "path": "/dev/dfl-port.1",
-                            "hostPath": "/host/dev/dfl-port.1",
-                            "permissions": "rw",
-                        },
-                        {
-                            "path": "/dev/dfl-fme.0",
-                            "hostPath": "/host/dev/dfl-fme.0",
-                            "permissions": "r",
-                        },
-                    ]
-                },
-            },
-            {
-                "name": "dfl-port.0",
-                "containerEdits": {
-                    "deviceNodes": [
-                        {
-                            "path": "/dev/dfl-port.0",
-                            "hostPath": "/host/dev/dfl-port.0",
-                            "permissions": "rw",
-                        }
-                    ]
-                },
-            },
+            described("5e:00.0", ("dfl-port.1", "rw"), ("dfl-fme.0", "r")),
+            described("dfl-port.0", ("dfl-port.0", "rw")),
         ],
     }
-    assert file.devices == ("5e:00.0", "dfl-port.0")
-    assert file.problems == ()
+    assert (file.devices, file.problems) == (("5e:00.0", "dfl-port.0"), ())
 
 
 def test_the_same_devices_give_the_same_bytes() -> None:
@@ -166,8 +146,8 @@ def test_names_are_valid_as_the_reference_has_it(name: str) -> None:
 
 def test_a_hook_is_announced_for_each_device() -> None:
     hook = Hook("/opt/accelbind/hook/accelbind-hook", ("--socket", "/run/accelbind/hook.sock"))
-    (described,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
-    assert described["containerEdits"]["hooks"] == [
+    (only,) = json.loads(describe([FIRST], hook=hook).content)["devices"]
+    assert only["containerEdits"]["hooks"] == [
         {
             "hookName": "createRuntime",
             "path": "/opt/accelbind/hook/accelbind-hook",
