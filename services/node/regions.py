@@ -33,8 +33,7 @@ from services.programming.assignment import (
     plan,
     regions_of,
 )
-from services.programming.image import Image, Programmed
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmed, Programmer
 from services.programming.records import UNKNOWN
 
 T = TypeVar("T")
