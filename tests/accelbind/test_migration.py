@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from accelbind.doctor.model import CheckStatus
-from accelbind.plain_port import query
+from accelbind.plain_port import PlainPort
 from certs.folder import issue
 from services.bitstreams.storage import BitstreamStorage
 from services.names import DOMAIN, function_name
@@ -388,7 +388,7 @@ async def all_registered(ports: Path) -> None:
         if not ports.exists():
             return False
         port = json.loads(ports.read_text())["metrics"]
-        status, told = query("127.0.0.1", port, "/readyz", seconds=5)
+        status, told = PlainPort("127.0.0.1", port).get("/readyz")
         return status == 200 and AF in told.decode()
 
     async def in_thread() -> bool:

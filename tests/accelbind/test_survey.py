@@ -198,7 +198,7 @@ async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) 
     }
     with (
         api.faults.replaying(b'{"metadata":{},"items":5}', matches=of("fpgaregions")),
-        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions is not a list"),
+        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions can't be read"),
     ):
         await look(api)
     broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from accelbind.cli import main
-from accelbind.doctor.catalogue import node_checks
+from accelbind.doctor.catalogue import NODE, checks_of
 from accelbind.doctor.model import (
     Check,
     CheckStatus,
     Line,
     Result,
-    SharedValue,
+    Subject,
     failed,
     ok,
     run_checks,
@@ -62,7 +62,7 @@ def looked(folder: Path, mode: PluginMode = PluginMode.AF, **values: Any) -> dic
     """What comes of all checks of a node, by id."""
     values = {"metrics_port": 1} | values
     options = settings(folder, mode, **values)
-    checks = node_checks(Node(options, mode))
+    checks = checks_of(NODE, Node(options, mode))
     return {result.id: result for result in run_checks(checks, 30)}
 
 
@@ -507,20 +507,21 @@ def test_no_check_hides_another() -> None:
 
 
 def test_what_several_need_is_made_once_and_fails_for_all() -> None:
-    made: list[int] = []
+    made: list[Subject] = []
 
-    def make() -> int:
-        made.append(1)
-        if len(made) > 1:
-            raise ValueError("again")
+    def make(subject: Subject) -> int:
+        made.append(subject)
         return 7
 
-    once = SharedValue(make)
-    assert [once(), once(), len(made)] == [7, 7, 1]
-    broken = SharedValue(make)
+    def fail(subject: Subject) -> int:
+        make(subject)
+        raise ValueError("again")
+
+    subject = Subject()
+    assert [subject.once(make), subject.once(make), made] == [7, 7, [subject]]
     for _ in range(2):
         with pytest.raises(ValueError, match="again"):
-            broken()
+            subject.once(fail)
     assert len(made) == 2
 
 
