@@ -20,7 +20,7 @@ from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
 from services.process.text import plain
 
 Files = Annotated[
-    list[Path], typer.Argument(metavar="FILE...", help="GBS or AOCX files.", readable=False)
+    list[Path], typer.Argument(metavar="FILE", help="GBS or AOCX files.", readable=False)
 ]
 on_storage = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
 """Adds `--bitstreams` to a command."""
@@ -63,7 +63,7 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
     for number, (path, each) in enumerate(found):
         if number:
             typer.echo()
-        print_facts({"file": str(path)} | _facts(each))
+        print_facts({"file": str(path)} | _described(each))
 
 
 @app.command()
@@ -222,26 +222,6 @@ def _described(found: Bitstream) -> dict[str, Any]:
             "version": opencl.version,
         }
     return described
-
-
-def _facts(found: Bitstream) -> dict[str, str]:
-    metadata, opencl = found.metadata, found.opencl
-    clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]
-    return {
-        "kind": found.kind.upper(),
-        "interface id": found.interface_id,
-        "AFU id": metadata.afu_id,
-        "program id": opencl.program_id if opencl else "",
-        "name": plain(metadata.name),
-        "platform": plain(metadata.platform),
-        "board": opencl.board if opencl else "",
-        "target": opencl.target if opencl else "",
-        "compiler": opencl.version if opencl else "",
-        "user clock": ", ".join(clocks),
-        "power": f"{metadata.power:g} W" if metadata.power else "",
-        "raw bitstream": _size(found.size),
-        "stored as": stored_name(found),
-    }
 
 
 def _size(count: int) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ import msgspec
 
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
 from services.kube.client import FORBIDDEN, GONE, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -24,7 +26,7 @@ from services.mappings.model import (
     read_entry,
 )
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, InvalidManifest
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
 from services.process.text import plain
 
 T = TypeVar("T")
@@ -145,6 +147,18 @@ async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) ->
                 raise ClusterError(text) from error
             raise
     return build_index(entries)
+
+
+def read_folder(folder: Path) -> FolderSnapshot:
+    """The mappings of a folder, and its problems.
+
+    Raises:
+        InvalidSettings: It can't be read, which is the asker's fault: exit code 1 is an answer.
+    """
+    try:
+        return load_folder(folder)
+    except WorldError as error:
+        raise InvalidSettings(str(error)) from error
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:

@@ -32,8 +32,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def test_info_shows_what_is_in_a_gbs(capsys: pytest.CaptureFixture[str], gbs: Path) -> None:
     code, out, err = run(capsys, "info", gbs)
     assert (code, err) == (0, "")
-    assert f"interface id   {INTERFACE}\nAFU id         {AFU}\n" in out
-    assert out.endswith(f"stored as      {INTERFACE}/{AFU}.gbs\n")
+    assert f"interface id  {INTERFACE}\nfunction id   {AFU}\n" in out
+    assert f"stored as     {INTERFACE}/{AFU}.gbs\n" in out
 
 
 def test_info_as_json_has_all_that_a_script_wants(
