@@ -14,7 +14,7 @@ from accelbind.options import (
     default_note,
     file_option,
     find_kubeconfig,
-    whole_days,
+    parse_duration,
 )
 from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, settings_command, with_settings
@@ -72,9 +72,16 @@ def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # no
         old,
         metavar="TIME",
         help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
-        parser=whole_days,
+        parser=_whole_days,
         show_default=False,
     )
+
+
+def _whole_days(value: str | int) -> int:
+    time = parse_duration(value, unit="d")
+    if time.seconds or time.microseconds:
+        raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
+    return time.days
 
 
 @app.callback()

@@ -6,7 +6,7 @@ app or a function, listed in `COMMANDS`. Commands raise errors, and `main` trans
 
 Exit codes are those of `accelbind.exits`. A file or folder that is missing or unreadable is a fault
 of the environment (1). Only for `explain` and `check`, whose 1 is an answer like that of grep and
-diff, it is 2. `fpga` has three more codes, for scripts that wait for a busy device (`CodedError`).
+diff, it is 2. Devices have three more codes, for scripts that wait for a busy one (`_CODES`).
 With `-o json` an error is an object on stdout as well. Options for files are declared
 `readable=False`, since Typer would report some unreadable files with another exit code.
 """
@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,7 +27,7 @@ from typer.main import get_command, get_group
 from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.output import print_json, styled
-from services.process.errors import AccelbindError, AskerError
+from services.process.errors import AccelbindError, AskerError, DeviceBusy, DeviceGone, DeviceHung
 
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
@@ -122,12 +122,14 @@ def load(name: str) -> Private:
     return command
 
 
-class CodedError(AccelbindError):
-    """An error with its own exit code."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
+_CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
+    (AskerError, Exit.ASKER),
+    (DeviceBusy, Exit.BUSY),
+    (DeviceGone, Exit.GONE),
+    (DeviceHung, Exit.HUNG),
+    (AccelbindError, Exit.WORLD),
+)
+"""Exit codes by kind of error; the first that fits."""
 
 
 @dataclass(slots=True)
@@ -235,10 +237,8 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _usage(error), Exit.ASKER
     if isinstance(error, typer.Abort):
         return "aborted", Exit.WORLD
-    if isinstance(error, CodedError):
-        return str(error), error.code
     if isinstance(error, AccelbindError):
-        return str(error), Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
+        return str(error), next(code for kind, code in _CODES if isinstance(error, kind))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", Exit.WORLD
