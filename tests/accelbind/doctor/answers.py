@@ -242,3 +242,19 @@ async def looked_in_thread(api: ApiServerStandIn, **values: Any) -> dict[str, Re
 
 async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
     return (await looked_in_thread(api, only=check, **values))[check]
+
+
+async def expect(
+    api: ApiServerStandIn,
+    check: str,
+    state: str,
+    *words: str,
+    answers: Answers | None = None,
+    **values: Any,
+) -> Result:
+    """Has a check of the cluster, with these answers, find a state and say these words."""
+    with answering(api, answers or (lambda _: None)):
+        result = await looked_at(api, check, **values)
+    text = told(result)
+    assert (result.state, [word for word in words if word not in text]) == (state, []), text
+    return result
