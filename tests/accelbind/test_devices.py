@@ -59,10 +59,6 @@ def asked_json(*flags: str | Path, env: dict[str, str] | None = None) -> dict[st
     return told
 
 
-def columns(line: str) -> list[str]:
-    return line.split("  ")
-
-
 def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port: str) -> None:
     rack = Rack(short_dir / "root")
     rack.add_card(CardSpec(numa_node=1))
@@ -128,12 +124,6 @@ def test_logical_names_are_shown_where_mappings_are_given(short_dir: Path) -> No
     assert device["names"]
     done = ask(*flags)
     assert f"/{NLB0} ({','.join(device['names'])})" in done.stdout
-
-
-def test_a_folder_of_mappings_that_is_not_there_is_an_error(short_dir: Path) -> None:
-    done = ask(*here(short_dir, "--files", "--mappings", short_dir / "gone"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the folder of mappings")
 
 
 @pytest.mark.parametrize("flags", [["--mode", "fpga"], ["--interval", "0"], ["--units", "none"]])

@@ -201,16 +201,6 @@ def test_the_errors_of_a_port_that_somebody_has_are_not_cleared(
     assert (code, "cleared" in out) == (0, True)
 
 
-def test_a_file_that_is_no_bitstream_is_the_askers_fault(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
-) -> None:
-    rack.add_card(CardSpec())
-    file = tmp_path / "file"
-    file.write_bytes(b"no bitstream")
-    code, out, err = run(capsys, rack, "program", "dfl-port.0", file)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("kind", ["fme", "port"])
 def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
@@ -279,9 +269,3 @@ def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(
     state = ("--state-dir", str(rack.root / "state"))
     code, _, err = run(capsys, rack, "release", "dfl-fme.0", "--port", "4294967296", *state)
     assert (code, "no port has a number beyond 4294967295" in err) == (4, True)
-
-
-def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fpga", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [word for word in ("3 the device", "4 the device", "5 it") if word not in shown] == []
