@@ -83,11 +83,7 @@ def demo(
 
 
 def _world(files: list[Path], mappings: Path | None) -> World:
-    """The cluster and pods that -f and --mappings describe, or those of the demo.
-
-    Raises:
-        AskerError: The options exclude each other, or a file can't be used.
-    """
+    """The cluster and pods that -f and --mappings describe, or those of the demo."""
     if not files:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")

@@ -121,15 +121,7 @@ def devices(
 
 
 class DeviceSource:
-    """Reads a node's devices, from the running plugin or from files.
-
-    Args:
-        settings: Those of a plugin on this node.
-        runner: Runs what is asynchronous.
-        given: Names of the settings that were given.
-        files: Whether to leave the plugin alone.
-        mappings: Folder of mappings, for logical names.
-    """
+    """Reads a node's devices, from the running plugin or from files."""
 
     def __init__(
         self,
@@ -151,11 +143,7 @@ class DeviceSource:
         self._calls = BlockingCalls()
 
     def read(self) -> Table:
-        """The devices now.
-
-        Raises:
-            WorldError: The folder of mappings can't be read, or the system has no thread left.
-        """
+        """The devices now."""
         try:
             table = self._from_files("") if self._files else self._from_plugin()
         except NoAnswer as error:
@@ -167,11 +155,7 @@ class DeviceSource:
         return with_names(table, chain.from_iterable(found))
 
     def _from_plugin(self) -> Table:
-        """The table of the running plugin.
-
-        Raises:
-            NoAnswer: There is none, or its settings are not those that were given.
-        """
+        """The table of the running plugin."""
         port = PlainPort.of(self._settings)
         try:
             status, table = port.devices()

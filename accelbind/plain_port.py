@@ -59,11 +59,7 @@ class PlainPort:
         return answer.status, text
 
     def devices(self) -> tuple[int, Table]:
-        """Status and devices of the plugin.
-
-        Raises:
-            NoAnswer: There is none, or it is no plugin.
-        """
+        """Status and devices of the plugin."""
         status, text = self.get("/devices")
         try:
             return status, msgspec.json.decode(text, type=Table)

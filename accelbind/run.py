@@ -48,12 +48,7 @@ _PRINT_CONFIG = Parameter(
 def settings_command(
     model: type[S], run: Callable[[S, typer.Context], None]
 ) -> Callable[..., None]:
-    """Makes a command that runs a process.
-
-    Args:
-        model: The process's settings.
-        run: Runs the process until it ends; its docstring is the command's help.
-    """
+    """Makes a command that runs a process; the docstring of `run` is its help."""
 
     def command(
         context: typer.Context,
@@ -107,11 +102,7 @@ def with_settings(
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """Reads settings from flags and variables; variables of other processes are accepted.
-
-    Raises:
-        InvalidSettings: A value does not fit, or a variable is unknown.
-    """
+    """Reads settings from flags and variables; variables of other processes are accepted."""
     return load(model, given, others=_fields_of_all)
 
 

@@ -92,16 +92,7 @@ class Survey:
 async def survey(
     client: ClusterClient, prefixes: tuple[str, ...], *, namespace: str | None = None
 ) -> Survey:
-    """Read a cluster, or what one namespace of it has.
-
-    Args:
-        client: The API server's.
-        prefixes: The domains of the resources, each with its slash.
-        namespace: The only one to read; None for all.
-
-    Raises:
-        ClusterError: There is no answer, or the mappings can't be listed.
-    """
+    """Read a cluster, or what one namespace of it has."""
     found = Survey(await read_index(client, [namespace]))
 
     async def listed(
@@ -130,11 +121,7 @@ async def survey(
 
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
-    """The mappings of some namespaces; None is all of them.
-
-    Raises:
-        ClusterError: There is no answer, or they can't be listed.
-    """
+    """The mappings of some namespaces; None is all of them."""
     entries: list[Entry] = []
     for kind, namespace in product(_MAPPINGS, namespaces):
         try:
@@ -188,11 +175,7 @@ async def _objects(
 async def list_objects(
     client: ClusterClient, path: str, read: Callable[[dict[str, Any]], T | None]
 ) -> list[T]:
-    """What a function returns for each object of a list, without None: clusters may be large.
-
-    Raises:
-        ClusterError: There is no answer, or not that of a list.
-    """
+    """What a function returns for each object of a list, without None: clusters may be large."""
     limit, attempts = _PAGE, _ATTEMPTS
     while True:
         attempts -= 1
@@ -217,11 +200,7 @@ class _Page(msgspec.Struct):
 
 
 def decode(body: bytes, path: str, kind: type[T]) -> T:
-    """The answer to a GET as a value of a type.
-
-    Raises:
-        ClusterError: It is none.
-    """
+    """The answer to a GET as a value of a type."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -122,11 +122,7 @@ def _check_account(
 ) -> Iterator[Line]:
     """Rights that an account lacks, and rights that it does not need.
 
-    Args:
-        cluster: The cluster.
-        account: Its name in accelbind's namespace.
-        needed: What it needs.
-        spare: What no mode in use needs, each with the account that has it.
+    `spare` is what no mode in use needs, each with the account that has it.
     """
     namespace = cluster.namespace
     if cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}") is None:

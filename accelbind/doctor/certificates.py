@@ -45,11 +45,7 @@ class ServiceAddress:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `--webhook-address`.
-
-    Raises:
-        InvalidSettings: It is no address.
-    """
+    """Host and port of `--webhook-address`."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InvalidSettings(f"--webhook-address must be HOST:PORT, not {text!r}")

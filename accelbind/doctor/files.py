@@ -12,7 +12,7 @@ import msgspec
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
-from plugin.settings import PluginSettings, Programming
+from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import FILE_NAME, KIND
 from services.devices.model import PluginMode
@@ -31,19 +31,8 @@ _INSTALL: Final = "accelbind bitstream install FILE"
 # CDI ----------------------------------------------------------------------------------------------
 
 
-class _Path(msgspec.Struct, rename="camel"):
-    path: str = ""
-    host_path: str = ""
-
-
-class _Edits(msgspec.Struct, rename="camel"):
-    device_nodes: tuple[_Path, ...] = ()
-    hooks: tuple[_Path, ...] = ()
-
-
-class _Device(msgspec.Struct, rename="camel"):
+class _Device(msgspec.Struct):
     name: str
-    container_edits: _Edits = msgspec.field(default_factory=_Edits)
 
 
 class _CdiFile(msgspec.Struct):
@@ -64,8 +53,11 @@ def check_cdi(node: Node) -> Iterator[Line]:
             yield content
         elif content is not None:
             ours += 1
-            for device in content.devices:
-                yield from _device_lines(path, device, owner, options)
+            for name in (plain(device.name) for device in content.devices):
+                if name in owner:
+                    text = f"{path} and {owner[name]} both define {KIND}={name}: runtimes refuse it"
+                    yield failed(text, "remove the file that is not accelbind's")
+                owner[name] = path
     is_needed = options.cdi or options.programming is Programming.OCI_HOOK
     if is_needed and not any(path.name == FILE_NAME for path in files):
         yield failed(
@@ -76,36 +68,6 @@ def check_cdi(node: Node) -> Iterator[Line]:
         yield skipped("no CDI file describes our devices")
     else:
         yield ok(f"{count(len(owner), 'device')} in {count(ours, 'file')}")
-
-
-def _device_lines(
-    path: Path, device: _Device, owner: dict[str, Path], options: PluginSettings
-) -> Iterator[Line]:
-    name = plain(device.name)
-    if device.name in owner:
-        yield failed(
-            f"{path} and {owner[device.name]} both define {KIND}={name}: runtimes refuse it",
-            "remove the file that is not accelbind's",
-        )
-    owner[device.name] = path
-    for each in (*device.container_edits.device_nodes, *device.container_edits.hooks):
-        host = each.host_path or each.path
-        local = _local_path(host, options)
-        if local is not None and not os.path.lexists(local):
-            yield failed(
-                f"{path}: {name} needs {plain(host)}, which does not exist",
-                "its containers don't start: see node.hook and node.device-nodes",
-            )
-
-
-def _local_path(host: str, options: PluginSettings) -> Path | None:
-    """Where a path of the host is for us; None if it can't be seen from here."""
-    host_root = str(options.host_root).rstrip("/")
-    if host.startswith(f"{host_root}/dev/"):
-        return options.root / host.removeprefix(f"{host_root}/")
-    if options.root == Path("/") and host.startswith("/"):
-        return Path(host)
-    return None
 
 
 def _read_cdi(path: Path) -> _CdiFile | Line | None:

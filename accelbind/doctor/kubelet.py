@@ -117,11 +117,7 @@ def check_pod_logs(node: Node) -> Iterator[Line]:
 
 
 def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    """The names of sockets on which somebody listens.
-
-    Raises:
-        OSError: The folder can't be listed.
-    """
+    """The names of sockets on which somebody listens."""
     names = sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
     return [name for name in names if _connect_error(folder / name) is None]
 

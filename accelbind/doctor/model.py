@@ -115,12 +115,7 @@ class Result:
 
 
 def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
-    """Run checks in parallel and return their results in order.
-
-    Args:
-        checks: The checks.
-        seconds: How long each may take. The thread of one that takes longer ends with the process.
-    """
+    """Run checks in parallel, each for so many seconds at most; the results are in order."""
     found: dict[str, list[Line]] = {check.id: [] for check in checks}
     calls = {check.id: partial(_collect, check, found[check.id]) for check in checks}
     taken = BlockingCalls().run_each(calls, timeout=seconds, what="a check")

@@ -25,13 +25,7 @@ _NODE_REASONS: Final = "node-"
 
 
 class Node(Subject):
-    """A node.
-
-    Args:
-        options: The settings of a plugin on it, as far as they are known.
-        mode: Its mode, if that was given.
-        seconds: The time limit of a check.
-    """
+    """A node."""
 
     def __init__(
         self, options: PluginSettings, mode: PluginMode | None = None, *, seconds: float = 15
@@ -59,11 +53,7 @@ class Node(Subject):
 
     @property
     def table(self) -> Table:
-        """The devices, from the running plugin.
-
-        Raises:
-            NoAnswer: It can't be reached.
-        """
+        """The devices, from the running plugin."""
         return self.once(_read_table)
 
 

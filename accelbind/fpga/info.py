@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from accelbind.fpga.show import as_objects
 from services.devices.hardware.pci import function_folder
 from services.devices.hardware.scan import CLASSES, scan
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Problem
+from services.devices.model import Card
 from services.process.errors import HardwareError
 from services.programming.clock_registers import read_user_clock
 from services.programming.error_registers import read_errors
@@ -34,12 +35,7 @@ _PCI_FILES = {
 
 
 def describe(root: Path, device: str) -> dict[str, Any]:
-    """All that is known of a device, by its name or its node.
-
-    Raises:
-        DeviceGone: There is no such device.
-        HardwareError: Its files can't be read.
-    """
+    """All that is known of a device, by its name or its node."""
     inventory = scan(root)
     place = find_device(inventory, device)
     files = DeviceFiles(root, place)
@@ -78,7 +74,7 @@ def _engine(root: Path, place: EnginePlace, files: DeviceFiles) -> dict[str, Any
     found |= {name: files.text(file) for name, file in _FME_FILES.items()}
     found |= _driver_answers(place, files)
     found |= _sensors(root, place)
-    found["problems"] = _problems(place.fme.problems)
+    found["problems"] = as_objects(place.fme.problems)
     return found
 
 
@@ -102,15 +98,11 @@ def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
     }
     found |= _driver_answers(place, files)
     if place.engine is None:
-        return found | {"problems": _problems(place.port.problems)}
+        return found | {"problems": as_objects(place.port.problems)}
     found["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
     found |= _sensors(root, place.engine)
-    found["problems"] = _problems((*place.engine.fme.problems, *place.port.problems))
+    found["problems"] = as_objects((*place.engine.fme.problems, *place.port.problems))
     return found
-
-
-def _problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
-    return [{"reason": each.reason, "message": each.message} for each in problems]
 
 
 def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:

@@ -24,16 +24,7 @@ Ids = tuple[str, ...]
 
 
 def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None) -> str:
-    """The mappings as YAML documents; empty if there is nothing to map.
-
-    Args:
-        inventory: The cards of the node.
-        mode: The node's: af and region map functions, regiondevel maps regions.
-        namespace: That of the mappings; None leaves it out.
-
-    Raises:
-        InvalidSettings: Devices of this mode need no mapping.
-    """
+    """The mappings as YAML documents; empty if there is nothing to map."""
     if mode not in (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL):
         raise InvalidSettings(f"devices of mode {mode} need no mapping")
     devices: dict[Ids, list[str]] = defaultdict(list)

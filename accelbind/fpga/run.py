@@ -14,11 +14,7 @@ T = TypeVar("T")
 
 
 def in_time(device: str, call: Callable[[], T], seconds: float) -> T:
-    """The result of a call; if it takes too long, its thread is abandoned.
-
-    Raises:
-        DeviceHung: It took too long.
-    """
+    """The result of a call; if it takes too long, its thread is abandoned."""
     return BlockingCalls().run_sync(device, call, timeout=seconds, what=f"working on {device}")
 
 
