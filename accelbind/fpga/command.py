@@ -13,7 +13,7 @@ from accelbind.fpga import mappings, show
 from accelbind.fpga.run import in_time, progress
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
-from accelbind.run import Given, load_settings, with_settings
+from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
@@ -102,7 +102,7 @@ def list_(
     kind: Annotated[
         Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
-    given: Given,
+    settings: PluginSettings,
     output: Annotated[
         ListFormat,
         typer.Option(
@@ -123,7 +123,6 @@ def list_(
       accelbind fpga list --kind port
       accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
-    settings = load_settings(PluginSettings, given)
     inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
@@ -144,7 +143,7 @@ def list_(
 def info(
     device: Device,
     *,
-    given: Given,
+    settings: PluginSettings,
     output: Output = OutputFormat.TEXT,
     timeout: ShortTimeout = 10.0,
 ) -> None:
@@ -153,9 +152,8 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    root = load_settings(PluginSettings, given).root
-    device = name_behind(root, device)
-    found = in_time(device, lambda: device_info.describe(root, device), timeout)
+    device = name_behind(settings.root, device)
+    found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
     if output is OutputFormat.JSON:
         print_json(found)
     else:
@@ -185,7 +183,7 @@ def program(
             " (program it and warn), require (refuse), or leave (ignore clocks).",
         ),
     ] = ClockPolicy.TRY,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -199,7 +197,6 @@ def program(
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(
         context,
         settings,
@@ -230,7 +227,7 @@ def reset(
     context: typer.Context,
     port: PortName,
     *,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -239,7 +236,6 @@ def reset(
     [bold]Example[/bold]
       accelbind fpga reset dfl-port.0
     """
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
     port = _find_port(settings.root, port)
     in_time(port, lambda: programmer.reset(port), timeout)
@@ -252,7 +248,7 @@ def clear_errors(
     context: typer.Context,
     device: Device,
     *,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -264,7 +260,7 @@ def clear_errors(
     [bold]Example[/bold]
       accelbind fpga clear-errors dfl-port.0
     """
-    root = load_settings(PluginSettings, given).root
+    root = settings.root
 
     def clear() -> tuple[str, list[dict[str, Any]]]:
         place = find_device(scan(root), device)
@@ -306,12 +302,11 @@ def move(
     fme: EngineName,
     *,
     port: PortNumber = 0,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Move a port between a card's physical function and its virtual ones."""
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
