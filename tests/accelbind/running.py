@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from accelbind.cli import main
+from simulator.driver import SimulatedCalls
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 
@@ -23,7 +24,11 @@ class Done(NamedTuple):
     stderr: str
 
 
-def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
+def run(
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    driver_calls: SimulatedCalls | None = None,
+) -> Done:
     """Runs `accelbind` in this process, with variables beside those of the test.
 
     Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
@@ -36,7 +41,7 @@ def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
     ):
         for name, value in (env or {}).items():
             patch.setenv(name, value)
-        code = main([str(each) for each in arguments])
+        code = main([str(each) for each in arguments], driver_calls=driver_calls)
     return Done(code, out.getvalue(), err.getvalue())
 
 

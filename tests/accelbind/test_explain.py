@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelbind import explain as command
 from accelbind import manifests
-from accelbind.cli import main
+from tests.accelbind.running import Done, run
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -70,20 +70,13 @@ def maps(tmp_path: Path) -> Path:
 class Explain:
     """Runs the command on the text of a manifest."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], folder: Path, maps: Path) -> None:
-        self._capsys = capsys
-        self._folder = folder
+    def __init__(self, folder: Path, maps: Path) -> None:
+        self._path = folder / "pod.yaml"
         self._maps = maps
 
-    def __call__(self, manifest: str, *options: str) -> tuple[int, str, str]:
-        path = self._folder / "pod.yaml"
-        path.write_text(manifest)
-        return self.run("-f", str(path), *options)
-
-    def run(self, *options: str) -> tuple[int, str, str]:
-        code = main(["explain", "--mappings", str(self._maps), *options])
-        shown = self._capsys.readouterr()
-        return code, shown.out, shown.err
+    def __call__(self, manifest: str, *options: str) -> Done:
+        self._path.write_text(manifest)
+        return run("explain", "--mappings", self._maps, "-f", self._path, *options)
 
     def json(self, manifest: str, *options: str) -> Any:
         code, out, err = self(manifest, "-o", "json", *options)
@@ -94,8 +87,8 @@ class Explain:
 
 
 @pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str], tmp_path: Path, maps: Path) -> Explain:
-    return Explain(capsys, tmp_path, maps)
+def explain(tmp_path: Path, maps: Path) -> Explain:
+    return Explain(tmp_path, maps)
 
 
 def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> None:
