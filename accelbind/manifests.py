@@ -21,13 +21,6 @@ def read_pods(paths: Sequence[Path]) -> list[tuple[str, FoundPod]]:
     """The pods of manifests, each with the name of its file.
 
     Every path must have at least one pod, so that none is ignored.
-
-    Args:
-        paths: Files, folders and `-` for stdin, as `expand` takes them.
-
-    Raises:
-        InvalidManifest: A file can't be read or parsed, or a path has no pod.
-        InvalidSettings: stdin is named twice.
     """
     found: list[tuple[str, FoundPod]] = []
     for path, files in expand(paths):
@@ -44,10 +37,6 @@ def expand(paths: Sequence[Path]) -> Iterator[tuple[Path, list[Path]]]:
     """Yield each path with its files: for a folder the YAML and JSON files in it, else itself.
 
     As in kubectl, folders in a folder are not read.
-
-    Raises:
-        InvalidManifest: A folder can't be read, or has no such file.
-        InvalidSettings: stdin is named twice.
     """
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
@@ -56,11 +45,7 @@ def expand(paths: Sequence[Path]) -> Iterator[tuple[Path, list[Path]]]:
 
 
 def read_manifest(path: Path) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a file or of stdin, each with its place.
-
-    Raises:
-        InvalidManifest: The file can't be read, is too large, or a document is broken.
-    """
+    """Yield the documents of a file or of stdin, each with its place."""
     label = _label(path)
     try:
         data = _read(path)
