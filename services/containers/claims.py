@@ -89,13 +89,11 @@ class StartClaims:
 
     Args:
         mode: The node's mode: region, regiondevel or af.
-        kubelet_dir: Contains `device-plugins/` and `pod-resources/`.
         pod_logs_dir: The folder of the pods' log folders; need not exist.
         node: This node's name.
         pods: The API server; None if there is no access to it, then nothing is allowed.
         enforced: Whether the namespace must map what a container has.
         approvals: Starts that were allowed before.
-        calls: Makes the calls that may hang.
     """
 
     def __init__(

@@ -31,10 +31,7 @@ class CdiPublisher:
     """Writes the file when devices have changed, and checks it after each scan.
 
     Args:
-        folder: The folder of CDI files.
-        mode: The node's mode.
         host_root: Folder below which the host's `dev/` is, as the host sees it.
-        calls: Makes the calls that may hang.
         hook: The OCI hook of each device, if any.
     """
 

@@ -35,12 +35,9 @@ class ErrorClearing:
     Args:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
-        holders: Reads which containers have devices.
-        calls: Makes the calls that may hang.
         count: Counts each outcome: those of `ClearResult`, and `HUNG`.
         request_rescan: Asks for a scan, to see whether errors stay away.
         on_result: Called with each port, and why its errors weren't cleared; empty if they were.
-        driver_calls: Makes the ioctls of the cards' drivers.
     """
 
     def __init__(

@@ -63,14 +63,7 @@ def wanted_mark(mode: PluginMode, mark: Mark | None, last: PluginMode | None) ->
 async def update_mark(
     mode: PluginMode, plugins: Path, state_dir: Path, calls: BlockingCalls
 ) -> None:
-    """Brings the node's mark up to date; returns once a mode can be served safely.
-
-    Args:
-        mode: The mode.
-        plugins: The kubelet's folder of device plugins.
-        state_dir: The folder of locks and records.
-        calls: Makes the calls that may hang.
-    """
+    """Brings the node's mark up to date; returns once a mode can be served safely."""
     folder, backoff, logged = lasting_folder(plugins), Backoff(FIRST_SECONDS, MOST_SECONDS), ""
     while True:
         try:

@@ -84,12 +84,8 @@ class RegionProgramming:
     """Makes a node's regions ready.
 
     Args:
-        programmer: Programs ports.
-        storage: This node's bitstreams.
         calls: Makes the calls that may hang: under the key of a card, `scan`, and `bitstreams`.
-        scan: Reads the cards.
         node: This node's name.
-        metrics: Counts what is programmed.
         on_done: Called after each attempt, to see what has changed.
     """
 
@@ -212,9 +208,10 @@ class RegionProgramming:
         try:
             return await self._read(partial(self._storage.load, *ids))
         except BitstreamMissing as error:
+            ports = listing([each.port for each in task.programmed])
             raise BitstreamMissing(
-                f"{error} on node {self._node}{_needed_for(task)}; install it with: accelbind"
-                " bitstream install FILE"
+                f"{error} on node {self._node} for {ports} of region {task.region.name}; install it"
+                " with: accelbind bitstream install FILE"
             ) from error
 
     async def _read(self, call: Callable[[], T]) -> T:
@@ -289,17 +286,6 @@ def _mismatch(what: Assignment, region: Region, records: Records) -> str:
     return (
         f"{name} of region {plain(region.name)} carries {content} instead of AFU"
         f" {plain(what.function, 48)}"
-    )
-
-
-def _needed_for(task: _RegionTask) -> str:
-    """Why a region needs a bitstream although some of its ports carry what is wanted."""
-    if not task.kept:
-        return ""
-    ports = listing([each.port for each in task.programmed])
-    return (
-        f" for {ports} of region {task.region.name}, since the container gets every port of the"
-        " region"
     )
 
 

@@ -46,9 +46,7 @@ class Sensing:
 
     Args:
         reader: Reads them; used in a thread of its own only.
-        limits: The configured limits.
         interval: Seconds between two reads.
-        calls: Makes the calls that may hang.
         request_rescan: Asks for a scan, when a card exceeds a limit or no longer does.
     """
 

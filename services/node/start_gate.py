@@ -144,11 +144,8 @@ class HookStartPolicy:
     there, and the hook must have been called for the container's last start.
 
     Args:
-        claims: What containers may have.
         require_cdi: Raises `HookMissing` unless the CDI file describes devices.
-        starts: The starts that the hook has yet to confirm.
         on_missing: Called when a start is refused because the hook was or would not be called.
-        record_event: Writes an Event.
     """
 
     def __init__(

@@ -54,9 +54,6 @@ class StrayHolders:
         root: Folder below which `sys/` and `dev/` are.
         locks: Where the locks of cards are.
         holders: Reads which containers have devices; no container is missing.
-        calls: Makes the calls that may hang.
-        request_rescan: Asks for a scan.
-        driver_calls: Opens the ports.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ async def test_a_missing_bitstream_is_an_event_on_the_pod_which_starts_once_it_i
     assert (failed["type"], failed["source"]["component"]) == ("Warning", "accelbind-plugin")
     sentence = (
         f"no bitstream for AFU {NLB3} (interface {A10_INTERFACE}) in"
-        f" {cluster.folder}/bitstreams on node n1; install it with: accelbind bitstream install"
+        f" {cluster.folder}/bitstreams on node n1 for "
     )
     assert sentence in failed["message"]
     kubelets = await told(cluster, "Failed", "p")
