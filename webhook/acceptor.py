@@ -67,15 +67,8 @@ class Acceptor:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         self._loop.add_reader(listener, self._accept)
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self.listener.getsockname()[1])
-
     def close(self) -> None:
         """Accept the clients that have connected, and stop listening."""
-        if self.listener.fileno() < 0:
-            return
         self._accept(wait=False)
         if self._retry is not None:
             self._retry.cancel()

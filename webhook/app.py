@@ -6,7 +6,6 @@ directly: FastAPI's middleware and routing cost as much as the review itself. Ot
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -36,18 +35,6 @@ _STATUS: Final = {
     "description": "Status, v1",
     "properties": {"message": {"type": "string"}, "code": {"type": "integer"}},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Why the process is not ready, if it is not; see `reason`."""
-
-    reasons: Callable[[], list[str]]
-
-    @property
-    def reason(self) -> str:
-        """What is missing, as a text; empty when ready."""
-        return ", ".join(self.reasons())
 
 
 class AdmissionEndpoint:
@@ -103,13 +90,13 @@ class AdmissionApp(FastAPI):
 
 
 def build_app(
-    handler: AdmissionHandler, readiness: Readiness, *, version: str = ""
+    handler: AdmissionHandler, missing: Callable[[], str], *, version: str = ""
 ) -> AdmissionApp:
     """Build the whole application.
 
     Args:
         handler: Answers reviews.
-        readiness: What `/readyz` answers.
+        missing: Returns why the process is not ready; empty if it is.
         version: Shown in `/openapi.json`.
     """
     app = AdmissionApp(
@@ -122,7 +109,7 @@ def build_app(
         redirect_slashes=False,
     )
     app.add_exception_handler(HTTPException, _answer_routing_error)
-    _add_probes(app, handler, readiness)
+    _add_probes(app, handler, missing)
     return app
 
 
@@ -146,7 +133,7 @@ def _operation(path: str, endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def _add_probes(app: FastAPI, handler: AdmissionHandler, readiness: Readiness) -> None:
+def _add_probes(app: FastAPI, handler: AdmissionHandler, missing: Callable[[], str]) -> None:
     def answer(problem: str) -> Response:
         headers = {"connection": "close"} if handler.draining else {}
         return PlainTextResponse(f"{problem or 'ok'}\n", 503 if problem else 200, headers)
@@ -157,7 +144,7 @@ def _add_probes(app: FastAPI, handler: AdmissionHandler, readiness: Readiness) -
 
     @app.get("/readyz", response_class=PlainTextResponse, summary="Whether to send reviews here")
     async def readyz() -> Response:
-        return answer(readiness.reason)
+        return answer(missing())
 
 
 async def _answer_routing_error(_request: Request, error: Exception) -> Response:

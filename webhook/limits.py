@@ -68,7 +68,7 @@ class ConnectionLimiter:
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.ledger: ConnectionLedger[LimitedProtocol] = ConnectionLedger(limits or Limits())
+        self.ledger: ConnectionLedger[LimitedProtocol] = ConnectionLedger(limits)
         self.evictions = EvictionLog()
         self.refused = dict.fromkeys(CLIENT_REFUSALS, 0)
         self._refusal_logged = -REFUSAL_LOG_SECONDS

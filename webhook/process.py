@@ -15,11 +15,10 @@ import importlib.metadata
 import resource
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from services.admission.mutate import Policy
 from services.process import logging
@@ -28,10 +27,10 @@ from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.app import Readiness, build_app
+from webhook.app import build_app
 from webhook.handler import AdmissionHandler
 from webhook.ledger import limits_for
-from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
+from webhook.metrics import AdmissionMetrics, WebhookCollector
 from webhook.selfcheck import check_ourselves
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
@@ -86,14 +85,13 @@ class Webhook:
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
-        self.readiness = Readiness(lambda: list(self._missing()))
-        app = build_app(self.handler, self.readiness, version=_version())
+        app = build_app(self.handler, self._missing, version=_version())
         self.server = AdmissionServer(
             app,
             self.certificates.context,
             limits=limits_for(settings.max_body, allow_descriptors()),
         )
-        registry: CollectorRegistry = new_registry()
+        registry = new_registry()
         build_info(registry, "webhook")
         registry.register(WebhookCollector(metrics, self._state))
         self.metrics = MetricsServer(
@@ -108,7 +106,7 @@ class Webhook:
         async with self.metrics:
             await self.metrics.start(self._settings.metrics_host, self._settings.metrics_port)
             self._followers = [
-                asyncio.create_task(log_readiness(lambda: self.readiness.reason)),
+                asyncio.create_task(log_readiness(self._missing)),
                 asyncio.create_task(self.certificates.follow()),
                 asyncio.create_task(self.mappings.follow()),
                 asyncio.create_task(self.server.sweep()),
@@ -145,35 +143,39 @@ class Webhook:
         gc.collect()
         gc.freeze()
 
-    def _missing(self) -> Iterator[str]:
-        if stale := staleness(self.mappings, self._settings.max_staleness):
-            yield stale
-        if not self.certificates.loaded:
-            yield "certificate not loaded"
-        if self.handler.draining:
-            yield "stopping"
-
-    def _state(self) -> AdmissionSnapshot:
-        validity = self.certificates.validity
-        return AdmissionSnapshot(
-            mappings=self.mappings.counts,
-            rejected=self.mappings.rejected,
-            age=self.mappings.age,
-            outdated=bool(self.mappings.error),
-            watch_failures=self.mappings.watch_failures,
-            certificate_ends=validity.ends if validity else 0.0,
-            certificate_failing=bool(self.certificates.error),
-            certificate_failures=self.certificates.failures,
-            clients_refused=self.server.limiter.refused,
-            ready=not self.readiness.reason,
-            connections=self.server.limiter.ledger.connections,
-            handshakes=self.server.limiter.ledger.handshakes,
-            held_bytes=self.server.limiter.ledger.held_bytes,
-            evicted=self.server.limiter.evictions.counts,
+    def _missing(self) -> str:
+        """Return why the process is not ready; empty if it is."""
+        reasons = (
+            staleness(self.mappings, self._settings.max_staleness),
+            "" if self.certificates.loaded else "certificate not loaded",
+            "stopping" if self.handler.draining else "",
         )
+        return ", ".join(filter(None, reasons))
+
+    def _state(self) -> dict[str, float | Mapping[str, float]]:
+        """Return the values for `webhook.metrics.STATE`."""
+        certificates, limiter = self.certificates, self.server.limiter
+        return {
+            "mappings": self.mappings.counts,
+            "mappings_rejected": self.mappings.rejected,
+            "mappings_age_seconds": self.mappings.age,
+            "mappings_updates_failing": bool(self.mappings.error),
+            "watch_failures": self.mappings.watch_failures,
+            "certificate_expiry_timestamp_seconds": (
+                certificates.validity.ends if certificates.validity else 0.0
+            ),
+            "certificate_reload_failing": bool(certificates.error),
+            "certificate_reload_failures": certificates.failures,
+            "clients_refused": limiter.refused,
+            "connections": limiter.ledger.connections,
+            "connections_handshaking": limiter.ledger.handshakes,
+            "connections_held_bytes": limiter.ledger.held_bytes,
+            "connections_evicted": limiter.evictions.counts,
+            "ready": not self._missing(),
+        }
 
     async def _probe_readiness(self) -> tuple[int, str]:
-        reason = self.readiness.reason
+        reason = self._missing()
         return (503, f"{reason}\n") if reason else (200, "ok\n")
 
     async def _probe_health(self) -> tuple[int, str]:

@@ -64,7 +64,7 @@ class AdmissionServer(uvicorn.Server):
             limiter = connections
 
         self.limiter = connections
-        self.acceptors: list[Acceptor] = []
+        self.acceptor: Acceptor | None = None
         self._context = context
         config = uvicorn.Config(
             app,
@@ -87,26 +87,23 @@ class AdmissionServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and set `listening`; uvicorn itself gets no sockets."""
+        """Accept from the only socket, and set `listening`; uvicorn itself gets no sockets."""
         await super().startup([])
-        self.acceptors = [self.accept_from(listener) for listener in sockets or []]
+        (listener,) = sockets or []
+        self.acceptor = Acceptor(listener, self._context, self._create_protocol, self.limiter)
         self.listening.set()
-
-    def accept_from(self, listener: socket.socket) -> Acceptor:
-        """Accept the connections of a listening socket."""
-        return Acceptor(listener, self._context, self._create_protocol, self.limiter)
 
     def has_accepted_since(self, time: float) -> bool:
         """Return whether a client was accepted after a time of the event loop."""
-        return any(acceptor.last_accepted > time for acceptor in self.acceptors)
+        return self.acceptor is not None and self.acceptor.last_accepted > time
 
     async def shutdown(
         self,
-        sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptors have them
+        sockets: list[socket.socket] | None = None,  # noqa: ARG002 - the acceptor has it
     ) -> None:
         """Accept no more connections, answer what has arrived, and end."""
-        for acceptor in self.acceptors:
-            acceptor.close()
+        if self.acceptor is not None:
+            self.acceptor.close()
         clock = asyncio.get_running_loop().time
         begun = clock()
         await self._until(lambda: self._finished(clock() - begun), END_SECONDS)

@@ -1,12 +1,13 @@
 """The source of the webhook's mappings: a folder or the API server."""
 
-from collections.abc import Mapping
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from services.mappings.folder import FolderSource
-from services.mappings.index import MappingIndex
 from services.process.errors import InvalidSettings
 from webhook.settings import WebhookSettings
+
+if TYPE_CHECKING:
+    from services.mappings.source import ApiServerSource
 
 WATCH_SECONDS: Final = 30.0
 """Length of a watch. A connection that silently breaks leads to outdated answers for as long, and
@@ -19,42 +20,7 @@ SHORTEST_PAUSE: Final = 15.0
 """Pauses grow to at least this, so there are at most four lists a minute for any setting."""
 
 
-class MappingSource(Protocol):
-    """Mappings that are kept up to date.
-
-    Attributes:
-        index: What serves; replaced as a whole when they change.
-        loaded: Whether there was a first snapshot.
-    """
-
-    index: MappingIndex
-    loaded: bool
-
-    @property
-    def age(self) -> float:
-        """Seconds since the mappings in use were last confirmed to be current."""
-
-    @property
-    def error(self) -> str:
-        """Why the mappings can't be updated now; empty if they can."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind can be used."""
-
-    @property
-    def rejected(self) -> int:
-        """How many can't be used."""
-
-    @property
-    def watch_failures(self) -> Mapping[str, int]:
-        """How many lists and watches of each kind have failed; empty for a folder."""
-
-    def load(self) -> None:
-        """Load what is needed at the start; raises an `AccelbindError` if that fails."""
-
-    async def follow(self) -> NoReturn:
-        """Follow changes until cancelled."""
+MappingSource: TypeAlias = "FolderSource | ApiServerSource"
 
 
 def choose_source(settings: WebhookSettings) -> MappingSource:
@@ -90,12 +56,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
 
 
 def staleness(source: MappingSource, longest: float | None) -> str:
-    """Return why a source makes the process not ready; empty if it does not.
-
-    Args:
-        source: The source.
-        longest: Largest age of the mappings in seconds, if limited.
-    """
+    """Return why a source makes the process not ready, such as an age over `longest` seconds."""
     reason = f" ({source.error})" if source.error else ""
     if not source.loaded:
         return f"mappings not loaded{reason}"

@@ -23,7 +23,7 @@ from tests.webhook.conftest import Starter
 from tests.webhook.reviews import body, patch_of
 from tests.webhook.running import Webhook
 from tests.webhook.test_floods import MEBIBYTE, peak, review
-from tests.webhook.test_server import client_context, connect, ended, head, serving
+from tests.webhook.test_server import client_context, connect, ended, head, port_of, serving
 from webhook import acceptor
 from webhook import limits as connection_limits
 from webhook.ledger import EvictionReason, Limits
@@ -86,7 +86,7 @@ def test_connections_that_say_nothing_push_out_each_other_and_no_reviews(
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=10)) as server:
             kept = await connect(server)
             assert (await ask(*kept)).startswith(b"HTTP/1.1 200")
-            port = server.acceptors[0].port
+            port = port_of(server)
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(25)]
             counts = server.limiter.evictions.counts
             await eventually_async(lambda: counts[EvictionReason.HANDSHAKES] == 15)
@@ -128,7 +128,7 @@ def test_an_unfinished_head_counts_with_what_its_headers_take(tmp_path: Path) ->
 def test_a_hello_that_is_too_long_is_not_read(tmp_path: Path, sent: bytes) -> None:
     async def scenario() -> None:
         async with serving(tmp_path, Bench().app) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
             writer.write(sent)
             assert await ended(reader), "nothing is answered"
             await eventually_async(lambda: server.limiter.ledger.connections == 0)
@@ -155,7 +155,7 @@ def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path) -> N
 def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, talks: bool) -> None:
     async def scenario() -> tuple[bool, int]:
         async with serving(tmp_path, Bench().app, limits=Limits(handshake_seconds=0.1)) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
             writer.write(HELLO[:20] if talks else b"")
             gone = await ended(reader)
             writer.transport.abort()
@@ -168,7 +168,7 @@ def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None
     async def scenario() -> None:
         async with serving(tmp_path, Bench().app) as server:
             ledger = server.limiter.ledger
-            _, writer = await asyncio.open_connection("127.0.0.1", server.acceptors[0].port)
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
             await eventually_async(lambda: ledger.handshakes == 1)
             _, other = await connect(server)
             await eventually_async(lambda: (ledger.connections, ledger.handshakes) == (2, 1))
@@ -199,7 +199,7 @@ def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with serving(tmp_path, much, limits=Limits(request_seconds=0.5)) as server:
-            with await asyncio.to_thread(ask_without_reading, server.acceptors[0].port):
+            with await asyncio.to_thread(ask_without_reading, port_of(server)):
                 counts = server.limiter.evictions.counts
                 await eventually_async(lambda: counts[EvictionReason.SLOW] == 1)
                 await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
@@ -234,7 +234,7 @@ def test_new_connections_wait_while_those_before_them_are_still_young(
 
     async def scenario() -> bytes:
         async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
-            port = server.acceptors[0].port
+            port = port_of(server)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
             flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
@@ -294,19 +294,16 @@ def test_without_file_descriptors_accepting_waits_and_goes_on(
 ) -> None:
     monkeypatch.setattr(acceptor, "RETRY_SECONDS", 0.05)
 
-    async def scenario() -> int:
-        async with serving(tmp_path, Bench().app) as server:
-            (before,) = server.acceptors
-            before.close()
-            listener = Failing(fileno=listen("127.0.0.1", 0).detach())
-            server.acceptors = [server.accept_from(listener)]
+    listener = Failing(fileno=listen("127.0.0.1", 0).detach())
+
+    async def scenario() -> None:
+        async with serving(tmp_path, Bench().app, listener=listener) as server:
             _, writer = await connect(server)
             writer.transport.abort()
-            return listener.calls
 
     with capture_logs() as logs:
-        calls = asyncio.run(scenario())
-    assert Failing.failures < calls < 10  # the listener was readable all the time
+        asyncio.run(scenario())
+    assert Failing.failures < listener.calls < 10  # the listener was readable all the time
     assert len([line for line in logs if line["event"] == "can't accept connections"]) == 1
 
 

@@ -71,7 +71,7 @@ def play(ledger: Ledger, *steps: str) -> list[str]:
             id="the oldest of requests that are under way",
         ),
         pytest.param(
-            "open a, secure a, open b, secure b, hold b 60, hold a 60",
+            "open a, secure a, open b, secure b, start b, hold b 60, start a, hold a 60",
             "b memory",
             id="the oldest unfinished request, not the oldest connection",
         ),
