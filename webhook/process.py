@@ -76,7 +76,6 @@ class Webhook:
         )
         self.certificates.load()
         self.mappings = choose_source(settings)
-        self.mappings.load()
         metrics = AdmissionMetrics()
         self.handler = AdmissionHandler(
             self.mappings,

@@ -24,14 +24,17 @@ MappingSource: TypeAlias = "FolderSource | ApiServerSource"
 
 
 def choose_source(settings: WebhookSettings) -> MappingSource:
-    """Return the source that the settings, or else the environment, name.
+    """Return the source that the settings, or else the environment, name; a folder is loaded.
 
     Raises:
         InvalidSettings: Neither names one.
+        WorldError: The folder can't be read.
         ClusterError: The kubeconfig or service account can't be used.
     """
     if settings.mappings is not None:
-        return FolderSource(settings.mappings)
+        source = FolderSource(settings.mappings)
+        source.load()
+        return source
     # The API client costs memory that a webhook with a folder does not need.
     from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same

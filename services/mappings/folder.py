@@ -15,7 +15,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
@@ -189,19 +189,10 @@ class FolderSource:
 
     Args:
         directory: The folder.
-        default_namespace: The namespace of objects without one.
         interval: Seconds between two polls.
-        clock: A monotonic clock, in seconds.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        default_namespace: str = "default",
-        interval: float = INTERVAL,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, directory: Path, *, interval: float = INTERVAL) -> None:
         self.snapshot = FolderSnapshot()
         """The mappings in use; replaced as a whole, never changed."""
         self.index = self.snapshot.index
@@ -210,10 +201,8 @@ class FolderSource:
         self.error = ""
         """Why the folder can't be read now; empty if it can."""
         self._directory = directory
-        self._default_namespace = default_namespace
         self._interval = interval
-        self._clock = clock
-        self._confirmed = clock()
+        self._confirmed = time.monotonic()
         self._signature: Signature | None = None
         self._pending: Signature | None = None
         self._failed: Signature | None = None
@@ -223,7 +212,7 @@ class FolderSource:
     @property
     def age(self) -> float:
         """Seconds since the last poll that found the mappings in use unchanged."""
-        return self._clock() - self._confirmed
+        return time.monotonic() - self._confirmed
 
     @property
     def watch_failures(self) -> Mapping[str, int]:
@@ -247,7 +236,7 @@ class FolderSource:
             WorldError: It can't be read.
         """
         self._signature = _signature(self._directory)
-        self._swap(load_folder(self._directory, default_namespace=self._default_namespace))
+        self._swap(load_folder(self._directory))
 
     async def follow(self) -> NoReturn:
         """Poll for changes and load them until cancelled, whatever errors occur."""
@@ -266,33 +255,22 @@ class FolderSource:
             return
         if found == self._signature:
             self._settle()
-        elif found != self._failed and self._is_settled(found):
-            await self._reload(found)
+        elif found != self._failed:
+            now, before, self._pending = time.monotonic(), self._pending, found
+            self._changing_since = self._changing_since or now
+            if found == before or now - self._changing_since > MAX_WAIT:
+                await self._reload(found)
 
     def _settle(self) -> None:
         self._pending = self._changing_since = None
-        self._confirmed = self._clock()
+        self._confirmed = time.monotonic()
         if self.error:
             log.info("the folder of mappings can be read again", folder=str(self._directory))
             self.error = ""
 
-    def _is_settled(self, found: Signature) -> bool:
-        """Whether two polls in a row agree, or the folder has been changing for too long."""
-        now = self._clock()
-        if self._changing_since is None:
-            self._changing_since = now
-        if found == self._pending:
-            return True
-        overdue = now - self._changing_since > MAX_WAIT
-        self._pending = None if overdue else found
-        return overdue
-
     async def _reload(self, found: Signature) -> None:
-        changing = self._pending is None
         try:
-            snapshot = await asyncio.to_thread(
-                load_folder, self._directory, default_namespace=self._default_namespace
-            )
+            snapshot = await asyncio.to_thread(load_folder, self._directory)
         except WorldError as error:
             self._log_error(str(error))
         except Exception as error:
@@ -301,7 +279,7 @@ class FolderSource:
             self.error = f"accelbind failed while reading {self._directory}: {error!r:.200}"
             log.exception("mappings not loaded, the previous ones stay in use", problem=self.error)
         else:
-            self._signature = None if changing else found
+            self._signature = found
             self._swap(snapshot)
 
     def _swap(self, snapshot: FolderSnapshot) -> None:

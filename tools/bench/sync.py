@@ -168,7 +168,6 @@ async def measure(kubeconfig: Path, changes: int) -> Measured:
     """Follows an API server; has it change that many objects at `RATE`, then at full speed."""
     ticker = Ticker()
     source = _Counting(connector(kubeconfig))
-    source.load()
     gc.collect()
     gc.freeze()  # as the webhook does
     begun, cpu = time.perf_counter(), time.process_time()

@@ -110,7 +110,6 @@ async def following(
     """A source that follows the server while the block lasts, and must not end before."""
     kubeconfig = write_kubeconfig(folder, server.url, **user)
     source = ApiServerSource(connector(kubeconfig), pace=pace, interval=interval, timing=timing)
-    source.load()
     task = asyncio.create_task(source.follow())
     try:
         yield source

@@ -110,10 +110,7 @@ async def test_a_list_that_expires_between_its_pages_is_begun_anew(tmp_path: Pat
     assert listed(server) == 3
 
 
-async def test_what_serves_stays_whole_while_a_list_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("services.mappings.source.BATCH", 100)
+async def test_what_serves_stays_whole_while_a_list_is_read(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server:
         fill(server, 1200)
         async with following(server, tmp_path) as source:

@@ -80,7 +80,9 @@ async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> No
             with server.answering(403, "forbidden", matches=regions):
                 await until(lambda: server.open_watches == 1)
                 put_function(server, "z")
-                await until(lambda: len(list(source._table.keys(ACCELERATOR_FUNCTION))) == 3)
+                await until(
+                    lambda: len(source.stores[ACCELERATOR_FUNCTION].entries["default"]) == 3
+                )
                 assert not source.loaded
                 assert source.counts[ACCELERATOR_FUNCTION] == 0, "what is counted is what serves"
                 assert len(source.index) == 0
@@ -281,11 +283,8 @@ async def test_age_is_that_of_the_kind_that_is_silent(tmp_path: Path) -> None:
 
 
 async def test_a_kubeconfig_that_is_no_good_ends_the_start(tmp_path: Path) -> None:
-    source = ApiServerSource(connector(tmp_path / "nowhere"))
     with pytest.raises(ClusterError, match="not found"):
-        source.load()
-    with pytest.raises(ClusterError, match="not found"):
-        await source.follow()
+        ApiServerSource(connector(tmp_path / "nowhere"))
 
 
 def test_problems_are_logged_at_a_bounded_rate() -> None:
