@@ -48,11 +48,9 @@ def test_a_case_can_be_had_again() -> None:
 
 
 def answer(uid: str = UID, code: int = 403) -> bytes:
-    response = (
-        f'{{"uid": "{uid}", "allowed": false, "status": {{"code": {code}, "message": "no"}}}}'
-    )
-    head = '{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": '
-    return f"{head}{response}}}".encode()
+    response = {"uid": uid, "allowed": False, "status": {"code": code, "message": "no"}}
+    head = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
+    return json.dumps(head | {"response": response}).encode()
 
 
 @pytest.mark.parametrize(
