@@ -33,14 +33,6 @@ class Endpoint:
     description: str
 
 
-def _validate_mapping(body: bytes, index: MappingIndex, _policy: Policy) -> ReviewResponse:
-    return mapping_review.validate(body, index)
-
-
-def _mutate_mapping(body: bytes, _index: MappingIndex, _policy: Policy) -> ReviewResponse:
-    return mapping_review.note(body)
-
-
 _MUTATE: Final = Endpoint(
     "mutate",
     "pod",
@@ -62,7 +54,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/validate-mapping": Endpoint(
         VALIDATE_MAPPING,
         "mapping",
-        _validate_mapping,
+        lambda body, index, _policy: mapping_review.validate(body, index),
         "Check a mapping",
         (
             "Refuses an AcceleratorFunction or FpgaRegion that no pod could use, or whose name the "
@@ -72,7 +64,7 @@ ENDPOINTS: Final[Mapping[str, Endpoint]] = {
     "/mutate-mapping": Endpoint(
         "mutate-mapping",
         "mapping",
-        _mutate_mapping,
+        lambda body, _index, _policy: mapping_review.note(body),
         "Annotate a mapping with its resource",
         "Answers with a JSON Patch that writes the physical resource into an annotation.",
     ),

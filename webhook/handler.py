@@ -86,17 +86,9 @@ def status_body(code: int, message: str) -> bytes:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/
     """
-    return msgspec.json.encode(
-        {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": _STATUS_REASONS.get(code, ""),
-            "code": code,
-        }
-    )
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    reason = _STATUS_REASONS.get(code, "")
+    return msgspec.json.encode(status | {"message": message, "reason": reason, "code": code})
 
 
 class AdmissionHandler:
@@ -139,16 +131,11 @@ class AdmissionHandler:
         """
         try:
             self._check_headers(headers)
-            return 200, self.review(endpoint, await self._read_body(receive))
+            return 200, self._review(endpoint, await self._read_body(receive))
         except Rejection as rejection:
             return self._reject(endpoint, rejection)
 
-    def review(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """Answer a review.
-
-        Raises:
-            Rejection: The body is no review, or the mappings aren't loaded yet.
-        """
+    def _review(self, endpoint: Endpoint, body: bytes) -> bytes:
         self._metrics.sizes.observe(len(body))
         begun = time.perf_counter()
         try:
@@ -213,26 +200,20 @@ def _depends_on_mappings(endpoint: Endpoint, found: ReviewResponse) -> bool:
 
 
 def _log_review(endpoint: Endpoint, found: ReviewResponse, *, verbose: bool) -> None:
-    if found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED):
-        write = log.info if found.error is None else log.error
-        write(
-            "mapping refused" if endpoint.subject == "mapping" else "pod refused",
-            endpoint=endpoint.name,
-            namespace=found.namespace,
-            **{endpoint.subject: found.pod},
-            reason=found.reason,
-            message=found.message,
-            uid=found.uid,
-            exc_info=found.error,
-        )
-    elif verbose:
-        log.debug(
-            "mapping admitted" if endpoint.subject == "mapping" else "pod admitted",
-            endpoint=endpoint.name,
-            namespace=found.namespace,
-            **{endpoint.subject: found.pod},
-            outcome=found.outcome,
-            reason=found.reason,
-            rewrites={rewrite.logical: rewrite.resource for rewrite in found.rewrites},
-            uid=found.uid,
-        )
+    refused = found.outcome in (ReviewOutcome.DENIED, ReviewOutcome.ERRORED)
+    if not refused and not verbose:
+        return
+    more: dict[str, object] = {"message": found.message, "exc_info": found.error}
+    if not refused:
+        rewrites = {rewrite.logical: rewrite.resource for rewrite in found.rewrites}
+        more = {"outcome": found.outcome, "rewrites": rewrites}
+    write = log.error if found.error else log.info if refused else log.debug
+    write(
+        f"{endpoint.subject} {'refused' if refused else 'admitted'}",
+        endpoint=endpoint.name,
+        namespace=found.namespace,
+        **{endpoint.subject: found.pod},
+        reason=found.reason,
+        uid=found.uid,
+        **more,
+    )

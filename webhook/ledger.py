@@ -73,10 +73,12 @@ def limits_for(max_body: int, descriptors: int) -> Limits:
 
     Args:
         max_body: Bytes of the largest body; at least four of these fit.
-        descriptors: Files that the process may open; 200 of them are for other uses.
+        descriptors: Files that the process may open, -1 for any number; 200 are for other uses.
     """
     default = Limits()
-    connections = max(16, min(default.connections, descriptors - 200))
+    connections = default.connections
+    if descriptors >= 0:
+        connections = max(16, min(connections, descriptors - 200))
     return Limits(
         connections=connections,
         handshakes=min(default.handshakes, max(8, connections // 2)),

@@ -11,7 +11,6 @@ Shutdown: `/readyz` fails and answers ask clients to reconnect. New connections 
 import asyncio
 import contextlib
 import gc
-import importlib.metadata
 import resource
 import ssl
 import time
@@ -27,7 +26,7 @@ from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import listen, write_ports
 from services.process.signals import stop_signals
 from services.process.tls import CertificateSource
-from webhook.app import build_app
+from webhook.app import AdmissionApp
 from webhook.handler import AdmissionHandler
 from webhook.ledger import limits_for
 from webhook.metrics import AdmissionMetrics, WebhookCollector
@@ -41,8 +40,6 @@ REMIND_SECONDS: Final = 60.0
 """Time between two log lines that the process is not ready."""
 START_SECONDS: Final = 5.0
 """Time to become ready at the start before a log line says that it is not."""
-DESCRIPTORS: Final = 2048
-"""Open files that suffice for all connections."""
 
 log = structlog.get_logger(room="webhook")
 
@@ -84,11 +81,10 @@ class Webhook:
             max_body=settings.max_body,
             verbose=settings.log_level == "debug",
         )
-        app = build_app(self.handler, self._missing, version=_version())
         self.server = AdmissionServer(
-            app,
+            AdmissionApp(self.handler, self._missing),
             self.certificates.context,
-            limits=limits_for(settings.max_body, allow_descriptors()),
+            limits=limits_for(settings.max_body, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         )
         registry = new_registry()
         build_info(registry, "webhook")
@@ -253,20 +249,3 @@ async def _first(parts: Sequence["asyncio.Task[Any]"], event: Coroutine[Any, Any
         if part.done():
             await part
             raise WorldError("a part of the process has ended unexpectedly")
-
-
-def allow_descriptors() -> int:
-    """Raise the limit of open files if needed, and return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return DESCRIPTORS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("accelbind")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -8,7 +8,7 @@ from services.admission.mutate import Policy
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
-from webhook.app import build_app
+from webhook.app import AdmissionApp
 from webhook.handler import AdmissionHandler
 from webhook.metrics import AdmissionMetrics
 
@@ -51,7 +51,7 @@ class Bench:
         self.handler = AdmissionHandler(
             self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose
         )
-        self.app = build_app(self.handler, lambda: missing, version="1")
+        self.app = AdmissionApp(self.handler, lambda: missing)
 
     def ask(
         self,

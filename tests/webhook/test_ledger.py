@@ -183,6 +183,7 @@ def test_newcomers_do_not_push_out_connections_that_were_answered() -> None:
     [
         (3 * MEBIBYTE, 2048, 400, 24 * MEBIBYTE),
         (64 * MEBIBYTE, 2048, 400, 256 * MEBIBYTE),
+        (3 * MEBIBYTE, -1, 400, 24 * MEBIBYTE),
         (3 * MEBIBYTE, 512, 312, 24 * MEBIBYTE),
         (3 * MEBIBYTE, 100, 16, 24 * MEBIBYTE),
     ],
