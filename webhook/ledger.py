@@ -10,7 +10,7 @@ So neither kind can push out the other completely.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -122,8 +122,8 @@ class ConnectionLedger(Generic[Key]):
         self.held_bytes = 0
         self._entries: dict[Key, _Entry] = {}
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._entries
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
 
     @property
     def handshakes(self) -> int:

@@ -1,8 +1,8 @@
 """Serve the application with uvicorn, with limits and a shutdown that loses no request.
 
-uvicorn has no time limit for a request that does not end; `AdmissionServer.sweep` checks once a
-second. And uvicorn closes connections at once when it stops, even while a request arrives. Here
-every client that has a connection gets an answer, in these steps:
+uvicorn has no time limit for a handshake or a request that does not end; `AdmissionServer.sweep`
+checks deadlines once a second. And uvicorn closes connections at once when it stops, even while a
+request arrives. Here every client that has a connection gets an answer, in these steps:
 
 1. Clients that have connected are accepted, and the listening sockets close.
 2. Requests are answered, each as the last one of its connection. A connection that has not sent its
@@ -21,7 +21,7 @@ import structlog
 import uvicorn
 
 from webhook.acceptor import Acceptor
-from webhook.ledger import EvictionReason, Limits
+from webhook.ledger import Limits
 from webhook.limits import ConnectionLimiter, LimitedProtocol
 
 KEEP_ALIVE: Final = 120
@@ -116,18 +116,10 @@ class AdmissionServer(uvicorn.Server):
         await super().shutdown([])
 
     async def sweep(self, interval: float = 1.0) -> NoReturn:
-        """Close connections whose request takes too long, until cancelled."""
+        """Close connections past their deadline, until cancelled."""
         while True:
             await asyncio.sleep(interval)
-            self._close_slow(asyncio.get_running_loop().time())
-
-    def _close_slow(self, now: float) -> None:
-        for connection in self._connections:
-            since = connection.waiting_since
-            if since is not None and now - since > self.limiter.limits.request_seconds:
-                self.limiter.count(EvictionReason.SLOW, connection)
-                connection.abort()
-        self.limiter.log_end(now)
+            self.limiter.sweep(asyncio.get_running_loop().time())
 
     @property
     def _connections(self) -> list[LimitedProtocol]:
@@ -147,7 +139,7 @@ class AdmissionServer(uvicorn.Server):
         for connection in self._connections:
             if connection.transport.is_closing():
                 continue
-            fresh = connection.waiting_since is not None
+            fresh = connection.deadline is not None
             if connection.answering or elapsed >= (FIRST_SECONDS if fresh else GRACE_SECONDS):
                 connection.shutdown()
             owing = owing or not connection.transport.is_closing()

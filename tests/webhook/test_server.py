@@ -122,7 +122,7 @@ def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
                 length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
                 await reader.readexactly(length)
                 (connection,) = server._connections
-                assert connection.waiting_since is None
+                assert connection.deadline is None
                 await _ticks(0.4)
             writer.close()
             return lines
