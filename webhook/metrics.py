@@ -7,7 +7,7 @@ prometheus_client's own counters look up labels and take a lock each time.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -60,68 +60,36 @@ class AdmissionMetrics:
         self.requests[key] = self.requests.get(key, 0) + 1
 
 
-_Family: TypeAlias = type[GaugeMetricFamily] | type[CounterMetricFamily]
-
-STATE: Final[Mapping[str, tuple[_Family, str, str]]] = {
-    "mappings": (GaugeMetricFamily, "kind", "Mappings that can be used, by kind."),
-    "mappings_rejected": (GaugeMetricFamily, "", "Mappings that can't be used."),
-    "mappings_age_seconds": (
-        GaugeMetricFamily,
-        "",
-        "Time since the mappings in use were last confirmed to be current.",
-    ),
-    "mappings_updates_failing": (
-        GaugeMetricFamily,
-        "",
-        "1 while the mappings in use can't be kept up to date.",
-    ),
-    "watch_failures": (
-        CounterMetricFamily,
-        "kind",
-        (
-            "Lists and watches of mappings at the API server that failed, by kind; after a pause"
-            " each is followed by another list or watch."
-        ),
-    ),
-    "certificate_expiry_timestamp_seconds": (
-        GaugeMetricFamily,
-        "",
-        "When the certificate in use expires.",
-    ),
-    "certificate_reload_failing": (
-        GaugeMetricFamily,
-        "",
-        "1 while the certificate files can't be loaded.",
-    ),
-    "certificate_reload_failures": (
-        CounterMetricFamily,
-        "",
-        "Failed attempts to load a new certificate.",
-    ),
-    "clients_refused": (
-        CounterMetricFamily,
-        "reason",
-        "TLS handshakes of clients without a certificate of --client-ca.",
-    ),
-    "connections": (GaugeMetricFamily, "", "Connections to the admission port."),
-    "connections_handshaking": (
-        GaugeMetricFamily,
-        "",
-        "Connections whose TLS handshake is not done.",
-    ),
+GAUGES: Final = {
+    "mappings": "Mappings that can be used, by kind.",
+    "mappings_rejected": "Mappings that can't be used.",
+    "mappings_age_seconds": "Time since the mappings in use were last confirmed to be current.",
+    "mappings_updates_failing": "1 while the mappings in use can't be kept up to date.",
+    "certificate_expiry_timestamp_seconds": "When the certificate in use expires.",
+    "certificate_reload_failing": "1 while the certificate files can't be loaded.",
+    "connections": "Connections to the admission port.",
+    "connections_handshaking": "Connections whose TLS handshake is not done.",
     "connections_held_bytes": (
-        GaugeMetricFamily,
-        "",
-        "Memory that unfinished requests, unread answers and TLS buffers hold.",
+        "Memory that unfinished requests, unread answers and TLS buffers hold."
     ),
-    "connections_evicted": (
-        CounterMetricFamily,
-        "reason",
-        "Connections that were closed at a limit, by limit.",
-    ),
-    "ready": (GaugeMetricFamily, "", "1 while /readyz answers 200."),
+    "ready": "1 while /readyz answers 200.",
 }
-"""The state of the process: family, label if there is one, and description, by name."""
+COUNTERS: Final = {
+    "watch_failures": (
+        "Lists and watches of mappings at the API server that failed, by kind; after a pause"
+        " each is followed by another list or watch."
+    ),
+    "certificate_reload_failures": "Failed attempts to load a new certificate.",
+    "clients_refused": "TLS handshakes of clients without a certificate of --client-ca.",
+    "connections_evicted": "Connections that were closed at a limit, by limit.",
+}
+LABELS: Final = {
+    "mappings": "kind",
+    "watch_failures": "kind",
+    "clients_refused": "reason",
+    "connections_evicted": "reason",
+}
+"""The label of those that have one."""
 
 
 class WebhookCollector(Collector):
@@ -129,7 +97,7 @@ class WebhookCollector(Collector):
 
     Args:
         metrics: The counts.
-        state: Returns the value, or the values by label, of each name in `STATE`.
+        state: Returns the value, or the values by label, of each gauge and counter.
     """
 
     def __init__(
@@ -157,9 +125,12 @@ class WebhookCollector(Collector):
             "accelbind_admission_request_bytes", "Sizes of requests' bodies."
         )
         for name, value in self._state().items():
-            family, label, documentation = STATE[name]
-            found = family(f"accelbind_{name}", documentation, labels=(label,) if label else ())
-            values = value if isinstance(value, Mapping) else {"": value}
-            for which, amount in values.items():
-                found.add_metric((which,) if label else (), amount)
-            yield found
+            family = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
+            documentation = GAUGES.get(name) or COUNTERS[name]
+            if isinstance(value, Mapping):
+                found = family(f"accelbind_{name}", documentation, labels=(LABELS[name],))
+                for label, amount in value.items():
+                    found.add_metric((label,), amount)
+                yield found
+            else:
+                yield family(f"accelbind_{name}", documentation, value=float(value))

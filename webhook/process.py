@@ -148,7 +148,7 @@ class Webhook:
         return ", ".join(filter(None, reasons))
 
     def _state(self) -> dict[str, float | Mapping[str, float]]:
-        """Return the values for `webhook.metrics.STATE`."""
+        """Return the values of the gauges and counters in `webhook.metrics`."""
         certificates, limiter = self.certificates, self.server.limiter
         return {
             "mappings": self.mappings.counts,

@@ -18,7 +18,7 @@ from services.node.state import NodeState
 from services.process.blocking import BlockingCalls
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
-from webhook.metrics import STATE, AdmissionMetrics, WebhookCollector
+from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
 
 UNITS: Final = {
     "seconds": "seconds",
@@ -93,7 +93,7 @@ def of_webhook() -> CollectorRegistry:
     """Return the registry of `accelbind webhook`."""
     registry = _registry("webhook")
     state: dict[str, float | dict[str, float]] = {
-        name: {} if label else 0.0 for name, (_, label, _) in STATE.items()
+        name: {} if name in LABELS else 0.0 for name in (*GAUGES, *COUNTERS)
     }
     registry.register(WebhookCollector(AdmissionMetrics(), lambda: state))
     return registry
