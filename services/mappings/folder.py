@@ -11,7 +11,6 @@ inode's change time counts because, unlike the modification time, no program can
 """
 
 import asyncio
-import json
 import os
 import stat
 import time
@@ -26,7 +25,7 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex, build_index
 from services.mappings.model import API_VERSION, KINDS, Entry, Rejected, parse, reject
 from services.process.errors import InvalidMapping, WorldError
 from services.process.files import open_at_once
-from services.process.yaml import BrokenDocument, Document, read_documents
+from services.process.yaml import BrokenDocument, read_documents
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -108,8 +107,7 @@ class _Loading:
             self.problems.append(f"{path.name}: {reason}")
             return
         self.bytes_left -= len(content)
-        read = _read_json if path.suffix.lower() == ".json" else read_documents
-        for document in read(content):
+        for document in read_documents(content):  # JSON is YAML too
             where = f"{path.name}, line {document.line} (document {document.number})"
             if isinstance(document, BrokenDocument):
                 self.problems.append(f"{where}: {document.message}")
@@ -118,11 +116,10 @@ class _Loading:
 
     def add_object(self, value: object, where: str) -> None:
         """Add a custom resource, or those of a list."""
-        if _is_list(value):
-            for number, item in enumerate(_items(value), start=1):
-                self.add_mapping(item, f"{where}, item {number}")
-        else:
+        if (items := _items(value)) is None:
             self.add_mapping(value, where)
+        for number, item in enumerate(items or (), start=1):
+            self.add_mapping(item, f"{where}, item {number}")
 
     def add_mapping(self, value: object, where: str) -> None:
         """Add a custom resource, or the reason why it can't be used."""
@@ -146,42 +143,18 @@ def _read(path: Path, limit: int) -> bytes:
     return content
 
 
-def _read_json(content: bytes) -> Iterator[Document | BrokenDocument]:
-    try:
-        yield Document(1, 1, json.loads(content, object_pairs_hook=_object))
-    except json.JSONDecodeError as error:
-        yield BrokenDocument(1, error.lineno, f"not JSON: {error.msg}")
-    except (ValueError, RecursionError) as error:
-        yield BrokenDocument(1, 1, f"not JSON: {error}")
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{twice!r:.80} is set twice")
-    return found
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, dict) and value.get("kind") in _LIST_KINDS
-
-
 _LIST_KINDS: Final = {"List": None} | {f"{kind}List": kind for kind in KINDS}
 
 
-def _items(value: object) -> Iterator[object]:
-    """Yield the objects of a list; those of a typed list may omit kind and apiVersion."""
-    if not isinstance(value, dict):
-        return
-    kind = _LIST_KINDS[value["kind"]]
-    items = value.get("items")
-    for item in items if isinstance(items, list) else ():
-        if kind and isinstance(item, dict):
-            yield {"apiVersion": value.get("apiVersion", API_VERSION), "kind": kind} | item
-        else:
-            yield item
+def _items(value: object) -> list[object] | None:
+    """Return the objects of a list, None if it is none; those of a typed list may omit the kind."""
+    name = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(name, str) or name not in _LIST_KINDS:
+        return None
+    kind, items = _LIST_KINDS[name], value.get("items")
+    head = {"apiVersion": value.get("apiVersion", API_VERSION), "kind": kind} if kind else {}
+    found: list[object] = items if isinstance(items, list) else []
+    return [head | item if isinstance(item, dict) else item for item in found]
 
 
 class FolderSource:
