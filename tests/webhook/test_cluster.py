@@ -10,7 +10,6 @@ import pytest
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta
 
-from accelbind.cli import main
 from services.process.errors import InvalidSettings
 from tests.faults.apiserver import FaultyApiServer
 from tests.services.kube.following import write_kubeconfig
@@ -145,15 +144,6 @@ def test_mappings_follow_an_api_server_that_is_away_comes_goes_and_returns(
     assert eventually(lambda: ready(webhook), timeout=60)
     assert eventually(lambda: webhook.metric("accelbind_mappings_updates_failing") == 0)
     assert webhook.process.terminate() == 0
-
-
-def test_a_kubeconfig_that_is_none_ends_it_with_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pair = [tmp_path / "c", tmp_path / "k"]
-    flags = ["--tls-cert", str(pair[0]), "--tls-key", str(pair[1]), "--kubeconfig", "nowhere"]
-    assert main(["webhook", *flags]) == 1
-    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_nothing_to_take_mappings_from_is_said_with_what_there_is(

@@ -45,13 +45,6 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve(tmp_path: Path) -
             assert source.error == ""
 
 
-async def test_a_cluster_without_mappings_is_loaded_too(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        assert not source.loaded
-        await until(lambda: source.loaded)
-        assert len(source.index) == 0
-
-
 async def test_changes_are_followed(tmp_path: Path) -> None:
     async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
         await until_watching(server, source)
@@ -111,52 +104,6 @@ async def test_what_can_not_be_used_is_refused_with_the_reason(tmp_path: Path) -
                 await until(lambda: server.open_watches == 2, "listed again after the gap")
         told = [entry["problem"] for entry in logs if entry["event"] == "mapping can't be used"]
         assert sorted(told) == sorted(rejected.values()), "each is told once, however often listed"
-
-
-async def test_a_mapping_that_is_put_right_serves(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        server.put(FUNCTIONS, "default", "x", interfaceId="xyz", afuId=NLB0, mode="af")
-        await until(lambda: source.rejected == 1)
-        assert "x" in source.index.namespace("default").rejected, (
-            "counted and refused are one state"
-        )
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-        assert source.rejected == 0
-        server.put(FUNCTIONS, "default", "x", interfaceId=ARRIA, afuId=NLB0, mode="none")
-        await until(lambda: names(source) == set())
-        server.delete(FUNCTIONS, "default", "x")
-        await until(lambda: source.index.namespaces == ())
-
-
-async def test_a_function_and_a_region_of_one_name_cancel_each_other_out_until_one_goes(
-    tmp_path: Path,
-) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
-        put_function(server, "x")
-        await until(lambda: names(source) == {"x"})
-        with capture_logs() as logs:
-            put_region(server, "x")
-            await until(lambda: names(source) == set())
-        reason = source.index.namespace("default").rejected["x"]
-        assert "AcceleratorFunction default/x and FpgaRegion default/x have the same name" in reason
-        assert [entry["problem"] for entry in logs] == [reason]
-        server.delete(FUNCTIONS, "default", "x")
-        await until(lambda: names(source) == {"x"})
-        assert source.index.namespace("default").by_name["x"].kind == FPGA_REGION
-        assert source.rejected == 0
-
-
-async def test_a_clash_that_a_list_brings_to_light_is_one(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server:
-        put_function(server, "x")
-        put_region(server, "x")
-        async with following(server, tmp_path) as source:
-            await until(lambda: source.loaded)
-            assert names(source) == set()
-            assert source.rejected == 1
 
 
 async def test_objects_that_can_not_be_read_do_not_stand_in_the_way(tmp_path: Path) -> None:
