@@ -26,7 +26,6 @@ from services.mappings.index import EMPTY_INDEX, MappingIndex, build_namespace
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
     API_VERSION,
-    DEPRECATED,
     FPGA_REGION,
     Entry,
     Rejected,
@@ -195,19 +194,40 @@ class Store:
     """
 
     def __init__(self, kind: str, on_change: Callable[[], None]) -> None:
-        self.kind = kind
         self.entries: Entries = {}
         self.changed: set[str] = set()
         self.listed = False
+        self._kind = kind
         self._on_change = on_change
+        self._incoming: Entries = {}
+        self._new: set[str] = set()
 
-    def listing(self) -> "_Listing":
-        """Begin to collect a list."""
-        return _Listing(self)
+    def listing(self) -> "Store":
+        """Begin to collect a list; nothing changes before `finish`."""
+        self._incoming, self._new = {}, set()
+        return self
+
+    def add(self, item: Item) -> None:
+        """Add an object of the list; one that is known already stays the same object."""
+        entry = self._read(item)
+        known = self.entries.get(entry.namespace, {}).get(entry.name)
+        if known is None or known != entry:
+            self._new.add(entry.namespace)
+            known = entry
+        self._incoming.setdefault(entry.namespace, {})[entry.name] = known
+
+    async def finish(self, unreadable: int) -> None:
+        """Replace all objects by those that were added."""
+        if unreadable:
+            log.warning("objects without a name or not in JSON are ignored", number=unreadable)
+        before, self.entries, self.listed = self.entries, self._incoming, True
+        gone = {name for name in before if before[name].keys() - self.entries.get(name, {})}
+        log.debug("listed", kind=self._kind, namespaces_changed=len(self._new | gone))
+        self._mark(self._new | gone)
 
     def upsert(self, item: Item) -> None:
         """Store an object that is new or has changed."""
-        entry = self.read(item)
+        entry = self._read(item)
         known = self.entries.setdefault(entry.namespace, {})
         if known.get(entry.name) != entry:
             known[entry.name] = entry
@@ -222,78 +242,30 @@ class Store:
                 del self.entries[namespace]
             self._mark({namespace})
 
-    def read(self, item: Item) -> Entry:
+    def _read(self, item: Item) -> Entry:
         """Read an object, or why it can't be used."""
         namespace, name = item.metadata.namespace, item.metadata.name
-        annotations = _annotations(item)
+        annotations = _decoded(item.metadata.annotations)
         metadata = {"namespace": namespace, "name": name, "annotations": annotations}
-        obj = {"apiVersion": API_VERSION, "kind": self.kind, "metadata": metadata}
+        obj = {"apiVersion": API_VERSION, "kind": self._kind, "metadata": metadata}
         try:
-            return parse(obj | {"spec": _spec(item)})
+            return parse(obj | {"spec": _decoded(item.spec)})
         except InvalidMapping as error:
-            return Rejected(self.kind, namespace, name, str(error))
-
-    def replace(self, entries: Entries, changed: set[str]) -> None:
-        """Replace all objects by a list; `changed` are the namespaces with other objects."""
-        gone = {
-            name for name, known in self.entries.items() if known.keys() - entries.get(name, {})
-        }
-        self.entries, self.listed = entries, True
-        self._mark(changed | gone)
+            return Rejected(self._kind, namespace, name, str(error))
 
     def _mark(self, changed: set[str]) -> None:
         self.changed |= changed
         self._on_change()
 
 
-def _spec(item: Item) -> object:
+def _decoded(raw: msgspec.Raw) -> object:
     try:
-        return _ANY.decode(item.spec)
-    except _UNREADABLE:
+        return _ANY.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def _annotations(item: Item) -> dict[str, str] | None:
-    """Return the one annotation that matters; the others may be long."""
-    try:
-        found = _ANNOTATIONS.decode(item.metadata.annotations)
-    except _UNREADABLE:
-        return None
-    return None if found is None or found.note is None else {DEPRECATED: found.note}
-
-
-class _Annotations(msgspec.Struct, gc=False):
-    note: str | None = msgspec.field(name=DEPRECATED, default=None)
 
 
 _ANY: Final = msgspec.json.Decoder()
-_ANNOTATIONS: Final = msgspec.json.Decoder(_Annotations | None)
-_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-
-
-class _Listing:
-    """A list that is being collected; nothing changes before `finish`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._entries: Entries = {}
-        self._changed: set[str] = set()
-
-    def add(self, item: Item) -> None:
-        """Add an object of the list; one that is known already stays the same object."""
-        entry = self._store.read(item)
-        known = self._store.entries.get(entry.namespace, {}).get(entry.name)
-        if known != entry:
-            self._changed.add(entry.namespace)
-        same = entry if known is None or known != entry else known
-        self._entries.setdefault(entry.namespace, {})[entry.name] = same
-
-    async def finish(self, unreadable: int) -> None:
-        """Replace all objects by those that were added."""
-        if unreadable:
-            log.warning("objects without a name or not in JSON are ignored", number=unreadable)
-        log.debug("listed", kind=self._store.kind, changed=len(self._changed))
-        self._store.replace(self._entries, self._changed)
 
 
 class ProblemLog:

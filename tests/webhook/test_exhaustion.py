@@ -195,23 +195,6 @@ async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
             await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
 
 
-async def test_a_connection_that_has_never_asked_goes_before_one_that_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 0.01)
-
-    async with serving(tmp_path, Bench().app, limits=Limits(connections=4)) as server:
-        known = await connect(server)
-        assert (await ask(*known)).startswith(b"HTTP/1.1 200")
-        idle = [await connect(server) for _ in range(6)]
-        assert [await ended(reader) for reader, _ in idle[:3]] == [True] * 3
-        assert (await ask(*known)).startswith(b"HTTP/1.1 200")
-        assert (await ask(*idle[-1])).startswith(b"HTTP/1.1 200")
-        assert server.limiter.evictions.counts[EvictionReason.CONNECTIONS] == 3
-        for _, writer in [known, *idle]:
-            writer.transport.abort()
-
-
 def test_new_connections_wait_while_those_before_them_are_still_young(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ async def test_annotations_of_any_shape_keep_nothing_from_serving(tmp_path: Path
     notes: dict[bytes, str | None] = {
         b'{"accelbind.dev/deprecated":"use y"}': "use y",
         b'{"a":{"b":1},"accelbind.dev/deprecated":"true","c":[]}': "",
-        b'{"accelbind.dev/deprecated":5}': None,
+        b'{"accelbind.dev/deprecated":5}': "",
         b'{"accelbind.dev/deprecated":null}': None,
         b'["accelbind.dev/deprecated"]': None,
         b"null": None,
