@@ -151,7 +151,7 @@ class Webhook:
         """Return the values of the gauges and counters in `webhook.metrics`."""
         certificates, limiter = self.certificates, self.server.limiter
         return {
-            "mappings": self.mappings.counts,
+            "mappings": self.mappings.index.counts,
             "mappings_rejected": self.mappings.rejected,
             "mappings_age_seconds": self.mappings.age,
             "mappings_updates_failing": bool(self.mappings.error),

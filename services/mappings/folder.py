@@ -193,11 +193,6 @@ class FolderSource:
         return {}
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind are served."""
-        return self.index.counts
-
-    @property
     def rejected(self) -> int:
         """How many files, documents and mappings can't be used."""
         return len(self.snapshot.problems)

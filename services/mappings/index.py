@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice
-from types import MappingProxyType
 from typing import Final
 
 from services.mappings.model import (
@@ -89,12 +88,17 @@ class MappingIndex:
     """The mappings of all namespaces at one moment; it never changes."""
 
     _by_namespace: collections.abc.Mapping[str, NamespaceMappings] = field(default_factory=dict)
-    counts: collections.abc.Mapping[str, int] = field(
-        default_factory=lambda: dict.fromkeys(KINDS, 0)
-    )
-    """How many mappings of each kind are served."""
-    rejected: int = 0
-    """How many names have an object that can't be used."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many mappings of each kind are served."""
+        known = self._by_namespace.values()
+        return {kind: sum(mappings.counts.get(kind, 0) for mappings in known) for kind in KINDS}
+
+    @property
+    def rejected(self) -> int:
+        """How many names have an object that can't be used."""
+        return sum(len(mappings.rejected) for mappings in self._by_namespace.values())
 
     def namespace(self, name: str) -> NamespaceMappings:
         """Return what a namespace maps; an unknown namespace maps nothing."""
@@ -120,15 +124,10 @@ class MappingIndex:
 
         A namespace without any mapping, good or rejected, is left out.
         """
-        updated, counts, rejected = dict(self._by_namespace), dict(self.counts), self.rejected
-        for mappings in changed:
-            before = updated.pop(mappings.namespace, NamespaceMappings(mappings.namespace))
-            if mappings.by_name or mappings.rejected:
-                updated[mappings.namespace] = mappings
-            for kind in KINDS:
-                counts[kind] += mappings.counts.get(kind, 0) - before.counts.get(kind, 0)
-            rejected += len(mappings.rejected) - len(before.rejected)
-        return MappingIndex(updated, counts, rejected)
+        updated = dict(self._by_namespace) | {each.namespace: each for each in changed}
+        return MappingIndex(
+            {name: each for name, each in updated.items() if each.by_name or each.rejected}
+        )
 
     def __len__(self) -> int:
         return sum(self.counts.values())
@@ -195,10 +194,10 @@ def _index_namespace(
     }
     return NamespaceMappings(
         namespace,
-        MappingProxyType(by_name),
-        MappingProxyType({resource: tuple(found) for resource, found in by_resource.items()}),
-        MappingProxyType(modes),
-        MappingProxyType(dict(functions)),
-        MappingProxyType(reasons),
+        by_name,
+        {resource: tuple(found) for resource, found in by_resource.items()},
+        modes,
+        dict(functions),
+        reasons,
         Counter(mapping.kind for mapping in by_name.values()),
     )

@@ -101,11 +101,6 @@ class ApiServerSource:
             )
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """How many mappings of each kind are served."""
-        return self.index.counts
-
-    @property
     def rejected(self) -> int:
         """How many names have an object that can't be used."""
         return self.index.rejected

@@ -40,7 +40,7 @@ async def test_mappings_of_both_kinds_and_all_namespaces_serve(tmp_path: Path) -
             assert names(source, "default") == {"nlb0"}
             assert names(source, "team") == {"nlb0", "arria"}
             assert source.index.namespace("default").functions == {(ARRIA, NLB0): 1}
-            assert source.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
+            assert source.index.counts == {ACCELERATOR_FUNCTION: 2, FPGA_REGION: 1}
             assert source.rejected == 0
             assert source.error == ""
 
@@ -77,7 +77,9 @@ async def test_nothing_serves_before_both_kinds_are_listed(tmp_path: Path) -> No
                     lambda: len(source.stores[ACCELERATOR_FUNCTION].entries["default"]) == 3
                 )
                 assert not source.loaded
-                assert source.counts[ACCELERATOR_FUNCTION] == 0, "what is counted is what serves"
+                assert source.index.counts[ACCELERATOR_FUNCTION] == 0, (
+                    "what is counted is what serves"
+                )
                 assert len(source.index) == 0
                 assert "forbidden" in source.error
             await until(lambda: source.loaded)
