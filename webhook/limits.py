@@ -130,8 +130,11 @@ class ConnectionLimiter:
 class LimitedProtocol(HttpToolsProtocol):
     """One connection.
 
-    Attributes:
+    Args:
         limiter: Of all connections of the server.
+        options: As uvicorn creates its protocol.
+
+    Attributes:
         accepted_at: The loop's time when the client was accepted.
         secured: Whether the TLS handshake is done.
         overhead: Bytes of a head so far, or since its end without the content of the body.
@@ -140,15 +143,14 @@ class LimitedProtocol(HttpToolsProtocol):
             request, the rest of one, or reading an answer. None while it owes nothing.
     """
 
-    limiter: ConnectionLimiter
-    accepted_at: float = 0.0
-    secured: bool = False
-    overhead: int = 0
-    headers_seen: int = 0
-    deadline: float | None = None
-
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
+    def __init__(self, limiter: ConnectionLimiter, **options: Any) -> None:  # noqa: ANN401 - uvicorn's
         super().__init__(**options)
+        self.limiter = limiter
+        self.accepted_at = 0.0
+        self.secured = False
+        self.overhead = 0
+        self.headers_seen = 0
+        self.deadline: float | None = None
         self._accepted: socket.socket | None = None
         self._arriving = False
         self._paused = False

@@ -56,19 +56,12 @@ class AdmissionServer(uvicorn.Server):
         *,
         limits: Limits | None = None,
     ) -> None:
-        connections = ConnectionLimiter(limits)
-
-        class Protocol(LimitedProtocol):
-            """A connection of this server."""
-
-            limiter = connections
-
-        self.limiter = connections
+        self.limiter = ConnectionLimiter(limits)
         self.acceptor: Acceptor | None = None
         self._context = context
         config = uvicorn.Config(
             app,
-            http=Protocol,
+            http=LimitedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -126,12 +119,9 @@ class AdmissionServer(uvicorn.Server):
         return cast("list[LimitedProtocol]", list(self.server_state.connections))
 
     def _create_protocol(self) -> LimitedProtocol:
-        made = self.config.http_protocol_class(
-            config=self.config,  # type: ignore[call-arg]  # as uvicorn calls it
-            server_state=self.server_state,
-            app_state={},
+        return LimitedProtocol(
+            self.limiter, config=self.config, server_state=self.server_state, app_state={}
         )
-        return cast("LimitedProtocol", made)
 
     def _finished(self, elapsed: float) -> bool:
         """Close what may be closed after so many seconds; return whether nothing is left."""
