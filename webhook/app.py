@@ -13,8 +13,7 @@ from fastapi.responses import PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from webhook.endpoints import ENDPOINTS, Endpoint
-from webhook.handler import AdmissionHandler, ClientGone, status_body
+from webhook.handler import ENDPOINTS, AdmissionHandler, ClientGone, Endpoint, status_body
 from webhook.selfcheck import check_ourselves
 
 _JSON: Final = "application/json"
