@@ -6,7 +6,6 @@ replica continues.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from typing import Final, NoReturn
@@ -17,7 +16,7 @@ from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
 from certs.store import ClusterStore
-from services.kube.client import ClusterClient, may_be_ours, requested_pause
+from services.kube.client import requested_pause
 from services.kube.connection import Connection, connector
 from services.process import logging
 from services.process.errors import AccelbindError, ClusterError, WorldError
@@ -99,15 +98,16 @@ class Process:
 
     async def _run_once(self) -> float:
         """Do one round; returns the seconds until the next one."""
-        async with self._connection.client() as client:
-            try:
+        try:
+            async with self._connection.client() as client:
                 store = ClusterStore(client, self._settings.locations)
-                return self._report(await self._reconciler.run_once(store))
-            except AccelbindError as error:
-                return await self._fail(client, error)
-            except Exception as error:
-                log.exception("internal error; the next round follows")
-                return await self._fail(client, ClusterError(f"internal error: {error!r:.200}"))
+                report = await self._reconciler.run_once(store)
+        except AccelbindError as error:
+            return self._fail(error)
+        except Exception as error:
+            log.exception("internal error; the next round follows")
+            return self._fail(ClusterError(f"internal error: {error!r:.200}"))
+        return self._report(report)
 
     def _report(self, report: RoundReport) -> float:
         self._backoff.reset()
@@ -130,13 +130,8 @@ class Process:
         interval = self._settings.interval.total_seconds()
         return interval * random.uniform(0.75, 1)  # noqa: S311 - jitter, not a secret
 
-    async def _fail(self, client: ClusterClient, error: AccelbindError) -> float:
+    def _fail(self, error: AccelbindError) -> float:
         self._set_error(str(error))
-        if not isinstance(error, ClusterError):
-            return self._backoff.pause()
-        if may_be_ours(error):
-            with contextlib.suppress(AccelbindError):
-                await self._connection.renew(client)
         return self._backoff.pause(requested_pause(error))
 
     def _set_error(self, error: str) -> None:

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from plugin.metrics import PluginMetrics
-from services.kube.client import ClusterClient, may_be_ours
+from services.kube.client import ClusterClient
 from services.kube.connection import Connection
 from services.kube.events import EventRecord, EventRecorder, EventSource
-from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
+from services.kube.watch import WatchTimeouts
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
-from services.process.errors import ClusterError
 
 T = TypeVar("T")
 
@@ -50,12 +49,7 @@ class ApiServerPods:
 
     async def _query(self, query: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async with self._connection.client() as client:
-            try:
-                return await query(client)
-            except ClusterError as error:
-                if may_be_ours(error):
-                    await self._connection.renew(client)
-                raise
+            return await query(client)
 
 
 class ApiServer:

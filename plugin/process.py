@@ -50,7 +50,7 @@ from services.programming.ioctls import KERNEL, DriverCalls
 if TYPE_CHECKING:
     from plugin.api_server import ApiServer
     from services.kube.connection import Connection
-    from services.kube.list_watch import WatchTimeouts
+    from services.kube.watch import WatchTimeouts
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"

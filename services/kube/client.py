@@ -17,7 +17,7 @@ import msgspec
 
 from services.kube.config import Access
 from services.kube.credentials import create_http_client
-from services.process.errors import ClusterError
+from services.process.errors import AccelbindError, ClusterError
 from services.process.text import plain
 
 MAX_BODY: Final = 16 * 1024 * 1024
@@ -89,21 +89,14 @@ def will_pass(error: ClusterError) -> bool:
     return not isinstance(error, (Expired, TooLong))
 
 
-def may_be_ours(error: ClusterError) -> bool:
-    """Whether changed credentials or certificates could explain an error."""
-    if isinstance(error, BadStatus):
-        return error.status == UNAUTHORIZED
+def may_be_elsewhere(error: ClusterError) -> bool:
+    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
+    if isinstance(error, BadStatus) and error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}:
+        return True
     return will_pass(error)
 
 
-def may_be_elsewhere(error: ClusterError) -> bool:
-    """Whether a changed kubeconfig could explain an error: other credentials or another server."""
-    if isinstance(error, BadStatus):
-        return error.status in {UNAUTHORIZED, FORBIDDEN, NOT_FOUND}
-    return may_be_ours(error)
-
-
-def requested_pause(error: ClusterError) -> float:
+def requested_pause(error: AccelbindError) -> float:
     """Return the seconds to wait that the server requests; 0 without a request."""
     return error.retry_after if isinstance(error, BadStatus) else 0.0
 

@@ -28,9 +28,9 @@ from services.kube.client import (
     CONFLICT,
     FORBIDDEN,
     NOT_FOUND,
+    UNAUTHORIZED,
     BadStatus,
     ClusterClient,
-    may_be_ours,
     requested_pause,
     will_pass,
 )
@@ -183,12 +183,9 @@ class EventRecorder:
         """Write a series or requeue it; return the seconds until the next attempt."""
         try:
             async with self._connection.client() as client:
-                try:
-                    await self._write(client, series)
-                except ClusterError as error:
-                    if may_be_ours(error):
-                        await self._connection.renew(client)
-                    return self._failed(series, error)
+                await self._write(client, series)
+        except ClusterError as error:
+            return self._failed(series, error)
         except Exception:
             log.exception("internal error: an Event is lost", reason=series.latest.reason)
             self._on_result(REFUSED)
@@ -232,8 +229,8 @@ class EventRecorder:
     def _failed(self, series: _Series, error: ClusterError) -> float:
         """Note why a series wasn't written; return the seconds until the next attempt."""
         subject = series.latest.object, series.latest.subject
-        conflict = isinstance(error, BadStatus) and error.status == CONFLICT
-        if not (conflict or will_pass(error) or may_be_ours(error)):
+        again = isinstance(error, BadStatus) and error.status in {CONFLICT, UNAUTHORIZED}
+        if not (again or will_pass(error)):
             self._on_result(REFUSED)
         elif subject in self._waiting:
             self._on_result(SUPERSEDED)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from services.kube.connection import Connection, connector
-from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
-from services.mappings.source import Timing
+from services.kube.watch import Timing, WatchTimeouts
 from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.kube.following import FakeTime, SimulatedTime
@@ -55,9 +54,7 @@ class Watcher:
             timeouts=pace,
             on_failure=self._failed,
             poll_seconds=poll_seconds,
-            clock=timing.clock,
-            sleep=timing.sleep,
-            jitter=timing.jitter,
+            timing=timing,
         )
 
     def _failed(self) -> None:
@@ -302,9 +299,9 @@ async def test_a_minute_of_broken_watches_is_cheap_said_once_counted_and_changes
             assert made.told[-1] == {"mode": "af"}
             assert {"mode": "old"} not in made.told
             assert made.failures == 4
-            assert made.watcher.watch_error
+            assert made.watcher.error
     [said] = [line for line in capsys.readouterr().out.splitlines() if "[warning" in line]
-    assert "the node can't be watched" in said
+    assert "annotations are not being updated" in said
 
 
 async def test_a_server_that_can_not_serve_bookmarks_without_a_version_is_watched(
@@ -329,12 +326,12 @@ async def test_a_watch_that_works_again_is_said_once(
         with api.faults.watches_failing(500, count=3):
             await watching(api)
         await eventually_async(lambda: made.watcher.watching)
-        assert "500" in made.watcher.watch_error
+        assert "500" in made.watcher.error
         time.now += 60
         api.end_watches()
-        await eventually_async(lambda: not made.watcher.watch_error)
+        await eventually_async(lambda: not made.watcher.error)
         assert time.slept[-1] == 0
-    assert capsys.readouterr().out.count("the node can be watched again") == 1
+    assert capsys.readouterr().out.count("annotations are being updated again") == 1
 
 
 async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds(

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kube import client
-from services.kube.list_watch import WatchTimeouts
+from services.kube.watch import WatchTimeouts
 from services.mappings.source import ApiServerSource
 from tests.faults.apiserver import (
     FUNCTIONS,
