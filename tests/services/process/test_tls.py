@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from structlog.testing import capture_logs
 
 from services.process.errors import CertificateError
-from services.process.tls import CertificateSource, validity_of
+from services.process.tls import CertificateSource
 from tests.support import eventually_async
 
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,11 +133,11 @@ def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
 
 def test_before_loading_there_is_nothing_to_show(tmp_path: Path) -> None:
     certificates = source(tmp_path)
-    before: list[object] = [certificates.loaded, certificates.seconds_left]
+    before: list[object] = [certificates.loaded, certificates.ends]
     certificates.load()
     assert before == [False, 0]
     assert certificates.loaded
-    assert certificates.seconds_left == 364 * 86400
+    assert certificates.ends == (BEGINS + timedelta(days=365)).timestamp()
 
 
 def overwrite(folder: Path, content: Pair) -> None:
@@ -233,10 +233,10 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     write(tmp_path, pair(ends=BEGINS + timedelta(hours=1)))
     assert not certificates.refresh()
     assert certificates.error == f"{tmp_path}/tls.crt expired on 2026-01-01T01:00:00+00:00"
-    assert certificates.seconds_left == 364 * 86400
+    assert certificates.ends == (BEGINS + timedelta(days=365)).timestamp()
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()
-    assert certificates.seconds_left == 86400
+    assert certificates.ends == (BEGINS + timedelta(days=2)).timestamp()
 
 
 def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
@@ -256,6 +256,7 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_pa
     [
         ("tls.crt", b"", "not a certificate and its"),
         ("tls.key", b"nonsense", "not a certificate and its"),
+        ("tls.crt", ssl.PEM_HEADER.encode(), "not a certificate and its"),
         ("tls.crt", b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
     ],
 )
@@ -286,19 +287,3 @@ def test_a_certificate_that_does_not_count_yet_or_any_more_is_warned_of(tmp_path
         source(tmp_path, pair(begins=BEGINS + timedelta(days=2))).load()
         source(tmp_path).load()
     assert [line["log_level"] for line in logs] == ["warning", "warning", "info"]
-
-
-CERTIFICATE = pair()[0]
-
-
-def test_the_validity_of_the_first_certificate_is_read_whatever_stands_around_it() -> None:
-    ends = BEGINS + timedelta(days=2)
-    first = pair(ends=ends)[0]
-    found = validity_of(b"# a comment in Latin-1: \xe9\n" + first + CERTIFICATE)
-    assert (found.begins, found.ends) == (BEGINS.timestamp(), ends.timestamp())
-
-
-@pytest.mark.parametrize("pem", [b"", b"\xff", ssl.PEM_HEADER.encode(), CERTIFICATE[:200]])
-def test_text_without_a_certificate_is_told(pem: bytes) -> None:
-    with pytest.raises(CertificateError, match="no certificate"):
-        validity_of(pem)
