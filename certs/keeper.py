@@ -39,8 +39,14 @@ from certs.policy import (
     stored_authorities,
     usable_chain,
 )
-from certs.store import CertificateStore, Configurations, read_configurations
-from services.kube.objects import Conflict, Secret
+from certs.store import (
+    CertificateLocations,
+    Configurations,
+    read_configurations,
+    write_bundle,
+)
+from services.kube.client import ClusterClient
+from services.kube.objects import Conflict, Secret, ensure_secret, write_secret
 from services.process.errors import CertificateError, ClusterError
 
 ATTEMPTS: Final = 20
@@ -86,17 +92,19 @@ class CertificateReconciler:
     def __init__(
         self,
         policy: CertificatePolicy,
+        at: CertificateLocations,
         metrics: CertsMetrics,
         force: ForceRenew | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._policy = policy
+        self._at = at
         self._metrics = metrics
         self._force = force or ForceRenew()
         self._now = now
         self._in_place: tuple[bytes, datetime] | None = None
 
-    async def run_once(self, store: CertificateStore) -> RoundReport:
+    async def run_once(self, client: ClusterClient) -> RoundReport:
         """Do one round.
 
         Raises:
@@ -105,7 +113,7 @@ class CertificateReconciler:
         """
         for _ in range(ATTEMPTS):
             try:
-                return await self._attempt(store)
+                return await self._attempt(client)
             except Conflict as conflict:
                 self._metrics.conflicts.inc()
                 log.debug("another replica was faster; using what it wrote", reason=str(conflict))
@@ -115,26 +123,26 @@ class CertificateReconciler:
             " conflicted"
         )
 
-    async def _attempt(self, store: CertificateStore) -> RoundReport:
-        configurations = await read_configurations(store)
-        serving = await store.ensure_secret(store.locations.serving)
-        held = await store.ensure_secret(store.locations.authority)
+    async def _attempt(self, client: ClusterClient) -> RoundReport:
+        configurations = await read_configurations(client, self._at)
+        serving = await ensure_secret(client, self._at.namespace, self._at.serving)
+        held = await ensure_secret(client, self._at.namespace, self._at.authority)
         now = self._now()
-        configured = configurations.authorities(store.locations.owner)
+        configured = configurations.authorities(self._at)
         waiting = False
         if clock_error := self._clock_error(held.object.date, now):
             authorities = stored_authorities(held.data)
             if authorities:
                 bundle = bundle_pem(unique((*authorities, *configured)))
-                await self._write_bundles(store, configurations, bundle, now)
+                await self._write_bundles(client, configurations, bundle, now)
             configurations.problems.append(clock_error)
             self._in_place = None  # counted again by a clock that agrees
         else:
             context = CaContext(usable_chain(serving.data, now), configured)
-            state = await self._reconcile_authority(store, held, context, now)
-            settled = await self._write_bundles(store, configurations, state.bundle, now)
+            state = await self._reconcile_authority(client, held, context, now)
+            settled = await self._write_bundles(client, configurations, state.bundle, now)
             serving, waiting = await self._reconcile_serving(
-                store, serving, state, now, settled=settled, seen=not configurations.problems
+                client, serving, state, now, settled=settled, seen=not configurations.problems
             )
             authorities = state.authorities
         chain = serving_chain(serving.data)
@@ -163,16 +171,16 @@ class CertificateReconciler:
         )
 
     async def _reconcile_authority(
-        self, store: CertificateStore, held: Secret, context: CaContext, now: datetime
+        self, client: ClusterClient, held: Secret, context: CaContext, now: datetime
     ) -> CaState:
-        where = f"{store.locations.namespace}/{store.locations.authority}"
+        where = f"{self._at.namespace}/{self._at.authority}"
         try:
             transition = next_ca(held.data, context, self._policy, now, force=self._force.authority)
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
         state = transition.state
         if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
-            await store.write_secret(held, state.data(), CA_KEYS)
+            await write_secret(client, held, state.data(), ours=CA_KEYS)
             trusted = len(state.authorities)
             if transition.created:
                 self._metrics.issued.labels("ca").inc()
@@ -184,7 +192,7 @@ class CertificateReconciler:
 
     async def _write_bundles(
         self,
-        store: CertificateStore,
+        client: ClusterClient,
         configurations: Configurations,
         bundle: bytes,
         now: datetime,
@@ -196,7 +204,7 @@ class CertificateReconciler:
         in_place = True
         for one in configurations.found:
             try:
-                written = await store.write_bundle(one, bundle)
+                written = await write_bundle(client, one, bundle, self._at)
             except Conflict:
                 raise
             except ClusterError as error:
@@ -217,7 +225,7 @@ class CertificateReconciler:
 
     async def _reconcile_serving(
         self,
-        store: CertificateStore,
+        client: ClusterClient,
         held: Secret,
         state: CaState,
         now: datetime,
@@ -231,30 +239,31 @@ class CertificateReconciler:
         # An unknown CA may be trusted by the configurations that could not be read.
         waits = (status.waits and not settled) or (status.untrusted and not seen)
         if not reason or waits:
-            return await self._copy_bundle(store, held, state), waits
+            return await self._copy_bundle(client, held, state), waits
         data, ends = new_pair(state, self._policy, now)
-        written = await store.write_secret(held, data, SERVING_KEYS)
+        written = await write_secret(client, held, data, ours=SERVING_KEYS)
         self._force.serving = False
         self._metrics.issued.labels("serving").inc()
         repaired = status.error and any(map(held.data.get, SERVING_KEYS))
         (log.warning if repaired else log.info)(
             "serving certificate issued",
-            secret=f"{store.locations.namespace}/{store.locations.serving}",
+            secret=f"{self._at.namespace}/{self._at.serving}",
             reason=reason,
             ends=f"{ends:%F %T}",
         )
         return written, False
 
-    async def _copy_bundle(self, store: CertificateStore, held: Secret, state: CaState) -> Secret:
+    async def _copy_bundle(self, client: ClusterClient, held: Secret, state: CaState) -> Secret:
         """Keep the bundle beside the pair, for whoever looks at the mounted Secret."""
         if held.data.get(BUNDLE) == state.bundle:
             return held
         kept = {key: held.data[key] for key in SERVING_KEYS & held.data.keys()}
-        return await store.write_secret(held, kept | {BUNDLE: state.bundle}, SERVING_KEYS)
+        return await write_secret(client, held, kept | {BUNDLE: state.bundle}, ours=SERVING_KEYS)
 
 
 async def renew(
-    store: CertificateStore,
+    client: ClusterClient,
+    at: CertificateLocations,
     policy: CertificatePolicy,
     metrics: CertsMetrics,
     *,
@@ -270,16 +279,16 @@ async def renew(
         CertificateError: Only a person can repair the CA's Secret.
         ClusterError: The API server is away or refuses, or the bundle cannot be written.
     """
-    chain = serving_chain((await store.ensure_secret(store.locations.serving)).data)
-    held = (await store.ensure_secret(store.locations.authority)).data
+    chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
+    held = (await ensure_secret(client, at.namespace, at.authority)).data
     names = names_of(chain[0]) if find_signer(chain, stored_authorities(held)) else ()
     policy = replace(policy, overlap=FOREVER, names=tuple(dict.fromkeys((*policy.names, *names))))
     force = ForceRenew(authority=authority, serving=not authority)
-    reconciler = CertificateReconciler(policy, metrics, force)
+    reconciler = CertificateReconciler(policy, at, metrics, force)
     began = time.monotonic()
     waited = False
     while True:
-        report = await reconciler.run_once(store)
+        report = await reconciler.run_once(client)
         if report.problems:
             raise ClusterError("; ".join(report.problems))
         if not report.waiting:

@@ -15,7 +15,6 @@ import structlog
 from certs.keeper import CertificateReconciler, RoundReport
 from certs.metrics import CertsMetrics
 from certs.settings import CertsSettings
-from certs.store import ClusterStore
 from services.kube.client import requested_pause
 from services.kube.connection import Connection, connector
 from services.process import logging
@@ -54,7 +53,7 @@ class Process:
         self._settings = settings
         self._connection = Connection(connector(settings.kubeconfig))
         self._metrics = CertsMetrics(registry)
-        self._reconciler = CertificateReconciler(settings.policy, self._metrics)
+        self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
         self._backoff = Backoff()
         self._error = "the first round is not done"
         self._errors = ErrorLog()
@@ -100,8 +99,7 @@ class Process:
         """Do one round; returns the seconds until the next one."""
         try:
             async with self._connection.client() as client:
-                store = ClusterStore(client, self._settings.locations)
-                report = await self._reconciler.run_once(store)
+                report = await self._reconciler.run_once(client)
         except AccelbindError as error:
             return self._fail(error)
         except Exception as error:

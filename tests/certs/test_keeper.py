@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -21,9 +20,8 @@ from certs.authority import (
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
-from services.kube.objects import Conflict
 from services.process.errors import CertificateError, ClusterError
-from tests.certs.memory import CA, HOST, POLICY, TLS, Cluster, private_key_pem
+from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, private_key_pem
 
 pytestmark = pytest.mark.anyio
 
@@ -388,27 +386,21 @@ async def test_replicas_that_start_at_once_agree(cluster: Cluster) -> None:
     assert sum(each.issued("serving") or 0 for each in replicas) == 1
 
 
-async def test_a_lost_answer_does_no_harm(filled: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_answer_does_no_harm(filled: Cluster) -> None:
     """The write succeeded, and the writer does not know."""
     filled.clock.advance(days=61)
-    write = filled.store.write_secret
-
-    async def write_and_lose(*arguments: Any) -> None:
-        await write(*arguments)
-        raise ClusterError("504")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(filled.store, "write_secret", write_and_lose)
-        with pytest.raises(ClusterError, match="504"):
-            await filled.replica().run_once()
+    filled.store.lose_answers = True
+    with pytest.raises(ClusterError, match="504"):
+        await filled.replica().run_once()
+    filled.store.lose_answers = False
     written = filled.serving
     await filled.replica().run_once()
     assert filled.serving == written
 
 
 async def test_endless_conflicts_fail_the_round(cluster: Cluster) -> None:
-    async def conflict(path: str) -> None:
-        raise Conflict(path)
+    async def conflict(_: str) -> int:
+        return 409
 
     cluster.store.on_write = conflict
     with pytest.raises(ClusterError, match=f"{ATTEMPTS} writes in a row conflicted"):
@@ -453,7 +445,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     assert len(both) == 2
     cluster.clock.time = utc_now()
     short = replace(POLICY, overlap=timedelta(0))
-    await renew(cluster.store, short, metrics(), authority=False, on_wait=lambda _: None)
+    await renew(cluster.store, LOCATIONS, short, metrics(), authority=False, on_wait=lambda _: None)
     assert cluster.serving != shown
     assert [name.value for name in names_of(cluster.serving)] == [HOST, "other.svc"]
     assert cluster.bundle == both, "only `certs run` knows the overlap"
@@ -463,5 +455,7 @@ async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
     filled: Cluster,
 ) -> None:
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
-        await renew(filled.store, filled.policy, metrics(), authority=True, on_wait=lambda _: None)
+        await renew(
+            filled.store, LOCATIONS, POLICY, metrics(), authority=True, on_wait=lambda _: None
+        )
     assert len(filled.bundle) == 1
