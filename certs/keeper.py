@@ -13,7 +13,7 @@ everything that is served until the new bundle has been read back from the confi
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -29,7 +29,6 @@ from certs.policy import (
     BUNDLE,
     CA_KEYS,
     SERVING_KEYS,
-    CaContext,
     CaState,
     CertificatePolicy,
     check_pair,
@@ -138,8 +137,8 @@ class CertificateReconciler:
             configurations.problems.append(clock_error)
             self._in_place = None  # counted again by a clock that agrees
         else:
-            context = CaContext(usable_chain(serving.data, now), configured)
-            state = await self._reconcile_authority(client, held, context, now)
+            chain = usable_chain(serving.data, now)
+            state = await self._reconcile_authority(client, held, chain, configured, now)
             settled = await self._write_bundles(client, configurations, state.bundle, now)
             serving, waiting = await self._reconcile_serving(
                 client, serving, state, now, settled=settled, seen=not configurations.problems
@@ -171,21 +170,27 @@ class CertificateReconciler:
         )
 
     async def _reconcile_authority(
-        self, client: ClusterClient, held: Secret, context: CaContext, now: datetime
+        self,
+        client: ClusterClient,
+        held: Secret,
+        chain: Sequence[x509.Certificate],
+        configured: Sequence[x509.Certificate],
+        now: datetime,
     ) -> CaState:
         where = f"{self._at.namespace}/{self._at.authority}"
         try:
-            transition = next_ca(held.data, context, self._policy, now, force=self._force.authority)
+            state = next_ca(
+                held.data, chain, configured, self._policy, now, force=self._force.authority
+            )
         except CertificateError as error:
             raise CertificateError(f"Secret {where}: {error}") from error
-        state = transition.state
         if state.data() != {key: held.data[key] for key in CA_KEYS & held.data.keys()}:
             await write_secret(client, held, state.data(), ours=CA_KEYS)
             trusted = len(state.authorities)
-            if transition.created:
+            if state.created:
                 self._metrics.issued.labels("ca").inc()
-                log.info("CA created", secret=where, reason=transition.created, trusted_cas=trusted)
-            if transition.removed:
+                log.info("CA created", secret=where, reason=state.created, trusted_cas=trusted)
+            if state.removed:
                 log.info("old CAs leave the bundle", secret=where, trusted_cas=trusted)
         self._force.authority = False
         return state

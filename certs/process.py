@@ -56,7 +56,7 @@ class Process:
         self._reconciler = CertificateReconciler(settings.policy, settings.locations, self._metrics)
         self._backoff = Backoff()
         self._error = "the first round is not done"
-        self._errors = ErrorLog()
+        self._failing_since: float | None = None
         self._missing: frozenset[str] = frozenset()
         self._ended = time.monotonic()
         routes = {"/healthz": self._probe_health, "/readyz": self._probe_readiness}
@@ -133,15 +133,22 @@ class Process:
         return self._backoff.pause(requested_pause(error))
 
     def _set_error(self, error: str) -> None:
-        metrics = self._metrics
-        metrics.failing.set(bool(error))
-        metrics.ready.set(not error)
+        """Show an error, and log it when it begins, changes and ends; empty means there is none."""
+        now, since = time.monotonic(), self._failing_since
+        self._metrics.failing.set(bool(error))
+        self._metrics.ready.set(not error)
         if error:
-            metrics.failures.inc()
+            self._metrics.failures.inc()
+            self._failing_since = now if since is None else since
+            if since is None or error != self._error:
+                seconds = round(now - self._failing_since)
+                log.error("certificates cannot be reconciled", error=error, seconds=seconds)
         else:
-            metrics.succeeded.set_to_current_time()
+            self._metrics.succeeded.set_to_current_time()
+            self._failing_since = None
+            if since is not None:
+                log.info("certificates are reconciled again", seconds=round(now - since))
         self._error = error
-        self._errors.log(error)
 
     async def _probe_health(self) -> tuple[int, str]:
         silent = time.monotonic() - self._ended
@@ -151,23 +158,3 @@ class Process:
 
     async def _probe_readiness(self) -> tuple[int, str]:
         return (503, f"{self._error}\n") if self._error else (200, "ok\n")
-
-
-class ErrorLog:
-    """Logs an error when it begins, when it changes, and when it is over."""
-
-    def __init__(self) -> None:
-        self._error = ""
-        self._since = 0.0
-
-    def log(self, error: str) -> None:
-        """Log the present error if it is new; empty means there is none."""
-        now = time.monotonic()
-        if error and not self._error:
-            self._since = now
-        seconds = round(now - self._since)
-        if error and error != self._error:
-            log.error("certificates cannot be reconciled", error=error, seconds=seconds)
-        elif self._error and not error:
-            log.info("certificates are reconciled again", seconds=seconds)
-        self._error = error
