@@ -76,13 +76,6 @@ def test_openssl_agrees_strictly(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, f"{issued.certificate}: OK")
 
 
-def test_the_folder_is_made_and_holds_four_files(tmp_path: Path) -> None:
-    issued = issue(tmp_path / "a" / "b", ["hook.svc"])
-    assert set(contents(tmp_path / "a" / "b")) == FILES
-    assert issued.new_authority
-    assert issued.names == ("hook.svc",)
-
-
 def test_only_the_owner_reads_the_keys_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
@@ -92,17 +85,6 @@ def test_only_the_owner_reads_the_keys_whatever_the_umask(tmp_path: Path) -> Non
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
     assert issued.key.exists()
-
-
-def test_a_second_certificate_comes_from_the_same_ca(tmp_path: Path) -> None:
-    first = issue(tmp_path, ["hook.svc"])
-    old = contents(tmp_path)
-    second = issue(tmp_path, ["hook.svc", "hook"], days=30)
-    new = contents(tmp_path)
-    assert (first.new_authority, second.new_authority) == (True, False)
-    assert (old["ca.crt"], old["ca.key"]) == (new["ca.crt"], new["ca.key"])
-    assert old["tls.key"] != new["tls.key"]
-    assert handshake(second, "hook") == "TLSv1.3"
 
 
 def test_a_key_that_a_kill_left_without_certificate_gets_one(tmp_path: Path) -> None:
@@ -158,12 +140,6 @@ def test_an_expired_ca_is_refused_with_what_to_do(tmp_path: Path) -> None:
         issue(tmp_path, ["hook.svc"], now=NOW + timedelta(days=11))
 
 
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(CertificateError, match="file cannot be used: File exists"):
-        issue(tmp_path / "file", ["hook.svc"])
-
-
 def test_a_target_that_cannot_be_replaced_leaves_no_rubbish(tmp_path: Path) -> None:
     (tmp_path / "tls.key").mkdir()
     with pytest.raises(CertificateError, match="cannot be written"):
@@ -193,11 +169,6 @@ def test_a_folder_is_renewed_for_whole_days_only(tmp_path: Path, hours: int) -> 
     with pytest.raises(InvalidSettings, match="whole days"):
         renew(tmp_path, [], timedelta(hours=hours))
     assert contents(tmp_path) == before
-
-
-def test_a_folder_that_does_not_exist_cannot_be_renewed(tmp_path: Path) -> None:
-    with pytest.raises(CertificateError, match="is not a folder"):
-        renew(tmp_path / "none", ["hook.svc"], None)
 
 
 @pytest.mark.parametrize("days", [0, -1, 36501])

@@ -198,18 +198,6 @@ async def test_a_damaged_ca_is_repaired_while_what_serves_stays_trusted(
     assert len(filled.bundle) == 1
 
 
-async def test_after_both_secrets_are_lost_replicas_stay_trusted(filled: Cluster) -> None:
-    [old], shown = filled.bundle, filled.serving
-    for name in (CA, TLS):
-        filled.store.put(name, {})
-    await filled.replica().run_once()
-    assert filled.serving != shown
-    assert is_signed_by(filled.serving, filled.bundle[0])
-    assert filled.bundle[1:] == [old]
-    await filled.replica().run_once(minutes=61)
-    assert len(filled.bundle) == 1
-
-
 async def test_a_ca_that_was_put_in_by_hand_is_adopted_in_steps(filled: Cluster) -> None:
     [old], shown, replica = filled.bundle, filled.serving, filled.replica()
     mine = create_authority(filled.clock.now(), timedelta(days=1000))

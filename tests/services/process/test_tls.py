@@ -131,15 +131,6 @@ def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
     assert all(name.startswith(("TLS_", "ECDHE-")) for name in names)
 
 
-def test_before_loading_there_is_nothing_to_show(tmp_path: Path) -> None:
-    certificates = source(tmp_path)
-    before: list[object] = [certificates.loaded, certificates.ends]
-    certificates.load()
-    assert before == [False, 0]
-    assert certificates.loaded
-    assert certificates.ends == (BEGINS + timedelta(days=365)).timestamp()
-
-
 def overwrite(folder: Path, content: Pair) -> None:
     write(folder, content)
 
@@ -237,13 +228,6 @@ def test_a_new_certificate_that_has_ended_does_not_take_the_place_of_one_that_co
     write(tmp_path, pair(ends=BEGINS + timedelta(days=2)))
     assert certificates.refresh()
     assert certificates.ends == (BEGINS + timedelta(days=2)).timestamp()
-
-
-def test_files_that_stay_are_not_loaded_again(tmp_path: Path) -> None:
-    certificates = source(tmp_path)
-    certificates.load()
-    os.utime(tmp_path / "tls.crt", (1, 1))
-    assert not certificates.refresh()
 
 
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path) -> None:
