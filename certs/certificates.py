@@ -51,11 +51,7 @@ def read_certificates(text: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def read_key(text: bytes) -> PrivateKeyTypes | None:
-    """The private key in a PEM text; None where there is none that can be read.
-
-    Raises:
-        UnusableKey: It is encrypted, or of an unknown kind.
-    """
+    """The private key in a PEM text; None where there is none that can be read."""
     try:
         return serialization.load_pem_private_key(text, password=None)
     except TypeError as error:
@@ -67,11 +63,7 @@ def read_key(text: bytes) -> PrivateKeyTypes | None:
 
 
 def read_signing_key(text: bytes) -> ec.EllipticCurvePrivateKey | None:
-    """As `read_key`, for a CA's key.
-
-    Raises:
-        UnusableKey: Also if it is not an elliptic curve key.
-    """
+    """As `read_key`, for a CA's key."""
     key = read_key(text)
     if key is None or isinstance(key, ec.EllipticCurvePrivateKey):
         return key
@@ -142,9 +134,7 @@ def find_signer(
 ) -> x509.Certificate | None:
     """The first of `authorities` that a serving chain leads to; None if it leads to none.
 
-    Args:
-        chain: The serving certificate first, then intermediate certificates in any order.
-        authorities: The trusted CAs.
+    The serving certificate is first in the chain; intermediate certificates follow in any order.
     """
     at = chain[0] if chain else None
     for _ in range(_LONGEST_CHAIN):

@@ -104,12 +104,7 @@ class CertificateReconciler:
         self._in_place: tuple[bytes, datetime] | None = None
 
     async def run_once(self, client: ClusterClient) -> RoundReport:
-        """Do one round.
-
-        Raises:
-            CertificateError: Only a person can repair the CA's Secret.
-            ClusterError: The API server is away, or refuses.
-        """
+        """Do one round."""
         for _ in range(ATTEMPTS):
             try:
                 return await self._attempt(client)
@@ -279,10 +274,6 @@ async def renew(
 
     The names of the present certificate are kept, and no old CA leaves the bundle: `certs run`
     knows its overlap. `on_wait` is called once if a new CA has to settle.
-
-    Raises:
-        CertificateError: Only a person can repair the CA's Secret.
-        ClusterError: The API server is away or refuses, or the bundle cannot be written.
     """
     chain = serving_chain((await ensure_secret(client, at.namespace, at.serving)).data)
     held = (await ensure_secret(client, at.namespace, at.authority)).data

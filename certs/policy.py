@@ -117,9 +117,6 @@ def next_ca(
 
     `chain` is the serving certificate that can be in use, with its intermediate certificates;
     `configured` are the CAs in the webhook configurations.
-
-    Raises:
-        CertificateError: The Secret holds a key or a pair that we cannot use, nor may overwrite.
     """
     authority, created = _signing_pair(data, policy, now, force=force)
     own = authority.certificate

@@ -31,12 +31,7 @@ log = structlog.get_logger(room="certs")
 
 
 async def run(settings: CertsSettings) -> None:
-    """Reconcile certificates until SIGTERM or SIGINT.
-
-    Raises:
-        ClusterError: Nothing says how to reach an API server, or what does is unusable.
-        WorldError: The port is taken.
-    """
+    """Reconcile certificates until SIGTERM or SIGINT."""
     logging.configure(settings.log_level, settings.log_format)
     process = Process(settings)
     with stop_signals() as stop:

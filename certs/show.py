@@ -47,21 +47,13 @@ class StoredCertificates:
 
 
 def from_folder(directory: Path) -> StoredCertificates:
-    """The certificates in a folder of `certs issue`, or in a mounted Secret.
-
-    Raises:
-        CertificateError: It cannot be read.
-    """
+    """The certificates in a folder of `certs issue`, or in a mounted Secret."""
     files = read_folder(directory)
     return StoredCertificates(files, files, str(directory), str(directory))
 
 
 async def from_cluster(client: ClusterClient, at: CertificateLocations) -> StoredCertificates:
-    """The certificates in the Secrets and webhook configurations of a cluster.
-
-    Raises:
-        ClusterError: They cannot be read.
-    """
+    """The certificates in the Secrets and webhook configurations of a cluster."""
     configurations = await read_configurations(client, at)
     if configurations.problems:
         raise ClusterError("; ".join(configurations.problems))

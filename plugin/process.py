@@ -261,15 +261,16 @@ class Plugin:
             # A first plugin that started in the same instant may be about to listen.
             if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
+            server = http.MetricsServer(self.registry, routes)
             try:
-                return await http.serve(
-                    self.registry, settings.metrics_host, settings.metrics_port, routes
-                )
+                await server.start(settings.metrics_host, settings.metrics_port)
             except WorldError as error:
                 if not tries:
                     raise
                 tries -= 1
                 self.single_instance.wait_for_port(str(error))
+            else:
+                return server
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""

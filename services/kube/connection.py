@@ -49,9 +49,6 @@ class Connection:
     A kubeconfig may be rewritten, a token or a CA rotated. After a user has failed with an error
     that this could explain, the next user gets a new client: `connect` creates it in a thread from
     the files as they are then. Other users finish with the old client first.
-
-    Raises:
-        ClusterError: There can be no client.
     """
 
     def __init__(self, connect: Callable[[], ClusterClient]) -> None:

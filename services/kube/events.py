@@ -197,11 +197,7 @@ class EventRecorder:
         return 0.0
 
     async def _write(self, client: ClusterClient, series: _Series) -> None:
-        """Add to the existing Event object, or create one.
-
-        Raises:
-            ClusterError: Neither works.
-        """
+        """Add to the existing Event object, or create one."""
         if series.name and await self._add_to_count(client, series):
             self._on_result(COUNTED)
             return

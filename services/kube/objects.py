@@ -46,11 +46,7 @@ class NamedObject:
 
 
 async def read_object(client: ClusterClient, path: str) -> NamedObject | None:
-    """Read the object at a path; None if it doesn't exist.
-
-    Raises:
-        ClusterError: It can't be read.
-    """
+    """Read the object at a path; None if it doesn't exist."""
     answer = await client.request("GET", path)
     if answer.status == NOT_FOUND:
         return None
@@ -100,11 +96,7 @@ class Secret:
 
 
 async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret.
-
-    Raises:
-        ClusterError: It doesn't exist, or can't be read.
-    """
+    """Read a Secret."""
     found = await read_object(client, secret_path(namespace, name))
     if found is None:
         raise ClusterError(
@@ -115,11 +107,7 @@ async def read_secret(client: ClusterClient, namespace: str, name: str) -> Secre
 
 
 async def ensure_secret(client: ClusterClient, namespace: str, name: str) -> Secret:
-    """Read a Secret; create it, empty, where it does not exist.
-
-    Raises:
-        ClusterError: It can't be read or created.
-    """
+    """Read a Secret; create it, empty, where it does not exist."""
     path = secret_path(namespace, name)
     if (found := await read_object(client, path)) is not None:
         return _secret(found)

@@ -76,8 +76,7 @@ class _Lane:
 class BlockingCalls:
     """Makes calls that may hang, from any thread or event loop.
 
-    Args:
-        max_threads: How many calls may run or hang at once; beyond, new keys are refused.
+    At most `max_threads` calls run or hang at once; beyond, new keys are refused.
     """
 
     def __init__(self, *, max_threads: int = MAX_THREADS) -> None:
@@ -105,11 +104,8 @@ class BlockingCalls:
     async def run(self, key: str, call: Callable[[], T], *, timeout: float, what: str) -> T:  # noqa: ASYNC109 - the call goes on after it
         """Make a call without blocking the event loop.
 
-        Args:
-            key: The subject of the call; calls of one key run one after the other.
-            call: Called in the thread of the key.
-            timeout: Seconds to wait at most, including earlier calls of the key.
-            what: What the call does, for error messages.
+        The `timeout` includes the seconds that earlier calls of the key take; `what` the call does
+        is for error messages.
 
         Raises:
             DeviceHung: The call took too long, or an earlier call of this key hangs.

@@ -62,11 +62,8 @@ def configure(
 ) -> None:
     """Set up logging for this process; may be called again.
 
-    Args:
-        level: The least severe level to log: debug, info, warning or error.
-        format: `json`, `console` (for people, in colour on a terminal that supports it, unless
-            NO_COLOR is set), or `auto`: console on a terminal, else json.
-        stream: The output; standard error by default.
+    `console` is for people, in colour on a terminal that supports it, unless NO_COLOR is set;
+    `auto` is console on a terminal, else json. The output is standard error by default.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()

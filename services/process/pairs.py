@@ -5,11 +5,7 @@ import ssl
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a pair: `ssl` takes only paths, but files may change and a key must not reach a disk.
-
-    Raises:
-        ssl.SSLError: They are not a certificate and its unencrypted key.
-    """
+    """Load a pair: `ssl` takes only paths, but files may change and a key must not reach a disk."""
     descriptor = os.memfd_create("pair")
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

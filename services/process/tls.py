@@ -63,12 +63,8 @@ class _Files:
 class CertificateSource:
     """A TLS server context that uses the latest valid pair of files.
 
-    Args:
-        certificate: The file with the certificate and its chain, PEM.
-        key: The file with its private key, PEM, not encrypted.
-        client_ca: The file with the CAs of clients, PEM: clients must present a certificate of one
-            of them.
-        clock: Seconds since the epoch.
+    The files are PEM, the key not encrypted. With `client_ca`, clients must present a certificate
+    of one of the CAs in it. `clock` returns seconds since the epoch.
     """
 
     def __init__(
@@ -102,11 +98,7 @@ class CertificateSource:
         return "; ".join(filter(None, (self._pair.error, self._authorities.error)))
 
     def load(self) -> None:
-        """Load the files at the start.
-
-        Raises:
-            CertificateError: A file can't be read or used.
-        """
+        """Load the files at the start."""
         pair, authorities = self._pair.read(), self._authorities.read()
         self._use(pair, authorities)
         self._pair.used = self._pair.tried = pair

@@ -69,9 +69,8 @@ class _Unfit(Exception):
 def read_documents(text: bytes, *, types: bool = False) -> Iterator[Document | BrokenDocument]:
     """Read the documents of a text separately; empty ones (only comments) are skipped.
 
-    Args:
-        text: YAML or JSON in UTF-8, or in UTF-16 with a byte order mark.
-        types: Whether plain scalars have the types that kubectl gives them, instead of strings.
+    The text is YAML or JSON in UTF-8, or in UTF-16 with a byte order mark. With `types`, plain
+    scalars have the types that kubectl gives them, instead of strings.
     """
     if text[:2] in _BOMS_16:
         text = text.decode("utf-16", "replace").encode()
