@@ -35,12 +35,12 @@ from certs.certificates import (
 from certs.policy import CA_KEYS, SERVING_KEYS, serving_chain, stored_authorities
 from services.process.errors import CertificateError, InvalidSettings
 from services.process.files import sync_folder, write_new
+from services.process.pairs import read_pem
 
 SERVING_DAYS = 365
 AUTHORITY_DAYS = 3650
 LONGEST_DAYS = 36500
 
-_LARGEST_FILE = 1024 * 1024
 _PRIVATE = 0o600
 _PUBLIC = 0o644
 
@@ -166,15 +166,11 @@ def _authority(directory: Path, now: datetime, lifetime: timedelta) -> tuple[Key
 
 def _read(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
-    if len(content) > _LARGEST_FILE:
-        raise CertificateError(f"{path} is larger than any certificate or key")
-    return content
+        return read_pem(path)
+    except CertificateError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from plugin.metrics import PluginMetrics
 from services.kube.client import ClusterClient
 from services.kube.connection import Connection
-from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.events import EventRecord, EventRecorder
 from services.kube.node_watcher import NodeWatcher
 from services.kube.watch import WatchTimeouts
 from services.mappings.index import NamespaceMappings
@@ -74,8 +74,9 @@ class ApiServer:
         self._node = node
         self._metrics = metrics
         self._timeouts = timeouts
-        source = EventSource(COMPONENT, host=node)
-        self._recorder = EventRecorder(connection, source, on_result=metrics.count_event)
+        self._recorder = EventRecorder(
+            connection, component=COMPONENT, host=node, on_result=metrics.count_event
+        )
 
     def record_event(self, event: EventRecord) -> None:
         """Writes an Event when possible."""

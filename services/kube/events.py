@@ -96,22 +96,6 @@ class EventRecord:
     """Whether the Event's type is `Warning`, rather than `Normal`."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
-    """The reporting program, and the node that it runs on."""
-
-    component: str
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A limit of requests: `burst` after a quiet time, then one every `seconds`."""
-
-    burst: int = 10
-    seconds: float = 5.0
-
-
 @dataclass(slots=True)
 class _Series:
     """The records with one subject and reason; times are seconds of the epoch."""
@@ -128,24 +112,31 @@ _Subject = tuple[ObjectReference, str]
 
 
 class EventRecorder:
-    """Writes what is recorded as Events; `on_result` gets the outcome of every record."""
+    """Writes what is recorded as Events of a program, the `component`, on the node `host`.
+
+    `on_result` gets the outcome of every record. `burst` Events are written at once after a quiet
+    time, then one every `seconds`.
+    """
 
     def __init__(
         self,
         connection: Connection,
-        source: EventSource,
         *,
+        component: str,
+        host: str,
         on_result: Callable[[str], None],
         backoff: Backoff | None = None,
-        rate: Rate = Rate(),
+        burst: int = 10,
+        seconds: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._connection = connection
-        self._source = source
+        self._component = component
+        self._host = host
         self._on_result = on_result
         self._clock = clock
         self._backoff = backoff or Backoff()
-        self._bucket = _TokenBucket(rate)
+        self._bucket = _TokenBucket(burst, seconds)
         self._series: OrderedDict[tuple[_Subject, str], _Series] = OrderedDict()
         self._waiting: OrderedDict[_Subject, _Series] = OrderedDict()
         self._recorded = asyncio.Event()
@@ -202,10 +193,35 @@ class EventRecorder:
             self._on_result(COUNTED)
             return
         path, name = _path(series.latest), _new_name(series.latest.object.name)
-        body = _event(series, name, self._source)
+        body = self._event(series, name)
         client.expect(await client.request("POST", path, body=body), f"POST {path}")
         series.name = name
         self._on_result(CREATED)
+
+    def _event(self, series: _Series, name: str) -> dict[str, Any]:
+        latest = series.latest
+        about = latest.object
+        involved = {
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "apiVersion": about.api_version,
+            "fieldPath": about.field_path,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": about.namespace or "default"},
+            "involvedObject": {key: value for key, value in involved.items() if value},
+            "reason": latest.reason,
+            "type": "Warning" if latest.warning else "Normal",
+            "source": {"component": self._component, "host": self._host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._host,
+            "firstTimestamp": _timestamp(series.first),
+            **_changing_fields(series),
+        }
 
     async def _add_to_count(self, client: ClusterClient, series: _Series) -> bool:
         """Update the Event object of a series; return whether it exists and may be changed."""
@@ -240,23 +256,24 @@ class EventRecorder:
 
 
 class _TokenBucket:
-    def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._tokens = float(rate.burst)
+    def __init__(self, burst: int, seconds: float) -> None:
+        self._burst = burst
+        self._seconds = seconds
+        self._tokens = float(burst)
         self._filled_at = time.monotonic()
 
     async def spend_token(self) -> None:
         """Take a token, or wait for one."""
         self._fill()
         if self._tokens < 1:
-            await asyncio.sleep((1 - self._tokens) * self._rate.seconds)
+            await asyncio.sleep((1 - self._tokens) * self._seconds)
             self._fill()
         self._tokens -= 1
 
     def _fill(self) -> None:
         now = time.monotonic()
-        more = (now - self._filled_at) / self._rate.seconds
-        self._tokens, self._filled_at = min(self._rate.burst, self._tokens + more), now
+        more = (now - self._filled_at) / self._seconds
+        self._tokens, self._filled_at = min(self._burst, self._tokens + more), now
 
 
 def _path(event: EventRecord) -> str:
@@ -275,32 +292,6 @@ def _changing_fields(series: _Series) -> dict[str, Any]:
         "count": series.count,
         "lastTimestamp": _timestamp(series.last),
         "message": clip(series.latest.message, MAX_MESSAGE),
-    }
-
-
-def _event(series: _Series, name: str, source: EventSource) -> dict[str, Any]:
-    latest = series.latest
-    about = latest.object
-    involved = {
-        "kind": about.kind,
-        "namespace": about.namespace,
-        "name": about.name,
-        "uid": about.uid,
-        "apiVersion": about.api_version,
-        "fieldPath": about.field_path,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": about.namespace or "default"},
-        "involvedObject": {key: value for key, value in involved.items() if value},
-        "reason": latest.reason,
-        "type": "Warning" if latest.warning else "Normal",
-        "source": {"component": source.component, "host": source.host},
-        "reportingComponent": source.component,
-        "reportingInstance": source.host,
-        "firstTimestamp": _timestamp(series.first),
-        **_changing_fields(series),
     }
 
 

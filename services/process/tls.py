@@ -15,9 +15,7 @@ verified from the first one: both are set up alike.
 """
 
 import asyncio
-import os
 import ssl
-import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,10 +27,8 @@ import structlog
 from cryptography import x509
 
 from services.process.errors import CertificateError
-from services.process.files import open_at_once
-from services.process.pairs import load_pair
+from services.process.pairs import load_pair, read_pem
 
-MAX_FILE: Final = 1024 * 1024
 INTERVAL: Final = 1.0
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; all ciphers of TLS 1.3 are allowed."""
@@ -57,7 +53,7 @@ class _Files:
 
     def read(self) -> Contents:
         """Return the current contents."""
-        return tuple([_read_file(path) for path in self.paths])
+        return tuple([read_pem(path) for path in self.paths])
 
 
 class CertificateSource:
@@ -194,16 +190,3 @@ class CertificateSource:
     ) -> None:
         """Called by OpenSSL in each handshake, with or without a server name."""
         connection.context = self._newest
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        with open_at_once(path) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CertificateError(f"{path} is not a regular file")
-            content = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror}") from error
-    if len(content) > MAX_FILE:
-        raise CertificateError(f"{path}: more than {MAX_FILE} bytes is not a certificate or key")
-    return content
