@@ -147,15 +147,6 @@ async def test_the_served_ca_stays_however_often_the_ca_is_replaced(
     assert first in filled.bundle, "the CA's Secret holds the bundle too"
 
 
-async def test_a_replica_many_cas_behind_is_still_trusted(filled: Cluster) -> None:
-    [first] = filled.bundle
-    for _ in range(12):
-        replica = filled.replica(ForceRenew(authority=True))
-        reports = [await replica.run_once(minutes=each) for each in (0, 2, 2)]
-        assert [each.waiting for each in reports] == [True, True, False]
-    assert first in filled.bundle
-
-
 async def test_a_bundle_that_cannot_be_written_delays_the_new_ca_only(filled: Cluster) -> None:
     [old] = filled.bundle
     replica = filled.replica(ForceRenew(authority=True))

@@ -18,6 +18,7 @@ from tests.services.kube.following import (
     until_watching,
     until_watching_again,
     watched,
+    watching,
 )
 
 pytestmark = pytest.mark.anyio
@@ -82,11 +83,7 @@ async def test_a_server_that_is_overloaded_is_given_the_time_it_asks_for(
 
 async def test_pauses_begin_small_again_after_a_watch_that_held(tmp_path: Path) -> None:
     time = FakeTime(until=3000)
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=USUAL, timing=time.timing(jitter=1.0)) as source,
-    ):
-        await until_watching(server, source)
+    async with watching(tmp_path, pace=USUAL, timing=time.timing(jitter=1.0)) as (server, source):
         for _ in range(4):
             before = len(watched(server))
             time.now += 50

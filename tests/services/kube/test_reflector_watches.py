@@ -27,6 +27,7 @@ from tests.services.kube.following import (
     until_watching,
     until_watching_again,
     watched,
+    watching,
 )
 from tests.support import require_shared
 
@@ -53,8 +54,7 @@ async def miss_something(server: FaultyApiServer, source: ApiServerSource) -> No
 
 
 async def test_what_happened_while_the_watch_was_too_old_is_found_by_a_list(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         await miss_something(server, source)
         await until(lambda: names(source) == {"changes", "comes", "stays"})
         assert mode_of(source, "changes") == "af"
@@ -64,8 +64,7 @@ async def test_what_happened_while_the_watch_was_too_old_is_found_by_a_list(tmp_
 async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         version = put_function(server, "x")
         await until(lambda: names(source) == {"x"})
         before = len(watched(server))
@@ -80,11 +79,7 @@ async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was
 
 async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> None:
     time = FakeTime()
-    async with (
-        FaultyApiServer().running() as server,
-        following(server, tmp_path, pace=USUAL, timing=time.timing()) as source,
-    ):
-        await until_watching(server, source)
+    async with watching(tmp_path, pace=USUAL, timing=time.timing()) as (server, source):
         for _ in range(3):
             before = len(watched(server))
             time.now += 50
@@ -97,8 +92,7 @@ async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> 
 
 
 async def test_bookmarks_keep_a_quiet_watch_from_growing_old(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         server.compact()
         server.bookmark()
         server.end_watches()
@@ -109,8 +103,7 @@ async def test_bookmarks_keep_a_quiet_watch_from_growing_old(tmp_path: Path) -> 
 
 
 async def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         spec = {"interfaceId": ARRIA, "afuId": NLB0, "mode": "af", "note": "next"}
         odd = encode(FUNCTIONS, "default", "x", server.revision, spec)
         server.send_line(FUNCTIONS, event("ADDED", odd.replace(b"next", "\x85\u2028".encode())))
@@ -133,8 +126,7 @@ async def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
 async def test_what_can_not_be_understood_is_followed_by_a_list(
     tmp_path: Path, line: bytes
 ) -> None:
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         server.send_line(FUNCTIONS, line)
         put_function(server, "x")
         await until(lambda: listed(server) == 2)
@@ -169,8 +161,7 @@ async def test_a_real_servers_objects_and_events_are_understood(tmp_path: Path) 
 
 async def test_a_real_servers_410_is_understood(tmp_path: Path) -> None:
     line = require_shared(*RECORDED, "watch-too-old-410.txt").read_bytes()
-    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
-        await until_watching(server, source)
+    async with watching(tmp_path) as (server, source):
         put_function(server, "x")
         server.send_line(FUNCTIONS, line.strip() + b"\n")
         await until(lambda: listed(server) == 2)
