@@ -16,6 +16,8 @@ from services.process.errors import CertificateError
 from services.process.tls import CertificateSource
 from tests.support import eventually_async
 
+pytestmark = pytest.mark.anyio
+
 BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 Pair = tuple[bytes, bytes]
 
@@ -110,21 +112,18 @@ async def shown(
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("name", [None, "webhook.example"])
-def test_the_pair_is_shown_with_and_without_a_server_name(
+async def test_the_pair_is_shown_with_and_without_a_server_name(
     tmp_path: Path, name: str | None, newest: ssl.TLSVersion
 ) -> None:
     content = pair()
 
-    async def scenario() -> None:
-        certificates = source(tmp_path, content)
-        certificates.load()
-        async with served(certificates) as port:
-            assert await shown(port, name=name, newest=newest) == der(content)
-
-    asyncio.run(scenario())
+    certificates = source(tmp_path, content)
+    certificates.load()
+    async with served(certificates) as port:
+        assert await shown(port, name=name, newest=newest) == der(content)
 
 
-def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
+async def test_tls_older_than_1_2_is_not_spoken(tmp_path: Path) -> None:
     certificates = source(tmp_path)
     assert certificates.context.minimum_version is ssl.TLSVersion.TLSv1_2
     names = {str(cipher["name"]) for cipher in certificates.context.get_ciphers()}
@@ -156,53 +155,47 @@ def swap_link(folder: Path, content: Pair) -> None:
 
 @pytest.mark.parametrize("renew", [overwrite, rename_over, swap_link])
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
-def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
+async def test_a_renewed_pair_is_shown_however_it_came_and_open_connections_live_on(
     tmp_path: Path, renew: Callable[[Path, Pair], None], kind: str
 ) -> None:
     fresh = pair(kind)
 
-    async def scenario() -> None:
-        certificates = source(tmp_path)
-        renew(tmp_path, pair())
-        certificates.load()
-        follower = asyncio.create_task(certificates.follow(interval=0.01))
-        async with served(certificates) as port:
-            reader, writer = await connect(port)
-            renew(tmp_path, fresh)
+    certificates = source(tmp_path)
+    renew(tmp_path, pair())
+    certificates.load()
+    follower = asyncio.create_task(certificates.follow(interval=0.01))
+    async with served(certificates) as port:
+        reader, writer = await connect(port)
+        renew(tmp_path, fresh)
 
-            async def renewed() -> bool:
-                return await shown(port) == der(fresh)
+        async def renewed() -> bool:
+            return await shown(port) == der(fresh)
 
-            await eventually_async(renewed)
-            assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
-            writer.write(b"still here\n")
-            assert await reader.readline() == b"still here\n"
-            writer.close()
-        follower.cancel()
-
-    asyncio.run(scenario())
+        await eventually_async(renewed)
+        assert await shown(port, newest=ssl.TLSVersion.TLSv1_2) == der(fresh)
+        writer.write(b"still here\n")
+        assert await reader.readline() == b"still here\n"
+        writer.close()
+    follower.cancel()
 
 
-def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
+async def test_half_a_renewal_is_told_once_and_the_old_pair_serves_on(tmp_path: Path) -> None:
     old, fresh = pair(), pair()
 
-    async def scenario() -> None:
-        certificates = source(tmp_path, old)
-        certificates.load()
-        async with served(certificates) as port:
-            (tmp_path / "tls.crt").write_bytes(fresh[0])
-            with capture_logs() as logs:
-                assert not certificates.refresh()
-                assert not certificates.refresh()
-            assert [line["log_level"] for line in logs] == ["warning"]
-            assert "not a certificate and its" in certificates.error
-            assert await shown(port) == der(old)
-            (tmp_path / "tls.key").write_bytes(fresh[1])
-            assert certificates.refresh()
-            assert certificates.error == ""
-            assert await shown(port) == der(fresh)
-
-    asyncio.run(scenario())
+    certificates = source(tmp_path, old)
+    certificates.load()
+    async with served(certificates) as port:
+        (tmp_path / "tls.crt").write_bytes(fresh[0])
+        with capture_logs() as logs:
+            assert not certificates.refresh()
+            assert not certificates.refresh()
+        assert [line["log_level"] for line in logs] == ["warning"]
+        assert "not a certificate and its" in certificates.error
+        assert await shown(port) == der(old)
+        (tmp_path / "tls.key").write_bytes(fresh[1])
+        assert certificates.refresh()
+        assert certificates.error == ""
+        assert await shown(port) == der(fresh)
 
 
 def test_files_that_come_back_are_no_problem_any_more(tmp_path: Path) -> None:
