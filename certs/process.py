@@ -18,7 +18,7 @@ from certs.settings import CertsSettings
 from services.kube.client import requested_pause
 from services.kube.connection import Connection, connector
 from services.process import logging
-from services.process.errors import AccelbindError, ClusterError, WorldError
+from services.process.errors import AccelbindError, ClusterError
 from services.process.http import MetricsServer, build_info, new_registry
 from services.process.listening import write_ports
 from services.process.retry import Backoff
@@ -71,17 +71,12 @@ class Process:
                 configurations=list(settings.webhook_config),
                 service=settings.service,
             )
-            rounds = asyncio.create_task(self._reconcile_forever())
-            stopping = asyncio.create_task(stop.wait())
             try:
-                await asyncio.wait({rounds, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                if rounds.done():
-                    await rounds
-                    raise WorldError("the rounds have ended unexpectedly")
+                async with asyncio.TaskGroup() as group:
+                    rounds = group.create_task(self._reconcile_forever())
+                    await stop.wait()
+                    rounds.cancel()
             finally:
-                for task in (rounds, stopping):
-                    task.cancel()
-                await asyncio.gather(rounds, stopping, return_exceptions=True)
                 await self._connection.aclose()
 
     async def _reconcile_forever(self) -> NoReturn:

@@ -2,7 +2,6 @@ import os
 import ssl
 import stat
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,8 @@ from certs.authority import create_authority
 from certs.folder import IssuedPaths, issue, renew
 from services.process.errors import CertificateError, InvalidSettings
 from tests.certs.memory import private_key_pem
-from tests.support import REPOSITORY, require
+from tests.services.bitstreams.test_storage import no_file_larger_than
+from tests.support import require
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FILES = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
@@ -175,30 +175,12 @@ def test_a_wrong_name_touches_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-FULL_DISK = """
-import resource, sys
-from pathlib import Path
-from certs.folder import issue
-from services.process.errors import CertificateError
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
-try:
-    issue(Path(sys.argv[1]), ["hook.svc"])
-except CertificateError as error:
-    sys.exit(f"refused: {error}")
-"""
-
-
 def test_no_room_for_the_new_files_leaves_the_old_ones_whole(tmp_path: Path) -> None:
     issue(tmp_path, ["hook.svc"])
     before = contents(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, tmp_path, "100"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "cannot be written: File too large" in done.stderr
+    full = "cannot be written: File too large"
+    with no_file_larger_than(100), pytest.raises(CertificateError, match=full):
+        issue(tmp_path, ["hook.svc"])
     assert contents(tmp_path) == before
 
 
