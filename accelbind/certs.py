@@ -215,10 +215,11 @@ def _settings(given: Given) -> CertsSettings:
 
 async def _read_cluster(settings: CertsSettings) -> "StoredCertificates":
     from certs.show import from_cluster  # noqa: PLC0415 - the same
+    from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
     from services.kube.connection import connector  # noqa: PLC0415 - the same
 
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await from_cluster(client, settings.locations)
+        return await from_cluster(ClusterStore(client, settings.locations))
 
 
 async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundReport":
@@ -226,6 +227,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
 
     from certs.keeper import renew as renew_in  # noqa: PLC0415 - the same
     from certs.metrics import CertsMetrics  # noqa: PLC0415 - the same
+    from certs.store import ClusterStore  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
     from services.process.settings import duration_text  # noqa: PLC0415 - the same
 
@@ -234,8 +236,7 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
 
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await renew_in(
-            client,
-            settings.locations,
+            ClusterStore(client, settings.locations),
             settings.policy,
             CertsMetrics(CollectorRegistry()),
             authority=ca,

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from plugin.metrics import PluginMetrics
-from services.kube.client import ClusterClient
+from services.kube.client import ClusterClient, may_be_ours
 from services.kube.connection import Connection
-from services.kube.events import EventRecord, EventRecorder
+from services.kube.events import EventRecord, EventRecorder, EventSource
+from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
-from services.kube.watch import WatchTimeouts
 from services.mappings.index import NamespaceMappings
 from services.mappings.namespace import read_namespace
+from services.process.errors import ClusterError
 
 T = TypeVar("T")
 
@@ -49,7 +50,12 @@ class ApiServerPods:
 
     async def _query(self, query: Callable[[ClusterClient], Awaitable[T]]) -> T:
         async with self._connection.client() as client:
-            return await query(client)
+            try:
+                return await query(client)
+            except ClusterError as error:
+                if may_be_ours(error):
+                    await self._connection.renew(client)
+                raise
 
 
 class ApiServer:
@@ -74,9 +80,8 @@ class ApiServer:
         self._node = node
         self._metrics = metrics
         self._timeouts = timeouts
-        self._recorder = EventRecorder(
-            connection, component=COMPONENT, host=node, on_result=metrics.count_event
-        )
+        source = EventSource(COMPONENT, host=node)
+        self._recorder = EventRecorder(connection, source, on_result=metrics.count_event)
 
     def record_event(self, event: EventRecord) -> None:
         """Writes an Event when possible."""

@@ -50,7 +50,7 @@ from services.programming.ioctls import KERNEL, DriverCalls
 if TYPE_CHECKING:
     from plugin.api_server import ApiServer
     from services.kube.connection import Connection
-    from services.kube.watch import WatchTimeouts
+    from services.kube.list_watch import WatchTimeouts
 
 STOPPED: Final = "stopped"
 ANOTHER_MODE: Final = "another mode"
@@ -261,16 +261,15 @@ class Plugin:
             # A first plugin that started in the same instant may be about to listen.
             if tries and await first_of({STOPPED: stop.wait()}, seconds=PORT_SECONDS):
                 return None
-            server = http.MetricsServer(self.registry, routes)
             try:
-                await server.start(settings.metrics_host, settings.metrics_port)
+                return await http.serve(
+                    self.registry, settings.metrics_host, settings.metrics_port, routes
+                )
             except WorldError as error:
                 if not tries:
                     raise
                 tries -= 1
                 self.single_instance.wait_for_port(str(error))
-            else:
-                return server
 
     async def _run_tasks(self, stop: asyncio.Event) -> str:
         """Runs the tasks of the process; returns why it ends."""

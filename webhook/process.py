@@ -154,13 +154,14 @@ class Webhook:
             yield "stopping"
 
     def _state(self) -> AdmissionSnapshot:
+        validity = self.certificates.validity
         return AdmissionSnapshot(
             mappings=self.mappings.counts,
             rejected=self.mappings.rejected,
             age=self.mappings.age,
             outdated=bool(self.mappings.error),
             watch_failures=self.mappings.watch_failures,
-            certificate_ends=self.certificates.ends,
+            certificate_ends=validity.ends if validity else 0.0,
             certificate_failing=bool(self.certificates.error),
             certificate_failures=self.certificates.failures,
             clients_refused=self.server.limiter.refused,

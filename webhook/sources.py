@@ -69,7 +69,7 @@ def choose_source(settings: WebhookSettings) -> MappingSource:
     # The API client costs memory that a webhook with a folder does not need.
     from services.kube.config import load_config  # noqa: PLC0415 - the same
     from services.kube.connection import connector  # noqa: PLC0415 - the same
-    from services.kube.watch import WatchTimeouts  # noqa: PLC0415 - the above
+    from services.kube.list_watch import WatchTimeouts  # noqa: PLC0415 - the above
     from services.mappings.source import ApiServerSource  # noqa: PLC0415 - the same
 
     if load_config(settings.kubeconfig) is None:

@@ -2,7 +2,7 @@
 
 The node is read with `get`, then watched until the server ends the watch, and so on. This needs the
 verbs `get` and `watch` of nodes. Without `watch` the node is polled, and a watch is tried again
-from time to time. `services.kube.watch` has the loop.
+from time to time. `services.kube.list_watch` has the loop.
 
 The watch is opened with `resourceVersion=0` and without bookmarks: it starts with the node in the
 API server's cache. The version in a node's metadata may be too old to watch from. Bookmarks without
@@ -17,7 +17,10 @@ The field selector `metadata.name` restricts the watch to this node, which a rol
 `resourceNames` requires too.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -26,7 +29,7 @@ import structlog
 
 from services.kube.client import FORBIDDEN, BadStatus, ClusterClient, Expired
 from services.kube.connection import Connection
-from services.kube.watch import UNREADABLE, Timing, WatchEvent, WatchLoop, WatchTimeouts
+from services.kube.list_watch import UNREADABLE, WatchEvent, WatchLoop, WatchTimeouts
 from services.process.errors import ClusterError
 from services.process.text import plain
 
@@ -62,12 +65,20 @@ class NodeWatcher(WatchLoop):
         on_change: Callable[[Mapping[str, str] | None], None],
         *,
         timeouts: WatchTimeouts | None = None,
-        timing: Timing | None = None,
         on_failure: Callable[[], None] = lambda: None,
         poll_seconds: float = POLL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(
-            connection, {"node": name}, timeouts=timeouts, timing=timing, on_failure=on_failure
+            connection,
+            {"node": name},
+            timeouts=timeouts,
+            clock=clock,
+            sleep=sleep,
+            jitter=jitter,
+            on_failure=on_failure,
         )
         self._name = name
         self._path = f"{NODES}/{quote(name, safe='')}"
@@ -87,7 +98,7 @@ class NodeWatcher(WatchLoop):
         """Read the node and report its annotations; return the pause if it can't be watched."""
         began = self._clock()
         body = await client.get(self._path)
-        pause = self._poll_seconds * (3 + self._timing.jitter()) / 4
+        pause = self._poll_seconds * (3 + self._jitter()) / 4
         if body is None:
             self._log_error(
                 f'the API server has no node "{self._name}": set --node-name to the name of this'
@@ -108,7 +119,7 @@ class NodeWatcher(WatchLoop):
         if event.type not in ("ADDED", "MODIFIED"):
             raise Expired(f"the watch of node {self._name} ended with {event.type}")
         if self._annotations(event.object) != self._known:
-            await self._timing.sleep(max(0.0, self._read_after - self._clock()))
+            await self._sleep(max(0.0, self._read_after - self._clock()))
             await self._read(client)
             self._read_after = self._clock() + READ_SECONDS
 
@@ -141,7 +152,7 @@ class NodeWatcher(WatchLoop):
         )
         self._polls = True
         self._backoff.reset()
-        return self._poll_seconds * (3 + self._timing.jitter()) / 4
+        return self._poll_seconds * (3 + self._jitter()) / 4
 
 
 class _Metadata(msgspec.Struct):

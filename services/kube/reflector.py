@@ -7,11 +7,13 @@ watch's version while there are no changes.
 
 A list replaces everything known, all at once. Only the fields of mappings are decoded; most bytes
 of an object are others, such as `managedFields`. Each object is decoded separately, so that a
-broken one doesn't hide the others. `services.kube.watch` has the loop.
+broken one doesn't hide the others. `services.kube.list_watch` has the loop.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -30,9 +32,9 @@ from services.kube.client import (
     will_pass,
 )
 from services.kube.connection import Connection
-from services.kube.watch import (
+from services.kube.list_watch import (
     UNREADABLE,
-    Timing,
+    Item,
     WatchEvent,
     WatchLoop,
     WatchTimeouts,
@@ -47,22 +49,6 @@ BREATH_BYTES: Final = 32 * 1024
 
 _PAGE_TRIES: Final = 5
 """How often a page after the first one is requested in a row."""
-
-
-class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """The metadata that matter; `annotations` is undecoded."""
-
-    name: str
-    namespace: str
-    resource_version: str = ""
-    annotations: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Item(msgspec.Struct, gc=False):
-    """The fields of an object that matter; `spec` is undecoded."""
-
-    metadata: Metadata
-    spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Listing(Protocol):
@@ -110,10 +96,15 @@ class Reflector(WatchLoop):
         store: Store,
         *,
         timeouts: WatchTimeouts | None = None,
-        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._kind = path.rpartition("/")[2]
-        super().__init__(connection, {"kind": self._kind}, timeouts=timeouts, timing=timing)
+        labels = {"kind": self._kind}
+        super().__init__(
+            connection, labels, timeouts=timeouts, clock=clock, sleep=sleep, jitter=jitter
+        )
         self._path = path
         self._store = store
         self._version = ""
@@ -163,7 +154,7 @@ class Reflector(WatchLoop):
                     pause = backoff.pause(requested_pause(error))
                     self._count_failure()
                     self._log_error(str(error), pause)
-                    await self._timing.sleep(pause)
+                    await self._sleep(pause)
                 else:
                     raise
                 continue

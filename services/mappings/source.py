@@ -8,8 +8,10 @@ shows for how long.
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, NoReturn
 
 import msgspec
@@ -18,8 +20,8 @@ import structlog
 from services import names
 from services.kube.client import ClusterClient
 from services.kube.connection import Connection
-from services.kube.reflector import Item, Reflector
-from services.kube.watch import Timing, WatchTimeouts
+from services.kube.list_watch import Item, WatchTimeouts
+from services.kube.reflector import Reflector
 from services.mappings.index import EMPTY_INDEX, MappingIndex, MappingTable
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -44,6 +46,16 @@ BATCH: Final = 1024
 """Changes that are applied to the table before other tasks run."""
 
 log = structlog.get_logger(room="mappings")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The sources of time and randomness, which tests replace."""
+
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    jitter: Callable[[], float] = random.random
+    """Returns numbers from 0 to 1."""
 
 
 class ApiServerSource:
@@ -130,7 +142,15 @@ class ApiServerSource:
         """
         connection = self._connection or Connection(self._connect)
         self._reflectors = [
-            Reflector(PATHS[kind], connection, store, timeouts=self._pace, timing=self._timing)
+            Reflector(
+                PATHS[kind],
+                connection,
+                store,
+                timeouts=self._pace,
+                clock=self._timing.clock,
+                sleep=self._timing.sleep,
+                jitter=self._timing.jitter,
+            )
             for kind, store in self._stores.items()
         ]
         try:

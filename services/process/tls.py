@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 import structlog
 from cryptography import x509
@@ -37,6 +37,13 @@ log = structlog.get_logger(room="certificates")
 
 
 Contents: TypeAlias = tuple[bytes, ...]
+
+
+class Validity(NamedTuple):
+    """When a certificate is valid, in seconds since the epoch."""
+
+    begins: float
+    ends: float
 
 
 @dataclass(eq=False, slots=True)
@@ -71,8 +78,8 @@ class CertificateSource:
         client_ca: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.ends = 0.0
-        """When the certificate in use expires, seconds since the epoch; 0 before one is loaded."""
+        self.validity: Validity | None = None
+        """That of the certificate in use; None before one is loaded."""
         self.failures = 0
         """How often new contents couldn't be used."""
         self._pair = _Files("certificate", (certificate, key))
@@ -86,7 +93,7 @@ class CertificateSource:
     @property
     def loaded(self) -> bool:
         """Whether a certificate is in use."""
-        return self.ends > 0
+        return self.validity is not None
 
     @property
     def error(self) -> str:
@@ -158,9 +165,10 @@ class CertificateSource:
             ) from error
         begins, ends = found.not_valid_before_utc, found.not_valid_after_utc
         now = datetime.fromtimestamp(self._clock(), UTC)
-        if ends <= now and self.ends > now.timestamp():
+        if ends <= now and self.validity and self.validity.ends > now.timestamp():
             raise CertificateError(f"{certificate} expired on {ends.isoformat()}")
-        self.ends, self._newest = ends.timestamp(), fresh
+        self.validity = Validity(begins.timestamp(), ends.timestamp())
+        self._newest = fresh
         valid = begins <= now < ends
         write_log = log.info if valid else log.warning
         write_log(

@@ -20,6 +20,7 @@ from certs.authority import (
 from certs.certificates import MOST_CERTIFICATES, bundle_pem, is_signed_by, names_of
 from certs.keeper import ATTEMPTS, ForceRenew, renew
 from certs.metrics import CertsMetrics
+from certs.store import ClusterStore
 from services.process.errors import CertificateError, ClusterError
 from tests.certs.memory import CA, HOST, LOCATIONS, POLICY, TLS, Cluster, private_key_pem
 
@@ -424,7 +425,13 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
     assert len(both) == 2
     cluster.clock.time = utc_now()
     short = replace(POLICY, overlap=timedelta(0))
-    await renew(cluster.store, LOCATIONS, short, metrics(), authority=False, on_wait=lambda _: None)
+    await renew(
+        ClusterStore(cluster.store, LOCATIONS),
+        short,
+        metrics(),
+        authority=False,
+        on_wait=lambda _: None,
+    )
     assert cluster.serving != shown
     assert [name.value for name in names_of(cluster.serving)] == [HOST, "other.svc"]
     assert cluster.bundle == both, "only `certs run` knows the overlap"
@@ -435,6 +442,10 @@ async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
 ) -> None:
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
         await renew(
-            filled.store, LOCATIONS, POLICY, metrics(), authority=True, on_wait=lambda _: None
+            ClusterStore(filled.store, LOCATIONS),
+            POLICY,
+            metrics(),
+            authority=True,
+            on_wait=lambda _: None,
         )
     assert len(filled.bundle) == 1

@@ -12,7 +12,7 @@ from plugin.settings import PluginSettings
 from services.devices.model import PluginMode
 from services.kube.connection import Connection, connector
 from services.kube.events import EventRecord
-from services.kube.watch import WatchTimeouts
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.index import MappingIndex, NamespaceMappings, build_index
 from services.mappings.model import parse
 from simulator.apiserver.standin import ApiServerStandIn

@@ -215,7 +215,7 @@ def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
         assert await webhook._probe_readiness() == (200, "ok\n")
         assert webhook._state().ready
         webhook.mappings.loaded = False
-        webhook.certificates.ends = 0.0
+        webhook.certificates.validity = None
         webhook.handler.draining = True
         assert not webhook._state().ready
         return await webhook._probe_readiness()

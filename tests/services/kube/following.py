@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from services.kube.connection import connector
-from services.kube.watch import Timing, WatchTimeouts
-from services.mappings.source import ApiServerSource
+from services.kube.list_watch import WatchTimeouts
+from services.mappings.source import ApiServerSource, Timing
 from tests.faults.apiserver import FUNCTIONS, REGIONS, FaultyApiServer
 from tests.services.kube.kubeconfigs import write_config
 from tests.support import eventually_async

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.watch import WatchTimeouts
+from services.kube.list_watch import WatchTimeouts
 from tests.faults.apiserver import (
     FUNCTIONS,
     Connection,

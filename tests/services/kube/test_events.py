@@ -15,6 +15,7 @@ from services.kube.connection import Connection, connector
 from services.kube.events import (
     EventRecord,
     EventRecorder,
+    EventSource,
     ObjectReference,
     node_reference,
 )
@@ -51,8 +52,7 @@ class Recorder:
         self.connection = Connection(connector(api.kubeconfig_path))
         self.recorder = EventRecorder(
             self.connection,
-            component="accelbind-plugin",
-            host="n1",
+            EventSource("accelbind-plugin", host="n1"),
             on_result=lambda outcome: self.counts.update([outcome]),
             backoff=Backoff(0.01, 0.05),
             burst=burst,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from services.kube.connection import Connection, connector
+from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
-from services.kube.watch import Timing, WatchTimeouts
+from services.mappings.source import Timing
 from simulator.apiserver.faults import watches
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.services.kube.following import FakeTime, SimulatedTime
@@ -54,7 +55,9 @@ class Watcher:
             timeouts=pace,
             on_failure=self._failed,
             poll_seconds=poll_seconds,
-            timing=timing,
+            clock=timing.clock,
+            sleep=timing.sleep,
+            jitter=timing.jitter,
         )
 
     def _failed(self) -> None:

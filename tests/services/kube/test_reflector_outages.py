@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.kube.watch import Timing, WatchTimeouts
+from services.kube.list_watch import WatchTimeouts
+from services.mappings.source import Timing
 from tests.faults.apiserver import FUNCTIONS, FaultyApiServer, lists, watches
 from tests.services.kube.following import (
     USUAL,

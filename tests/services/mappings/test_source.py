@@ -24,7 +24,6 @@ from tests.services.kube.following import (
     until,
     until_watching,
     watched,
-    watching,
     write_kubeconfig,
 )
 
@@ -54,7 +53,8 @@ async def test_a_cluster_without_mappings_is_loaded_too(tmp_path: Path) -> None:
 
 
 async def test_changes_are_followed(tmp_path: Path) -> None:
-    async with watching(tmp_path) as (server, source):
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
         before = source.index
         put_function(server, "nlb0")
         await until(lambda: names(source) == {"nlb0"})
@@ -112,7 +112,8 @@ async def test_what_can_not_be_used_is_refused_with_the_reason(tmp_path: Path) -
 
 
 async def test_a_mapping_that_is_put_right_serves(tmp_path: Path) -> None:
-    async with watching(tmp_path) as (server, source):
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
         server.put(FUNCTIONS, "default", "x", interfaceId="xyz", afuId=NLB0, mode="af")
         await until(lambda: source.rejected == 1)
         assert "x" in source.index.namespace("default").rejected, (
@@ -130,7 +131,8 @@ async def test_a_mapping_that_is_put_right_serves(tmp_path: Path) -> None:
 async def test_a_function_and_a_region_of_one_name_cancel_each_other_out_until_one_goes(
     tmp_path: Path,
 ) -> None:
-    async with watching(tmp_path) as (server, source):
+    async with FaultyApiServer().running() as server, following(server, tmp_path) as source:
+        await until_watching(server, source)
         put_function(server, "x")
         await until(lambda: names(source) == {"x"})
         with capture_logs() as logs:

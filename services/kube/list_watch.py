@@ -82,14 +82,20 @@ class WatchTimeouts:
     """How much longer a watch may take before it counts as hanging."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The sources of time and randomness, which tests replace."""
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    """The metadata that matter; `annotations` is undecoded."""
 
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    jitter: Callable[[], float] = random.random
-    """Returns numbers from 0 to 1."""
+    name: str
+    namespace: str
+    resource_version: str = ""
+    annotations: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Item(msgspec.Struct, gc=False):
+    """The fields of an object that matter; `spec` is undecoded."""
+
+    metadata: Metadata
+    spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class WatchEvent(msgspec.Struct):
@@ -100,7 +106,10 @@ class WatchEvent(msgspec.Struct):
 
 
 class WatchLoop(ABC):
-    """Reads objects and watches them until cancelled; `labels` are logged with its errors."""
+    """Reads objects and watches them until cancelled; `labels` are logged with its errors.
+
+    `clock` is monotonic; `jitter` returns numbers from 0 to 1.
+    """
 
     outage: ClassVar[str]
     """What is logged when errors start."""
@@ -115,13 +124,16 @@ class WatchLoop(ABC):
         labels: Mapping[str, str],
         *,
         timeouts: WatchTimeouts | None = None,
-        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        jitter: Callable[[], float] = random.random,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._timeouts = timeouts or WatchTimeouts()
-        self._timing = timing or Timing()
-        self._clock = self._timing.clock
-        self.last_seen = self._clock()
+        self._clock = clock
+        self._sleep = sleep
+        self._jitter = jitter
+        self.last_seen = clock()
         """The time of the last event, bookmark, complete read or watch of full length, initially
         the start. A watch that only opens proves nothing."""
         self.error = ""
@@ -151,7 +163,7 @@ class WatchLoop(ABC):
     async def watch_forever(self) -> NoReturn:
         """Keep the objects up to date until cancelled."""
         while True:
-            await self._timing.sleep(await self._attempt())
+            await self._sleep(await self._attempt())
 
     @abstractmethod
     async def _read(self, client: ClusterClient) -> float | None:
@@ -194,7 +206,7 @@ class WatchLoop(ABC):
     async def _watch(self, client: ClusterClient) -> bool:
         """Apply events until the server ends the watch; return whether it ended on time."""
         path, params = self._watch_request()
-        seconds = max(1, round(self._timeouts.watch * (3 + self._timing.jitter()) / 4))
+        seconds = max(1, round(self._timeouts.watch * (3 + self._jitter()) / 4))
         params = {"watch": 1, **params, "timeoutSeconds": seconds}
         async with _open_watch(client, path, params, seconds + self._timeouts.grace) as events:
             self._opened = self._clock()
@@ -266,7 +278,7 @@ class WatchLoop(ABC):
 
     def _new_backoff(self) -> Backoff:
         timeouts = self._timeouts
-        return Backoff(timeouts.first, timeouts.longest, jitter=self._timing.jitter)
+        return Backoff(timeouts.first, timeouts.longest, jitter=self._jitter)
 
     def _count_failure(self) -> None:
         self.failures += 1
