@@ -440,12 +440,7 @@ async def test_renewing_by_command_keeps_names_and_old_cas(cluster: Cluster) -> 
 async def test_renewing_by_command_fails_where_the_bundle_cannot_be_written(
     filled: Cluster,
 ) -> None:
+    store = ClusterStore(filled.store, LOCATIONS)
     with filled.store.refusing(reads=False), pytest.raises(ClusterError, match="cannot be written"):
-        await renew(
-            ClusterStore(filled.store, LOCATIONS),
-            POLICY,
-            metrics(),
-            authority=True,
-            on_wait=lambda _: None,
-        )
+        await renew(store, POLICY, metrics(), authority=True, on_wait=lambda _: None)
     assert len(filled.bundle) == 1
