@@ -328,3 +328,13 @@ async def test_a_watch_that_differs_at_each_event_costs_a_read_every_few_seconds
             await asyncio.wait_for(time.over.wait(), MINUTE)
             assert {"mode": "old"} not in made.told
     assert len([each for each in asked(api) if "watch=1" not in each]) <= 16
+
+
+async def test_a_cache_that_lags_does_not_undo_what_was_read(api: ApiServerStandIn) -> None:
+    put(api, mode="new")
+    stale = b'{"type":"ADDED","object":{"metadata":{"name":"n1","annotations":{"mode":"old"}}}}\n'
+    with api.faults.replaying(stale, stream=True, count=2, matches=watches):
+        async with following(api) as made:
+            await watching(api)
+    assert made.told
+    assert {"mode": "old"} not in made.told

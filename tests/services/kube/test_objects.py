@@ -108,3 +108,9 @@ async def test_answers_that_are_no_object_are_told(
         pytest.raises(ClusterError, match="can't be read"),
     ):
         await read_secret(client, "default", "s")
+
+
+async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: ClusterClient) -> None:
+    with pytest.raises(ClusterError, match="does not exist"):
+        await read_secret(client, "default", "../pods")
+    assert api.seen[-1].target == "/api/v1/namespaces/default/secrets/..%2Fpods"

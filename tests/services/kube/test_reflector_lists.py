@@ -1,6 +1,7 @@
 """Lists over real sockets: pages, their size, their expiry, and servers that have nothing."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ async def test_a_page_that_fails_too_often_has_the_list_begun_anew(tmp_path: Pat
                 await until(lambda: source.loaded)
                 assert len(source.index) == 1200
     assert listed(server) == 2
+
+
+async def test_credentials_may_change_between_the_pages_of_a_list(tmp_path: Path) -> None:
+    async with FaultyApiServer().running() as server:
+        fill(server, 1200)
+        with contextlib.ExitStack() as faults:
+            faults.enter_context(server.answering(500, "etcd", matches=later_pages))
+            async with following(server, tmp_path) as source:
+                await until(lambda: "etcd" in source.error)
+                server.token = "rotated"  # noqa: S105 - of this server only
+                path = tmp_path / "kubeconfig"
+                path.write_text(path.read_text().replace("secret", "rotated"))
+                faults.close()
+                await until(lambda: source.loaded)
+                assert len(source.index) == 1200
 
 
 async def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones(

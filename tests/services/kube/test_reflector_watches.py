@@ -77,6 +77,19 @@ async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was
         assert source.index.namespace("cut").by_name == {}
 
 
+async def test_a_connection_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+    pace = WatchTimeouts(first=0.001, longest=0.01, watch=1.0, grace=0.05)
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, tmp_path, pace=pace) as source,
+    ):
+        await until_watching(server, source)
+        server.silence_watches()
+        put_function(server, "x")
+        await until(lambda: names(source) == {"x"})
+        assert listed(server) == 1
+
+
 async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> None:
     time = FakeTime()
     async with watching(tmp_path, pace=USUAL, timing=time.timing()) as (server, source):
@@ -89,6 +102,19 @@ async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> 
     assert listed(server) == 1
     asked = [int(each.query["timeoutSeconds"]) for each in server.requests if each.is_watch]
     assert {45 <= seconds <= 60 for seconds in asked} == {True}
+
+
+async def test_watches_that_end_as_soon_as_they_are_open_are_asked_for_at_a_bounded_rate(
+    tmp_path: Path,
+) -> None:
+    time = FakeTime(until=1600)
+    async with FaultyApiServer().running() as server:
+        with server.closing_at_once():
+            async with following(server, tmp_path, pace=USUAL, timing=time.timing()):
+                await until(lambda: time.now >= 1600)
+                # The other reflector may have a list and no watch yet.
+                await until(lambda: listed(server) == len(watched(server)), "a list after each")
+    assert 20 < len(server.requests) < 600 / 30 * 2 * 2, "in 600 s, by two reflectors"
 
 
 async def test_bookmarks_keep_a_quiet_watch_from_growing_old(tmp_path: Path) -> None:
