@@ -17,6 +17,7 @@ from certs.certificates import read_certificates, unique
 from services.kube.client import BadStatus, ClusterClient, segment
 from services.kube.objects import (
     GROUP,
+    INJECTED,
     PLURALS,
     NamedObject,
     decode_base64,
@@ -24,9 +25,6 @@ from services.kube.objects import (
     replace_object,
 )
 from services.process.errors import ClusterError
-
-INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
-"""Annotations that make cert-manager's cainjector maintain the bundle."""
 
 SUFFIX: Final = ".accelbind.dev"
 """The suffix of the names of accelbind's entries in the manifests."""

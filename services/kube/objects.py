@@ -28,6 +28,9 @@ LABELS: Final = {"app.kubernetes.io/part-of": "accelbind"}
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 PLURALS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
+INJECTED: Final = ("cert-manager.io/inject-ca-from", "cert-manager.io/inject-ca-from-secret")
+"""Annotations that make cert-manager's cainjector maintain the bundle."""
+
 
 class Conflict(ClusterError):
     """The object has changed since it was read."""

@@ -7,13 +7,13 @@ from types import ModuleType
 from typing import Final
 
 from accelbind.exits import Exit
-from certs import store
 from plugin import messages, node_mode
 from services.admission import mapping_review, pod_review, review
 from services.admission.mutate import AGAIN, REASON, REWRITES, REWRITTEN, UnchangedReason
 from services.admission.review import ReviewOutcome
 from services.devices import allocation
 from services.devices.reasons import REASONS, Effect
+from services.kube import objects
 from services.mappings import model as mappings
 from services.node import error_clearing
 from services.node.event_reasons import EventReason, event_reason
@@ -143,7 +143,7 @@ _NAMES: Final = (
     ("annotation of a pod, written", pod, "REQUESTED_ANNOTATION"),
     ("annotation of a pod, read", pod, "MIRROR_ANNOTATION"),
     ("annotation of a container, written", allocation, "HOOK_ANNOTATION"),
-    ("annotation of a webhook configuration, read", store, "INJECTED"),
+    ("annotation of a webhook configuration, read", objects, "INJECTED"),
     ("variables of a container, read and written", functions, "FUNCTION_VARIABLES"),
     ("variables of a container, written", allocation, "UNIT_VARIABLES"),
     ("variables of a container, written", allocation, "ADDRESS_VARIABLE"),

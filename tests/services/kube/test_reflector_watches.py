@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from services.kube.list_watch import WatchTimeouts
 from services.mappings.source import ApiServerSource
 from tests.faults.apiserver import (
     FUNCTIONS,
