@@ -1,7 +1,7 @@
 """Marks the node if containers may have programmed its ports themselves.
 
 Mode `regiondevel` hands out the power to program, so no AFU ID that a port shows afterwards can be
-trusted. Before a mode is served, the node's mark (`services.programming.distrust`) is brought up to
+trusted. Before a mode is served, the node's mark (`services.programming.records`) is brought up to
 date:
 
     mode to serve   mark now           what happens
@@ -27,7 +27,7 @@ from services.node.offer_memory import FILE, last_mode
 from services.process.blocking import BlockingCalls
 from services.process.errors import HardwareError
 from services.process.retry import Backoff
-from services.programming.distrust import Mark, closed_mark, read_marks, write_mark
+from services.programming.records import Mark, closed_mark, read_marks, write_mark
 
 WRITE_SECONDS: Final = 5.0
 """For reading and writing the mark once."""

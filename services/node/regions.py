@@ -31,7 +31,7 @@ from services.programming.assignment import (
     plan,
     regions_of,
 )
-from services.programming.image import Image, Programmed
+from services.programming.programmer import Image, Programmed
 
 T = TypeVar("T")
 

@@ -19,8 +19,7 @@ from services.mappings.index import EMPTY_INDEX
 from services.node import regions, start_gate
 from services.node.offer_memory import last_mode
 from services.process.errors import ClusterError
-from services.programming.image import Image
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
