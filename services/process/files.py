@@ -7,6 +7,7 @@ writer is removed by the next writer of the same name, so concurrent writers nee
 import contextlib
 import errno
 import os
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -50,6 +51,23 @@ def open_at_once(path: Path) -> BinaryIO:
 
 def _opened(path: str, _: int) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, never through a link.
+
+    Raises:
+        OSError: It can't be opened, or is something else.
+    """
+    return open(path, "rb", opener=_opened_regular)
+
+
+def _opened_regular(path: str, _: int) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("it is not a regular file")
+    return descriptor
 
 
 def sync_folder(folder: Path) -> None:
