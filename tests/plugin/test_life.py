@@ -54,6 +54,10 @@ def trouble(plugin: Plugin) -> str:
     return found.error if found else ""
 
 
+async def registrations(bed: Bed, wanted: int) -> None:
+    await bed.kubelet.until(lambda: bed.calls("Registered") >= wanted)
+
+
 async def is_ready(plugin: Plugin) -> bool:
     return (await plugin.readyz())[0] == 200
 
@@ -191,7 +195,7 @@ async def test_sockets_and_folders_deleted_behind_our_back_are_made_again(bed: B
         for _ in range(3):
             wanted = bed.calls("Registered") + 2
             assert len(kubelet.delete_sockets()) == 2
-            await kubelet.until(lambda: bed.calls("Registered") >= wanted)  # noqa: B023
+            await registrations(bed, wanted)
             await kubelet.until(lambda: sum(kubelet.allocatable.values()) == 2)
         kubelet.remove_folder()
         await bed.offers(0)
@@ -208,7 +212,7 @@ async def test_a_stream_cut_with_no_change_in_the_folder_is_registered_again(bed
             await eventually_async(lambda: state(plugin) is REGISTERED)
             wanted = bed.calls("Registered") + 1
             await kubelet.cut_stream(AF)
-            await kubelet.until(lambda: bed.calls("Registered") >= wanted)  # noqa: B023
+            await registrations(bed, wanted)
             await bed.offers(1)
         # The old stream ended before the new registration: nothing takes the new one down.
         lost = bed.calls("Disconnected")
