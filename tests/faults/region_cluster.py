@@ -25,8 +25,8 @@ from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.demo.suite import ASKS_FOR_ACCELERATORS
 from simulator.driver import DriverStandIn, raw_bitstream
 from simulator.kubelet.agent import NodeAgent
+from simulator.kubelet.pods import Phase, PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import Phase, PodState
 from tests.simulator.apiserver.support import client_of, register
 from tests.support import Process, Processes, clean_environment, eventually_async
 from tests.webhook.running import Webhook, start_webhook

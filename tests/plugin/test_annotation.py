@@ -220,7 +220,7 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
     annotate(api, None)
     async with running(settings(short_dir), api=api) as plugin:
         await offers(kubelet, af=1)
-        with kubelet.refusing("not now"):
+        with kubelet.faulty(refuse="not now"):
             await kubelet.cut_stream(AF)
             annotate(api, "region")
             await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)

@@ -20,7 +20,7 @@ from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
+from simulator.kubelet.pods import PodState
 from tests.plugin.support import (
     AF,
     NLB0,

@@ -269,7 +269,7 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rack.add_card(CardSpec())
-    with kubelet.refusing("the node is not in the mood"):
+    with kubelet.faulty(refuse="the node is not in the mood"):
         async with running(settings(short_dir)) as plugin:
             await kubelet.until(lambda: methods(kubelet).count("Register") >= 3)
             assert state(plugin) in {
@@ -282,7 +282,7 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
             status, text = await ready(plugin)
             assert status == 503
             assert expected in text
-            kubelet._devices.faults.refuse = ""
+            kubelet.devices.faults.refuse = ""
             await offered(kubelet, 1)
             await eventually_async(lambda: trouble(plugin) == "")
     assert capsys.readouterr().out.count("[warning  ] registration failed") == 1
@@ -292,7 +292,7 @@ async def test_a_version_mismatch_is_called_one(
     short_dir: Path, rack: Rack, kubelet: KubeletStandIn
 ) -> None:
     rack.add_card(CardSpec())
-    with kubelet.speaking("v2"):
+    with kubelet.faulty(version="v2"):
         async with running(settings(short_dir)) as plugin:
             await eventually_async(lambda: "doesn't speak v1beta1" in trouble(plugin))
             assert "Supported version is" in trouble(plugin)
@@ -305,7 +305,7 @@ async def test_what_its_last_card_leaves_is_a_capacity_of_nothing_even_if_the_st
     card = rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
         await offered(kubelet, 1)
-        with kubelet.refusing("not now"):
+        with kubelet.faulty(refuse="not now"):
             await kubelet.cut_stream(AF)
             rack.remove_card(card)
             await eventually_async(lambda: plugin.state.advertised.resources == {})
@@ -371,7 +371,7 @@ async def test_a_registration_that_hangs_is_given_up_and_tried_again(
     monkeypatch.setattr(registration, "REGISTER_SECONDS", 0.1)
     rack.add_card(CardSpec())
     async with running(settings(short_dir)) as plugin:
-        with kubelet.hanging():
+        with kubelet.faulty(hang=True):
             await eventually_async(lambda: "doesn't answer a registration" in trouble(plugin))
         await offered(kubelet, 1)
 
@@ -381,7 +381,7 @@ async def test_a_kubelet_that_restarts_while_a_registration_hangs_gets_another(
 ) -> None:
     rack.add_card(CardSpec())
     async with running(settings(short_dir)):
-        with kubelet.hanging():
+        with kubelet.faulty(hang=True):
             await kubelet.until(lambda: "Register" in methods(kubelet))
             restarting = asyncio.create_task(kubelet.restart())
             await restarting

@@ -127,9 +127,6 @@ async def test_a_pod_runs_and_what_it_was_given_is_told(cluster: Cluster) -> Non
         await cluster.create(pod(init={"init": 1}, containers={"main": 1}, env=env))
         status = await cluster.status_of("pod", "Running")
         assert status["containerStatuses"][0]["state"]["running"]["startedAt"]
-        assert status["containerStatuses"][0]["allocatedResourcesStatus"] == [
-            {"name": RESOURCE, "resources": [{"resourceID": "a", "health": "Healthy"}]}
-        ]
         assert status["initContainerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
         ready = {each["type"]: each["status"] for each in status["conditions"]}
         assert ready["Ready"] == ready["PodScheduled"] == "True"

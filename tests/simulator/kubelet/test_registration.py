@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from services.kubelet.sockets import plugins_folder
-from simulator.kubelet.registry import GRACE_SECONDS
+from simulator.kubelet.devices import GRACE_SECONDS
 from simulator.kubelet.standin import KubeletStandIn
 from tests.simulator.kubelet.conftest import Clock
 from tests.simulator.kubelet.fake_plugin import RESOURCE, FakePlugin, devices, registered
@@ -32,15 +32,6 @@ async def test_the_plugin_is_dialled_back_before_register_returns(
         await kubelet.until(lambda: kubelet.capacity == {RESOURCE: 1})
         assert methods(kubelet)[:2] == ["Register", "GetDevicePluginOptions"]
         assert "ListAndWatch" in methods(kubelet)
-
-
-async def test_register_fails_while_nobody_serves_the_endpoint(kubelet: KubeletStandIn) -> None:
-    plugin = FakePlugin(kubelet.folder, devices("a"))
-    with kubelet.dialling(0.05), pytest.raises(grpc.aio.AioRpcError) as caught:
-        await plugin.register()
-    assert caught.value.code() is grpc.StatusCode.UNKNOWN
-    assert caught.value.details() == "failed to dial device plugin: context deadline exceeded"
-    assert kubelet.capacity == {}
 
 
 async def test_another_version_is_refused_with_the_version_it_should_be(
@@ -165,10 +156,10 @@ async def test_capacity_is_zero_after_a_restart_until_the_plugin_registers_again
 
 async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletStandIn) -> None:
     async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with kubelet.refusing("not today"), pytest.raises(grpc.aio.AioRpcError) as caught:
+        with kubelet.faulty(refuse="not today"), pytest.raises(grpc.aio.AioRpcError) as caught:
             await plugin.register()
         assert caught.value.details() == "not today"
-        with kubelet.hanging():
+        with kubelet.faulty(hang=True):
             registration = asyncio.create_task(plugin.register())
             await kubelet.until(lambda: methods(kubelet).count("Register") == 2)
             assert "GetDevicePluginOptions" not in plugin.calls
@@ -178,7 +169,7 @@ async def test_registrations_can_be_refused_and_left_hanging(kubelet: KubeletSta
 
 async def test_a_restart_ends_registrations_that_hang(kubelet: KubeletStandIn) -> None:
     async with FakePlugin(kubelet.folder, devices("a")) as plugin:
-        with kubelet.hanging():
+        with kubelet.faulty(hang=True):
             registration = asyncio.create_task(plugin.register())
             await kubelet.until(lambda: "Register" in methods(kubelet))
             await kubelet.restart()
