@@ -70,8 +70,7 @@ class Player:
                 self.picture.print(title, show.pod(report, verbose=False))
             reports.append(report)
         for console in filter(None, (self.console, self.picture)):
-            summary = show.summary(reports, console.width, again=self.again)
-            console.print(show.title("Summary"), summary)
+            console.print(show.title("Summary"), show.summary(reports, again=self.again))
         return reports
 
     def problems(self, reports: list[PodReport]) -> list[str]:
