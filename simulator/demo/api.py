@@ -1,9 +1,8 @@
 """A small Kubernetes client for the demo: JSON over TLS with a bearer token."""
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import httpx2
 
@@ -12,16 +11,7 @@ from services.process.errors import ClusterError
 
 Json: TypeAlias = dict[str, Any]
 
-T = TypeVar("T")
-
 TIMEOUT_SECONDS = 10.0
-
-
-class Until(Protocol):
-    """Polls until a function returns something true; raises if it takes too long."""
-
-    def __call__(self, poll: Callable[[], T | None], what: str) -> T:
-        """What `poll` returned; `what` names it in the error."""
 
 
 class Refused(ClusterError):

@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console, RenderableType
 
 from simulator.demo import show
-from simulator.demo.api import Api, Json, Refused, Until
+from simulator.demo.api import Api, Json, Refused
 from simulator.demo.cluster import DemoPod, NodePlan, World
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
 from simulator.demo.stage import Stage
 from simulator.demo.suite import driver_log, raise_suite
+
+Until: TypeAlias = Callable[[Callable[[], Json | None], str], Json]
+"""Polls until a function returns something true; raises if it takes too long."""
 
 PATIENCE = 60.0
 """Seconds for a pod to start, once its node has what it asks for."""
@@ -31,27 +35,20 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Creates pods on a cluster that serves, and shows what becomes of each.
-
-    Args:
-        api: its API server.
-        audit: the audit log of that.
-        console: where to show it.
-        until: how to wait.
-        driver_logs: the log of each node's driver.
-        again: whether the cards may still have the functions of an earlier run.
-        verbose: whether to show manifests, whole patches and environments.
-        picture: gets an excerpt of what is shown.
-    """
+    """Creates pods on a cluster that serves, and shows what becomes of each."""
 
     api: Api
     audit: Path
+    """The audit log of the API server."""
     console: Console
     until: Until
     driver_logs: Mapping[str, Path]
+    """The log of each node's driver."""
     again: bool = False
+    """Whether the cards may still have the functions of an earlier run."""
     verbose: bool = False
     picture: Console | None = None
+    """Gets an excerpt of what is shown."""
 
     def show_nodes(self, plans: tuple[NodePlan, ...]) -> None:
         """Wait for the nodes' capacity and show it."""
@@ -124,17 +121,10 @@ def play(
     verbose: bool = False,
     picture: Console | None = None,
 ) -> bool:
-    """Play the demo.
+    """Play the demo; returns whether all pods were as expected, or ran.
 
-    Args:
-        folder: an empty one, its path short enough for unix sockets in it.
-        console: where to show it.
-        world: the nodes and the pods.
-        verbose: whether to show processes, manifests, whole patches and environments.
-        picture: gets an excerpt of what is shown.
-
-    Returns:
-        Whether all pods were as expected, or ran where nothing was expected.
+    The folder is an empty one, its path short enough for unix sockets in it. `picture` gets an
+    excerpt of what is shown.
 
     Raises:
         AccelbindError: it could not be played to its end; the logs have been shown.

@@ -11,20 +11,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from services.process.errors import WorldError
+from simulator.polling import poll_until
 
 T = TypeVar("T")
 
-START_SECONDS = 120.0
 STOP_SECONDS = 30.0
-_POLL_SECONDS = 0.02
-
 
 LONGEST = 40
 """Characters for the folder; a node's sockets add up to 60, and 107 is the kernel's limit."""
@@ -110,23 +107,25 @@ class Stage:
 
         return self.until(read, f"{what} to serve")
 
-    def until(self, poll: Callable[[], T | None], what: str, seconds: float = START_SECONDS) -> T:
+    def until(self, poll: Callable[[], T | None], what: str) -> T:
         """Poll until something true is returned.
 
         Raises:
             DemoFailed: it took too long, or a process ended meanwhile.
         """
-        deadline = time.monotonic() + seconds
-        while not (found := poll()):
-            for part in self.parts:
-                if part.ended:
-                    raise DemoFailed(
-                        f"{part.name} ended with {part.process.returncode} before {what}"
-                    )
-            if time.monotonic() > deadline:
-                raise DemoFailed(f"{what}: not after {seconds:.0f} s")
-            time.sleep(_POLL_SECONDS)
-        return found
+
+        def checked() -> T | None:
+            if found := poll():
+                return found
+            if ended := next((part for part in self.parts if part.ended), None):
+                code = ended.process.returncode
+                raise DemoFailed(f"{ended.name} ended with {code} before {what}")
+            return None
+
+        try:
+            return poll_until(checked, what)
+        except TimeoutError as error:
+            raise DemoFailed(str(error)) from error
 
     def stop(self) -> dict[str, int | str]:
         """Stop all processes, last started first.

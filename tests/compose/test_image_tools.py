@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from simulator.demo import cluster
-from simulator.demo.try_cards import main as lay_out
+from simulator.demo.try_it import main as try_it
 from tests.support import REPOSITORY
 from tools.image import install_hook, sbom
 from tools.image.pick_lock import pick
@@ -230,11 +230,11 @@ def test_a_host_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_nodes_are_laid_out_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert lay_out(["--dir", str(tmp_path)]) == 0
+    assert try_it(["cards", "--dir", str(tmp_path)]) == 0
     marks = [tmp_path / plan.name / "root" / "sys" / "mark" for plan in cluster.NODES]
     for mark in marks:
         mark.touch()
-    assert lay_out(["--dir", str(tmp_path)]) == 0
+    assert try_it(["cards", "--dir", str(tmp_path)]) == 0
     assert all(mark.exists() for mark in marks)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [

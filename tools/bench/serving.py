@@ -3,29 +3,24 @@
 Cost is CPU time of the server's main thread as the kernel counts it (`/proc/<pid>/schedstat`).
 Rounds of reviews and of fixed bytes take turns on connections of their own, so that whatever else
 the machine does hits all of them; a ratio is the median over the rounds. No two reviews of a round
-are alike. `tools.bench.serving_process` tells of the yardsticks. The latency of single requests is
-taken by a process of its own (`tools.bench.load`) with several connections.
+are alike. `tools.bench.serving_process` describes the yardstick.
 """
 
 import contextlib
 import json
-import signal
 import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
 
-import msgspec
-
 from certs.folder import issue
-from tools.bench.load import Task
+from simulator.polling import poll_until
 from tools.bench.measure import post
 from tools.bench.reviews import SIZES, different, recorded, review, strangers
 from tools.bench.serving_process import PLAIN
@@ -38,17 +33,13 @@ HEADINGS = (
     "review µs",
     "ratio",
     "at most",
-    "p99 of 8: fixed ms",
-    "ratio",
 )
 REQUESTS = 100
 """In a round, on a connection."""
 DIFFERENT = 200
 """Reviews of a kind, of which no two are alike."""
 ROUNDS = 11
-LATE_ROUNDS = 7
-CONNECTIONS = 8
-START_SECONDS = 120.0
+END_SECONDS = 120.0
 FEW = (10, 1)
 MANY = ((1_000, 1), (10_000, 1), (10_000, 1000))
 STRANGERS = 600
@@ -77,9 +68,7 @@ class Server:
         """A connection over verified TLS to its admission port."""
         context = ssl.create_default_context(cafile=str(self.authority))
         with (
-            create_connection(
-                ("127.0.0.1", self.ports["admission"]), timeout=START_SECONDS
-            ) as plain,
+            create_connection(("127.0.0.1", self.ports["admission"]), timeout=END_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as secured,
         ):
             secured.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # as Go's client does
@@ -97,18 +86,20 @@ def serving(mappings: int, namespaces: int) -> Iterator[Server]:
         try:
             yield Server(process.pid, ports_of(process, folder), issued.ca_certificate)
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(START_SECONDS)
+            process.terminate()
+            process.wait(END_SECONDS)
 
 
 def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]:
-    """Waits until a process has written `ports.json` into a folder; what is in it."""
-    deadline = time.monotonic() + START_SECONDS
+    """The content of `ports.json`, once a process has written it into a folder."""
     ports = folder / "ports.json"
-    while not ports.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
+
+    def written() -> bool:
+        if process.poll() is not None:
             raise AssertionError("the server under measurement does not start")
-        time.sleep(0.02)
+        return ports.exists()
+
+    poll_until(written, "the server under measurement")
     found: dict[str, int] = json.loads(ports.read_text())
     return found
 
@@ -132,22 +123,14 @@ def rows() -> Iterator[Row]:
 
 def _row(name: str, server: Server, bodies: list[bytes]) -> Row:
     fixed, cost = zip(*_costs(server, bodies), strict=True)
-    late_fixed, late = _latencies(server, bodies)
     return (
         name,
         f"{len(bodies[0])}",
         f"{statistics.median(fixed):.0f}",
         f"{statistics.median(cost):.0f}",
-        f"{_ratio(cost, fixed):.2f} x",
+        f"{statistics.median(a / b for a, b in zip(cost, fixed, strict=True)):.2f} x",
         f"{LIMIT} x",
-        f"{statistics.median(late_fixed) * 1e3:.2f}",
-        f"{_ratio(late, late_fixed):.2f} x",
     )
-
-
-def _ratio(dear: Sequence[float], cheap: Sequence[float]) -> float:
-    """The median over rounds of what the one is of the other."""
-    return statistics.median(a / b for a, b in zip(dear, cheap, strict=True))
 
 
 def _costs(server: Server, bodies: list[bytes]) -> Iterator[tuple[float, ...]]:
@@ -172,14 +155,8 @@ def _cost(server: Server, connection: ssl.SSLSocket, requests: Iterator[bytes]) 
     return (server.cpu_ns() - begun) / REQUESTS / 1e3
 
 
-def exchange(connection: ssl.SSLSocket, request: bytes, *, early: bool = False) -> bytes:
-    """Sends a request, and returns the body of the answer.
-
-    Args:
-        connection: stays open.
-        request: all of it.
-        early: whether a 503 is an answer too, as long as there are no mappings to judge by.
-    """
+def exchange(connection: ssl.SSLSocket, request: bytes) -> bytes:
+    """Send a request, and return the body of the answer."""
     connection.sendall(request)
     answer = connection.recv(65536)
     while b"\r\n\r\n" not in answer:
@@ -188,7 +165,7 @@ def exchange(connection: ssl.SSLSocket, request: bytes, *, early: bool = False) 
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
     while len(body) < length:
         body += _more(connection)
-    if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 503") if early else b"HTTP/1.1 200"):
+    if not head.startswith(b"HTTP/1.1 200"):
         raise AssertionError(f"{head!r} {body!r}")
     return body
 
@@ -197,22 +174,3 @@ def _more(connection: ssl.SSLSocket) -> bytes:
     if not (received := connection.recv(65536)):
         raise AssertionError("the server closed the connection")
     return received
-
-
-def _latencies(server: Server, bodies: list[bytes]) -> list[list[float]]:
-    """99th percentiles of the latency, in seconds, for each of `TARGETS`, round by round."""
-    task = Task(
-        authority=str(server.authority),
-        bodies=[body.decode() for body in bodies],
-        targets=[(server.ports["admission"], path) for path in TARGETS],
-        connections=CONNECTIONS,
-        requests=REQUESTS,
-        rounds=LATE_ROUNDS,
-    )
-    told = subprocess.run(
-        [sys.executable, "-m", "tools.bench.load"],
-        input=msgspec.json.encode(task),
-        check=True,
-        capture_output=True,
-    )
-    return msgspec.json.decode(told.stdout, type=list[list[float]])

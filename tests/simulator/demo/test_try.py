@@ -26,7 +26,8 @@ def suite(short_dir: Path) -> Iterator[Suite]:
 def try_pods(processes: Processes, folder: Path, *more: str | Path, port: int = 0) -> Process:
     return processes.start(
         python_module(
-            "simulator.demo.try_pods",
+            "simulator.demo.try_it",
+            "pods",
             *("--kubeconfig", folder / "api" / "kubeconfig", "--ca", folder / "tls" / "ca.crt"),
             *("--webhook", f"https://127.0.0.1:{port}", "--dir", folder, *more),
         )

@@ -1,13 +1,17 @@
-"""Creates the demo's pods on a cluster of stand-ins, and shows what becomes of each.
+"""The demo in containers, where each of its processes has its own.
 
-    python -m simulator.demo.try_pods --kubeconfig FILE --webhook https://webhook:8443 --ca FILE ...
+    python -m simulator.demo.try_it cards --dir DIR
+    python -m simulator.demo.try_it pods --kubeconfig FILE --webhook URL --ca FILE --dir DIR
 
-For containers, where everything else runs already or is about to. It can be run again: it deletes
-what an earlier run left in the API server, and leaves its own pods running.
+`cards` creates a folder for each of the demo's nodes: its cards and its bitstreams. Nodes that
+exist stay as they are, since plugins may be reading them. `pods` creates the demo's pods on a
+cluster that runs already or is about to, and shows what becomes of each. It can be run again: it
+deletes what an earlier run left in the API server, and leaves its own pods running.
 """
 
 import argparse
 import contextlib
+import shutil
 import signal
 import sys
 import time
@@ -17,19 +21,44 @@ from types import FrameType
 from typing import NoReturn, TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
+from simulator.cards import lay_out
 from simulator.demo import cluster, show
 from simulator.demo.api import Api, Refused
-from simulator.demo.cluster import World
+from simulator.demo.cluster import NodePlan, World
 from simulator.demo.play import Player
 from simulator.demo.reports import is_good
 from simulator.demo.stage import DemoFailed
-from simulator.demo.suite import driver_log, registrations
+from simulator.demo.suite import driver_log, install_bitstreams, registrations
+from simulator.polling import poll_until
 
 T = TypeVar("T")
 
-SECONDS = 120.0
-_POLL_SECONDS = 0.1
+STAGED = ".root"
 _NOT_FOUND = 404
+
+
+def lay_out_node(home: Path, plan: NodePlan) -> bool:
+    """Create a node's `root` and `bitstreams`; whether they were missing."""
+    if (home / "root").exists():
+        return False
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(home / STAGED, ignore_errors=True)
+    if plan.bitstreams:
+        install_bitstreams(home, plan)
+    lay_out(home / STAGED, plan.cards)
+    (home / STAGED).rename(home / "root")
+    return True
+
+
+def lay_out_nodes(given: argparse.Namespace) -> bool:
+    """Create what is missing of the nodes, and print what exists."""
+    for plan in cluster.NODES:
+        new = lay_out_node(given.dir / plan.name, plan)
+        sys.stdout.write(
+            f"{plan.name}: {len(plan.cards)} x {plan.driver}, mode {plan.mode},"
+            f" {len(plan.bitstreams)} bitstreams{'' if new else ' (as they were)'}\n"
+        )
+    return True
 
 
 def until(poll: Callable[[], T | None], what: str) -> T:
@@ -38,22 +67,24 @@ def until(poll: Callable[[], T | None], what: str) -> T:
     Raises:
         DemoFailed: it took too long.
     """
-    deadline = time.monotonic() + SECONDS
-    while True:
-        problem = ""
+    problem = ""
+
+    def reached() -> T | None:
+        nonlocal problem
         try:
-            if found := poll():
-                return found
+            return poll()
         except Refused:
             raise
         except ClusterError as error:
             problem = f": {error}"
-        if time.monotonic() > deadline:
-            raise DemoFailed(
-                f"{what}: not after {SECONDS:.0f} s{problem}; the logs of the other containers may"
-                " show why (docker compose logs)"
-            )
-        time.sleep(_POLL_SECONDS)
+            return None
+
+    try:
+        return poll_until(reached, what, pause=0.1)
+    except TimeoutError as error:
+        raise DemoFailed(
+            f"{error}{problem}; the logs of the other containers may show why (docker compose logs)"
+        ) from error
 
 
 def connect(kubeconfig: Path) -> Api:
@@ -71,24 +102,19 @@ def connect(kubeconfig: Path) -> Api:
 
 def clear(api: Api, world: World) -> None:
     """Delete the pods of an earlier run, and wait until they are gone."""
-    left = [f"{one.collection}/{one.name}" for one in world.pods]
-    left = [path for path in left if _delete(api, path)]
-    until(lambda: not any(_exists(api, path) for path in left), "the pods of an earlier run to go")
+    paths = [f"{one.collection}/{one.name}" for one in world.pods]
+    for path in paths:
+        _unless_gone(api.delete, path)
+    until(
+        lambda: not any(_unless_gone(api.get, path) for path in paths),
+        "the pods of an earlier run to go",
+    )
 
 
-def _exists(api: Api, path: str) -> bool:
+def _unless_gone(request: Callable[[str], object], path: str) -> bool:
+    """Make a request; whether there is an object at the path."""
     try:
-        api.get(path)
-    except Refused as refused:
-        if refused.status.get("code") == _NOT_FOUND:
-            return False
-        raise
-    return True
-
-
-def _delete(api: Api, path: str) -> bool:
-    try:
-        api.delete(path)
+        request(path)
     except Refused as refused:
         if refused.status.get("code") == _NOT_FOUND:
             return False
@@ -126,7 +152,7 @@ def await_webhook(api: Api, world: World) -> None:
 
 
 def play(given: argparse.Namespace) -> bool:
-    """Try the suite; whether all was as expected.
+    """Create the pods; whether all was as expected.
 
     Raises:
         AccelbindError: it could not be played to its end.
@@ -136,50 +162,47 @@ def play(given: argparse.Namespace) -> bool:
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
     api = connect(given.kubeconfig)
     clear(api, world)
-    player = Player(
-        api=api,
-        audit=given.audit or given.kubeconfig.with_name("audit.jsonl"),
-        console=console,
-        until=until,
-        driver_logs=logs,
-        again=any(log.exists() for log in logs.values()),
-    )
+    again = any(log.exists() for log in logs.values())
+    audit = given.kubeconfig.with_name("audit.jsonl")
+    player = Player(api, audit, console, until, logs, again=again)
     register(api, given.webhook, given.ca, world)
     player.show_nodes(world.nodes)
     await_webhook(api, world)
     reports = player.play(world.pods)
     problems = player.problems(reports)
     seconds = time.monotonic() - started
-    end = show.end(reports, problems, seconds, "everything keeps running", again=player.again)
-    console.print(end)
+    console.print(show.end(reports, problems, seconds, "everything keeps running", again=again))
     return is_good(reports, problems)
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m simulator.demo.try_pods",
-        description="Create the demo's pods on a cluster of stand-ins.",
-    )
-    made.add_argument("--kubeconfig", type=Path, required=True, help="that of the API server")
-    made.add_argument("--audit", type=Path, help="its audit log (default: beside the kubeconfig)")
-    made.add_argument(
+    made = argparse.ArgumentParser(prog="python -m simulator.demo.try_it")
+    steps = made.add_subparsers(required=True)
+    cards = steps.add_parser("cards", description="Create the folders of the demo's nodes.")
+    cards.set_defaults(step=lay_out_nodes)
+    pods = steps.add_parser("pods", description="Create the demo's pods on stand-ins.")
+    pods.set_defaults(step=play)
+    pods.add_argument("--kubeconfig", type=Path, required=True, help="that of the API server")
+    pods.add_argument(
         "--webhook", required=True, metavar="URL", help="where the API server finds the webhook"
     )
-    made.add_argument("--ca", type=Path, required=True, help="the CA of the webhook's certificate")
-    made.add_argument("--dir", type=Path, required=True, help="holds a folder for each node")
+    pods.add_argument("--ca", type=Path, required=True, help="the CA of the webhook's certificate")
+    for step in (cards, pods):
+        step.add_argument("--dir", type=Path, required=True, help="holds a folder for each node")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the suite: 0 if all was as expected, 1 if not."""
+    """Do a step: 0 if all was as expected, 1 if not."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
+    given = parser().parse_args(arguments)
     try:
-        return 0 if play(parser().parse_args(arguments)) else 1
+        return 0 if given.step(given) else 1
     except AccelbindError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
