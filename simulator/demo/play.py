@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TypeAlias
 
 from rich.console import Console, RenderableType
@@ -233,8 +234,12 @@ def _reasons(pod: Json) -> list[str]:
 @contextlib.contextmanager
 def _signals_interrupt(stage: Stage) -> Iterator[None]:
     """Have SIGTERM and SIGHUP end the demo as Ctrl-C does, with everything stopped."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        stage.interrupted = True
+
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, stage.interrupt) for number in numbers]
+    before = [signal.signal(number, interrupt) for number in numbers]
     try:
         yield
     finally:

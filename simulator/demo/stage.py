@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,14 +62,15 @@ class Stage:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
-    _starting: bool = False
-    _interrupted: bool = False
+    interrupted: bool = False
+    """Whether a signal asks for the end; noticed between starts and polls."""
 
     def start(self, name: str, module: str, *arguments: str | Path) -> Part:
         """Start `python -m module arguments`; the name is unique and names its log."""
+        self._check()
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        with self._uninterrupted(), log.open("wb") as output:
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
@@ -78,25 +79,12 @@ class Stage:
                 env=_environment(),
                 start_new_session=True,
             )
-            part = Part(name, log, process)
-            self.parts.append(part)
+        part = Part(name, log, process)
+        self.parts.append(part)
         return part
 
-    def interrupt(self, *_: object) -> None:
-        """Raise KeyboardInterrupt; while a process is being started, once it is known."""
-        self._interrupted = True
-        if not self._starting:
-            raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def _uninterrupted(self) -> Iterator[None]:
-        """Let nothing come between a process and its entry in `parts`."""
-        self._starting = True
-        try:
-            yield
-        finally:
-            self._starting = False
-        if self._interrupted:
+    def _check(self) -> None:
+        if self.interrupted:
             raise KeyboardInterrupt
 
     def announced(self, file: Path, what: str) -> dict[str, Any]:
@@ -115,6 +103,7 @@ class Stage:
         """
 
         def checked() -> T | None:
+            self._check()
             if found := poll():
                 return found
             if ended := next((part for part in self.parts if part.ended), None):
