@@ -9,7 +9,7 @@ import yaml
 
 from services.names import DOMAIN, function_name, region_name
 from simulator.cards import CardSpec
-from simulator.demo.api import Json
+from simulator.client import Json
 
 ARRIA10_OPAE = "ce48969398f05f33946d560708be108a"
 ARRIA10_DFL = "69528db6eb31577a8c3668f9faa081f6"

@@ -21,7 +21,7 @@ from services.pods.quantity import parse_count
 from services.pods.requests import requesting_containers
 from services.process.errors import InvalidQuantity
 from simulator.cards import NLB3, CardSpec
-from simulator.demo.api import Json
+from simulator.client import Json
 from simulator.demo.cluster import DemoPod, NodePlan, World
 
 MOST_CARDS = 64

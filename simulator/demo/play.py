@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from rich.console import Console, RenderableType
 
+from simulator.client import Client, Json, Refused
 from simulator.demo import show
-from simulator.demo.api import Api, Json, Refused
 from simulator.demo.cluster import DemoPod, NodePlan, World
 from simulator.demo.reports import PodReport, has_capacity, is_good, is_running, unexpected
 from simulator.demo.stage import Stage
@@ -38,7 +38,7 @@ _DESCRIPTIONS = {
 class Player:
     """Creates pods on a cluster that serves, and shows what becomes of each."""
 
-    api: Api
+    api: Client
     audit: Path
     """The audit log of the API server."""
     console: Console
@@ -83,7 +83,7 @@ class Player:
     def _create(self, plan: DemoPod) -> PodReport:
         before = {node: len(driver_calls(log)) for node, log in self.driver_logs.items()}
         try:
-            created = self.api.post(plan.collection, plan.pod)
+            created = self.api.ask("POST", plan.collection, body=plan.pod)
         except Refused as refused:
             return PodReport(plan, None, refused.status)
         patch = newest_patch(self.audit)
@@ -101,7 +101,7 @@ class Player:
         deadline = time.monotonic() + PATIENCE
 
         def poll() -> Json | None:
-            pod = self.api.get(path)
+            pod = self.api.ask("GET", path)
             over = is_running(pod) or _phase(pod) in ("Failed", "Succeeded") or _unscheduled(pod)
             return pod if over or time.monotonic() > deadline else None
 
@@ -109,8 +109,8 @@ class Player:
 
     def _events(self, plan: DemoPod) -> list[str]:
         path = plan.collection.removesuffix("pods") + "events"
-        query = f"fieldSelector=involvedObject.name%3D{plan.name}"
-        events = self.api.get(f"{path}?{query}")["items"]
+        selector = {"fieldSelector": f"involvedObject.name={plan.name}"}
+        events = self.api.ask("GET", path, params=selector)["items"]
         return [f"{one['reason']}: {one['message']}" for one in events if one["type"] == "Warning"]
 
 
@@ -177,12 +177,12 @@ def _on(stage: Stage, console: Console, act: Callable[[], None]) -> dict[str, in
         stage.kill()
 
 
-def await_capacity(api: Api, plan: NodePlan, until: Until) -> Json:
+def await_capacity(api: Client, plan: NodePlan, until: Until) -> Json:
     """A node, once it has the capacity that its cards provide."""
 
     def poll() -> Json | None:
         with contextlib.suppress(Refused):  # not registered yet
-            node = api.get(f"/api/v1/nodes/{plan.name}")
+            node = api.ask("GET", f"/api/v1/nodes/{plan.name}")
             return node if has_capacity(node, plan) else None
         return None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.names import DOMAIN, UNIT_RESOURCE
-from simulator.demo.api import Json
+from simulator.client import Json
 from simulator.demo.cluster import DemoPod, Expected, NodePlan
 
 GIVEN = "simulator.accelbind.dev/containers"

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.names import DOMAIN
-from simulator.demo.api import Json
+from simulator.client import Json
 from simulator.demo.cluster import NodePlan
 from simulator.demo.reports import (
     PodReport,

@@ -62,6 +62,8 @@ class Stage:
 
     folder: Path
     parts: list[Part] = field(default_factory=list)
+    exits: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """Closed when the processes have ended."""
     interrupted: bool = False
     """Whether a signal asks for the end; noticed between starts and polls."""
 
@@ -136,6 +138,7 @@ class Stage:
 
     def kill(self) -> None:
         """Kill what is left of each process's group."""
+        self.exits.close()
         for part in self.parts:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(part.process.pid, signal.SIGKILL)

@@ -22,8 +22,8 @@ from typing import NoReturn, TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
 from simulator.cards import lay_out
+from simulator.client import Client, Refused
 from simulator.demo import cluster, show
-from simulator.demo.api import Api, Refused
 from simulator.demo.cluster import NodePlan, World
 from simulator.demo.play import Player
 from simulator.demo.reports import is_good
@@ -87,50 +87,37 @@ def until(poll: Callable[[], T | None], what: str) -> T:
         ) from error
 
 
-def connect(kubeconfig: Path) -> Api:
-    """The API server of a kubeconfig, once it serves."""
-
-    def poll() -> Api | None:
-        if not kubeconfig.exists():
-            return None
-        api = Api(kubeconfig)
-        api.get("/version")
-        return api
-
-    return until(poll, f"the API server of {kubeconfig}")
-
-
-def clear(api: Api, world: World) -> None:
+def clear(api: Client, world: World) -> None:
     """Delete the pods of an earlier run, and wait until they are gone."""
     paths = [f"{one.collection}/{one.name}" for one in world.pods]
     for path in paths:
-        _unless_gone(api.delete, path)
+        _exists(api, "DELETE", path)
     until(
-        lambda: not any(_unless_gone(api.get, path) for path in paths),
+        lambda: not any(_exists(api, "GET", path) for path in paths),
         "the pods of an earlier run to go",
     )
 
 
-def _unless_gone(request: Callable[[str], object], path: str) -> bool:
+def _exists(api: Client, method: str, path: str) -> bool:
     """Make a request; whether there is an object at the path."""
     try:
-        request(path)
+        api.ask(method, path)
     except Refused as refused:
-        if refused.status.get("code") == _NOT_FOUND:
+        if refused.code == _NOT_FOUND:
             return False
         raise
     return True
 
 
-def register(api: Api, url: str, authority: Path, world: World) -> None:
+def register(api: Client, url: str, authority: Path, world: World) -> None:
     """Create mappings and webhook configurations, and replace older ones."""
     for path, obj in registrations(url, authority, world):
         with contextlib.suppress(Refused):
-            api.delete(f"{path}/{obj['metadata']['name']}")
-        api.post(path, obj)
+            api.ask("DELETE", f"{path}/{obj['metadata']['name']}")
+        api.ask("POST", path, body=obj)
 
 
-def await_webhook(api: Api, world: World) -> None:
+def await_webhook(api: Client, world: World) -> None:
     """Wait until the webhook admits what it must: then it answers and has the mappings."""
     wanted = [one for one in world.pods if one.expected and not one.expected.refusal]
     refusal = ""
@@ -139,7 +126,7 @@ def await_webhook(api: Api, world: World) -> None:
         nonlocal refusal
         try:
             for one in wanted:
-                api.post(f"{one.collection}?dryRun=All", one.pod)
+                api.ask("POST", one.collection, params={"dryRun": "All"}, body=one.pod)
         except Refused as refused:
             refusal = str(refused)
             return False
@@ -160,15 +147,17 @@ def play(given: argparse.Namespace) -> bool:
     console, started = show.make_console(), time.monotonic()
     world = cluster.demo_world()
     logs = {plan.name: driver_log(given.dir, plan) for plan in world.nodes}
-    api = connect(given.kubeconfig)
-    clear(api, world)
+    until(given.kubeconfig.exists, f"the kubeconfig {given.kubeconfig}")
     again = any(log.exists() for log in logs.values())
     audit = given.kubeconfig.with_name("audit.jsonl")
-    player = Player(api, audit, console, until, logs, again=again)
-    register(api, given.webhook, given.ca, world)
-    player.show_nodes(world.nodes)
-    await_webhook(api, world)
-    reports = player.play(world.pods)
+    with Client(given.kubeconfig) as api:
+        until(lambda: api.ask("GET", "/version"), f"the API server of {given.kubeconfig}")
+        clear(api, world)
+        player = Player(api, audit, console, until, logs, again=again)
+        register(api, given.webhook, given.ca, world)
+        player.show_nodes(world.nodes)
+        await_webhook(api, world)
+        reports = player.play(world.pods)
     problems = player.problems(reports)
     seconds = time.monotonic() - started
     console.print(show.end(reports, problems, seconds, "everything keeps running", again=again))

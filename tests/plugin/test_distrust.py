@@ -24,8 +24,8 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import REGION, Pods, container, functions, pod, running, settings
 from tests.plugin.test_annotation import annotate, offers
 from tests.support import eventually_async

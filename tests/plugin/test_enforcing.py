@@ -19,8 +19,8 @@ from services.mappings.index import EMPTY_INDEX
 from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     AF,
     NLB0,

@@ -30,8 +30,8 @@ from services.process.errors import ClusterError, KubeletError, NotAllowed
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, raw_bitstream
-from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     NLB0,
     NLB3,

@@ -24,8 +24,8 @@ from services.programming.programmer import Programmer
 from simulator.bitstreams import aocx_of, make_aocx, make_gbs
 from simulator.cards import A10_INTERFACE, CardSpec, Rack
 from simulator.driver import DriverStandIn, SimulatedCalls, raw_bitstream
-from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     NLB0,
     NLB3,

@@ -30,8 +30,8 @@ from services.process.errors import (
 )
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
 from simulator.kubelet.pods import PodState
+from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     NLB0,
     NLB3,

@@ -37,5 +37,5 @@ def test_the_pods_can_be_tried_twice(suite: Suite, processes: Processes, short_d
         assert tried.wait(300) == 0, tried.transcript()
         assert "6 of 6 pods behaved as expected; everything keeps running" in tried.stdout
         assert ("programmed dfl-port.0" in tried.stdout) is programmed
-    names = {each["metadata"]["name"] for each in suite.api.get("/api/v1/pods")["items"]}
+    names = {each["metadata"]["name"] for each in suite.api.ask("GET", "/api/v1/pods")["items"]}
     assert names == {"function", "region", "two-functions", "init-container"}
