@@ -487,7 +487,8 @@ class Storm:
         _same([name for name in plugin.cdi_files() if name.startswith(".")], [], "halves of files")
         if self.mode != "units":
             truth = self.model.offered(self.mode)
-            ids = {key for devices in truth.values() for key in devices}
+            prefix = "regiondevel-" if self.mode == "regiondevel" else ""
+            ids = {f"{prefix}{key}" for devices in truth.values() for key in devices}
             _same(plugin.cdi_devices(), ids, "the devices in CDI files")
         if self.baseline is None:
             return True
