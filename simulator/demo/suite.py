@@ -130,16 +130,18 @@ def _bitstream(interface_id: str, afu_id: str) -> bytes:
 
 
 def registrations(url: str, authority: Path, world: World) -> Iterator[tuple[str, Json]]:
-    """The mappings and the two webhook configurations, each with the path of its collection.
-
-    Args:
-        url: where the API server reaches the webhook.
-        authority: the CA of the webhook's certificate.
-        world: has the mappings.
-    """
+    """The mappings and the two webhook configurations, each with the path of its collection."""
     for obj in world.mappings:
         namespace = obj["metadata"].get("namespace", cluster.NAMESPACE)
         yield f"{_API}/namespaces/{namespace}/{_PLURALS[obj['kind']]}", obj
+    yield from webhook_configurations(url, authority)
+
+
+def webhook_configurations(url: str, authority: Path) -> Iterator[tuple[str, Json]]:
+    """Two configurations, each with the path of its collection.
+
+    `url` is where the API server reaches the webhook, `authority` the CA of its certificate.
+    """
     bundle = base64.b64encode(authority.read_bytes()).decode()
     for kind, name, path in (
         ("MutatingWebhookConfiguration", WEBHOOK, "mutate"),

@@ -46,8 +46,14 @@ from simulator.kubelet.devices import (
     granted,
 )
 from simulator.kubelet.pods import ContainerSpec, Journal, PodSpec
-from simulator.kubelet.registration import Faults, PluginClient, PluginFailed, Registration
-from simulator.kubelet.sockets import delete_files, serve
+from simulator.kubelet.registration import (
+    Faults,
+    PluginClient,
+    PluginFailed,
+    Registration,
+    delete_files,
+    serve,
+)
 
 LOG = structlog.get_logger()
 
@@ -283,11 +289,6 @@ class DeviceManager:
     ) -> bool:
         entry = self._entries.get((pod.uid, container.name, resource))
         had = set(entry.ids) if entry else set()
-        if entry and len(had) != required:
-            raise AllocationFailed(
-                f'pod "{pod.uid}" container "{container.name}" changed request for resource'
-                f' "{resource}" from {len(had)} to {required}'
-            )
         if known is None:
             raise AllocationFailed(f"cannot allocate unregistered device {resource}")
         if not known.healthy:

@@ -12,8 +12,11 @@ Errors are worded as Go's gRPC words them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -24,7 +27,7 @@ import structlog
 
 from services.kubelet import deviceplugin_pb2 as pb
 from services.kubelet.deviceplugin_pb2_grpc import DevicePluginStub, RegistrationServicer
-from services.kubelet.sockets import API_VERSION, HEALTHY, dial
+from services.kubelet.sockets import API_VERSION, HEALTHY, address, dial, listen
 from services.process.errors import KubeletError
 from simulator.kubelet.devices import Device, Options, ResourceTable
 from simulator.kubelet.pods import Journal, is_extended_resource
@@ -280,3 +283,33 @@ def faulty(faults: Faults, journal: Journal, **changes: object) -> Iterator[None
         for name, value in before.items():
             setattr(faults, name, value)
         journal.ring()
+
+
+async def serve(server: grpc.aio.Server, path: Path) -> None:
+    """Start a server on a socket whose file is neither removed nor reused when it stops.
+
+    A kubelet that ends leaves its sockets; gRPC for Python removes a socket with its server, and a
+    second server of one process on the same path loses its socket to the first. So the server is
+    bound in a scratch folder beside, and the socket is linked to its place: for a watcher, a file
+    is created there, with a new inode.
+    """
+    address(path)  # the scratch path is shorter: check this one
+    scratch = Path(tempfile.mkdtemp(prefix=".k", dir=path.parent.parent))
+    try:
+        listen(server, scratch / "s")
+        await server.start()
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - on a disk of this machine
+        os.link(scratch / "s", path)
+    finally:
+        shutil.rmtree(scratch)
+
+
+def delete_files(folder: Path, *, keep: Collection[Path], sockets_only: bool = False) -> list[str]:
+    """Delete the files of a folder, but no folders (`CleanupPluginDirectory` of the kubelet)."""
+    deleted = []
+    for path in sorted(folder.iterdir()):
+        if path not in keep and (path.is_socket() if sockets_only else not path.is_dir()):
+            with suppress(FileNotFoundError):
+                path.unlink()
+                deleted.append(path.name)
+    return deleted

@@ -42,8 +42,7 @@ from simulator.kubelet.pods import (
     Stage,
     read_pod,
 )
-from simulator.kubelet.registration import faulty
-from simulator.kubelet.sockets import delete_files
+from simulator.kubelet.registration import delete_files, faulty
 
 UNEXPECTED: Final = "UnexpectedAdmissionError"
 POD_LOGS: Final = "pod-logs"
