@@ -15,14 +15,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPSConnection
 from itertools import cycle, islice
 from pathlib import Path
-from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
 
 from certs.folder import issue
 from simulator.polling import poll_until
-from tools.bench.measure import post
-from tools.bench.reviews import SIZES, different, recorded, review, strangers
+from tools.bench.reviews import SIZES, different, review
 from tools.bench.serving_process import PLAIN
 
 Row = tuple[str, ...]
@@ -40,15 +40,16 @@ DIFFERENT = 200
 """Reviews of a kind, of which no two are alike."""
 ROUNDS = 11
 END_SECONDS = 120.0
-FEW = (10, 1)
-MANY = ((1_000, 1), (10_000, 1), (10_000, 1000))
-STRANGERS = 600
-"""Reviews of which each is of another namespace and for another function: more than anything is
-remembered of."""
+MAPPINGS = 10
 LIMIT = 2.5
 """What the ratio to the fixed bytes should be at most."""
 TARGETS = (PLAIN, "/mutate")
 """Paths of the fixed bytes and of reviews."""
+HEADERS = {
+    "User-Agent": "kube-apiserver-admission",
+    "Accept": "application/json, */*",
+    "Content-Type": "application/json",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +64,21 @@ class Server:
         """The CPU time of its main thread so far."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0])
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[ssl.SSLSocket]:
+    def connect(self) -> HTTPSConnection:
         """A connection over verified TLS to its admission port."""
         context = ssl.create_default_context(cafile=str(self.authority))
-        with (
-            create_connection(("127.0.0.1", self.ports["admission"]), timeout=END_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as secured,
-        ):
-            secured.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # as Go's client does
-            yield secured
+        port = self.ports["admission"]
+        return HTTPSConnection("localhost", port, timeout=END_SECONDS, context=context)
 
 
 @contextlib.contextmanager
-def serving(mappings: int, namespaces: int) -> Iterator[Server]:
-    """Runs the server."""
+def serving() -> Iterator[Server]:
+    """Run the server."""
     with tempfile.TemporaryDirectory(prefix="accelbind-") as name:
         folder = Path(name)
         issued = issue(folder, ["localhost"])
-        command = [sys.executable, "-m", "tools.bench.serving_process", name]
-        process = subprocess.Popen([*command, str(mappings), str(namespaces)])
+        command = [sys.executable, "-m", "tools.bench.serving_process", name, str(MAPPINGS)]
+        process = subprocess.Popen(command)
         try:
             yield Server(process.pid, ports_of(process, folder), issued.ca_certificate)
         finally:
@@ -105,20 +101,10 @@ def ports_of(process: "subprocess.Popen[bytes]", folder: Path) -> dict[str, int]
 
 
 def rows() -> Iterator[Row]:
-    """A row a review, one where each asks for something else, one a number of mappings."""
-    reviews = {size: review(size) for size in SIZES}
-    reviews |= {f"{size}, recorded": body for size, body in recorded().items()}
-    with serving(*FEW) as server:
-        for name, body in reviews.items():
-            yield _row(name, server, different(body, DIFFERENT))
-    number = STRANGERS + 1
-    with serving(number, number) as server:
-        name = f"small, {STRANGERS} functions in as many namespaces"
-        yield _row(name, server, strangers(reviews["small"], STRANGERS))
-    for many in MANY:
-        with serving(*many) as server:
-            name = f"small, {many[0]} mappings in {many[1]}"
-            yield _row(name, server, different(reviews["small"], DIFFERENT))
+    """A row for each size of a review."""
+    with serving() as server:
+        for size in SIZES:
+            yield _row(size, server, different(review(size), DIFFERENT))
 
 
 def _row(name: str, server: Server, bodies: list[bytes]) -> Row:
@@ -135,42 +121,30 @@ def _row(name: str, server: Server, bodies: list[bytes]) -> Row:
 
 def _costs(server: Server, bodies: list[bytes]) -> Iterator[tuple[float, ...]]:
     """Microseconds of the server's CPU for a request to each of `TARGETS`, round by round."""
-    asked = [cycle([post(path, body) for body in bodies]) for path in TARGETS]
     with contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(server.connected()) for _ in TARGETS]
-        if b'"patchType":"JSONPatch"' not in exchange(connections[1], next(asked[1])):
+        connections = [stack.enter_context(contextlib.closing(server.connect())) for _ in TARGETS]
+        if b'"patchType":"JSONPatch"' not in _exchange(connections[1], TARGETS[1], bodies[0]):
             raise AssertionError("a review is not answered with a patch")
+        rounds = [cycle(bodies) for _ in TARGETS]
         for number in range(ROUNDS + 1):
-            pairs = zip(connections, asked, strict=True)
-            found = tuple(_cost(server, connection, requests) for connection, requests in pairs)
+            found = tuple(map(_cost, [server] * len(TARGETS), connections, TARGETS, rounds))
             if number:  # the first one warms up
                 yield found
 
 
-def _cost(server: Server, connection: ssl.SSLSocket, requests: Iterator[bytes]) -> float:
+def _cost(server: Server, connection: HTTPSConnection, path: str, bodies: Iterator[bytes]) -> float:
     """Microseconds of the server's CPU for one request, from a round of them."""
     begun = server.cpu_ns()
-    for request in islice(requests, REQUESTS):
-        exchange(connection, request)
+    for body in islice(bodies, REQUESTS):
+        _exchange(connection, path, body)
     return (server.cpu_ns() - begun) / REQUESTS / 1e3
 
 
-def exchange(connection: ssl.SSLSocket, request: bytes) -> bytes:
+def _exchange(connection: HTTPSConnection, path: str, body: bytes) -> bytes:
     """Send a request, and return the body of the answer."""
-    connection.sendall(request)
-    answer = connection.recv(65536)
-    while b"\r\n\r\n" not in answer:
-        answer += _more(connection)
-    head, _, body = answer.partition(b"\r\n\r\n")
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    while len(body) < length:
-        body += _more(connection)
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise AssertionError(f"{head!r} {body!r}")
-    return body
-
-
-def _more(connection: ssl.SSLSocket) -> bytes:
-    if not (received := connection.recv(65536)):
-        raise AssertionError("the server closed the connection")
-    return received
+    connection.request("POST", f"{path}?timeout=10s", body, HEADERS)
+    response = connection.getresponse()
+    answer = response.read()
+    if response.status != HTTPStatus.OK:
+        raise AssertionError(f"{response.status} {answer!r}")
+    return answer
