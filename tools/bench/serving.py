@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPSConnection
+from http.client import HTTPResponse, HTTPSConnection
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -45,11 +45,11 @@ LIMIT = 2.5
 """What the ratio to the fixed bytes should be at most."""
 TARGETS = (PLAIN, "/mutate")
 """Paths of the fixed bytes and of reviews."""
-HEADERS = {
-    "User-Agent": "kube-apiserver-admission",
-    "Accept": "application/json, */*",
-    "Content-Type": "application/json",
-}
+HEAD = (
+    b"POST %b?timeout=10s HTTP/1.1\r\nHost: webhook\r\nUser-Agent: kube-apiserver-admission\r\n"
+    b"Content-Length: %d\r\nAccept: application/json, */*\r\n"
+    b"Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,13 @@ def _cost(server: Server, connection: HTTPSConnection, path: str, bodies: Iterat
 
 
 def _exchange(connection: HTTPSConnection, path: str, body: bytes) -> bytes:
-    """Send a request, and return the body of the answer."""
-    connection.request("POST", f"{path}?timeout=10s", body, HEADERS)
-    response = connection.getresponse()
-    answer = response.read()
+    """Send a request in one piece, and return the body of the answer."""
+    if connection.sock is None:
+        connection.connect()
+    connection.sock.sendall(HEAD % (path.encode(), len(body)) + body)
+    with HTTPResponse(connection.sock) as response:
+        response.begin()
+        answer = response.read()
     if response.status != HTTPStatus.OK:
         raise AssertionError(f"{response.status} {answer!r}")
     return answer
