@@ -1,21 +1,18 @@
 """The API server stand-in as a process that can be killed, frozen and started again."""
 
-import json
 import signal
 import socket
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from services.process.errors import AccelbindError
 from simulator.apiserver.tls import make_pair
+from simulator.client import Client, Json
 from tests.support import Process, Processes, eventually, python_module
 
 ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 NODE: Final = "n1"
 TOKEN: Final = "a-token-of-the-test"  # noqa: S105 - of a stand-in that only the test can reach
-ANSWER_SECONDS: Final = 60.0
 
 
 class ApiServer:
@@ -36,7 +33,6 @@ class ApiServer:
             ("ca", pair.authority),
         ):
             (folder / name).write_bytes(content)
-        self._context = ssl.create_default_context(cafile=str(folder / "ca"))
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = int(free.getsockname()[1])
 
@@ -62,7 +58,7 @@ class ApiServer:
             process.assert_running()
             try:
                 self._ask("GET", "/api/v1/nodes")
-            except OSError:
+            except (OSError, AccelbindError):
                 return False
             return True
 
@@ -102,22 +98,10 @@ class ApiServer:
             self.start()
         self.annotate(self._mode)
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
+    def _ask(self, method: str, path: str, body: Json | None = None) -> None:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = urllib.request.Request(
-            f"https://127.0.0.1:{self._port}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {TOKEN}", "Content-Type": kind},
-        )
-        try:
-            with urllib.request.urlopen(  # noqa: S310 - as above
-                request, timeout=ANSWER_SECONDS, context=self._context
-            ) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                raise AssertionError(f"{method} {path}: {error.code} {error.read()!r}") from error
+        with Client(self.kubeconfig) as client:
+            client.ask(method, path, body=body, content_type=kind)
 
 
 def _named(name: str, annotations: dict[str, str]) -> dict[str, object]:
