@@ -45,8 +45,6 @@ class Request:
         path: decoded path.
         query: decoded parameters, the last of each name.
         headers: by lower-case name.
-        body: all of it, or nothing where it went over the limit.
-        oversized: whether it did.
     """
 
     method: str
@@ -55,7 +53,11 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
-    oversized: bool = False
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether it asks for a watch."""
+        return self.query.get("watch") in ("1", "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +115,19 @@ class _Connection(HttpToolsProtocol):
 class HttpServer:
     """Listens, and knows its connections."""
 
-    def __init__(self, handler: Handler, *, body_limit: int = 3 * 2**20) -> None:
+    def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.body_limit = body_limit
         self.connections: dict[Address, asyncio.Transport] = {}
         """The open connections, by the client's address and port."""
         self.port = 0
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self._answers: dict[Address, asyncio.Task[None]] = {}
-        self._closing = False
 
-    async def listen(self, host: str, port: int, context: ssl.SSLContext) -> int:
-        """Accepts connections and returns the port (that given, or a free one for 0)."""
+    async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        """Accepts connections and returns the port; plain HTTP without a context."""
         listener = listen(host, port)
         self.port = listener.getsockname()[1]
-        self._closing = False
         self._server = _Server(self._config(context))
         self._serving = asyncio.create_task(self._server.serve([listener]))
         while not self._server.started and not self._serving.done():  # noqa: ASYNC110 - no event
@@ -147,7 +146,6 @@ class HttpServer:
 
     async def close(self, grace: float = 2.0) -> None:
         """Stops listening, lets answers under way finish for `grace` seconds, drops the rest."""
-        self._closing = True
         await self.refuse()
         for client in self.connections.keys() - self._answers.keys():
             self.connections[client].close()
@@ -171,11 +169,11 @@ class HttpServer:
         if client in self._answers:
             self._answers[client].cancel()
 
-    def _config(self, context: ssl.SSLContext) -> uvicorn.Config:
+    def _config(self, context: ssl.SSLContext | None) -> uvicorn.Config:
         return uvicorn.Config(
             self._application,
             http=type("Connection", (_Connection,), {"owner": self}),
-            ssl_context_factory=lambda _config, _default: context,
+            ssl_context_factory=(lambda _config, _default: context) if context else None,
             interface="asgi3",
             loop="none",
             ws="none",
@@ -208,37 +206,26 @@ class HttpServer:
             pass
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self.handler(await self._read(starlette.requests.Request(scope, receive)))
+        response = await self.handler(await _read(starlette.requests.Request(scope, receive)))
         try:
-            sent = response.for_starlette()
-            if self._closing:
-                sent.headers["Connection"] = "close"
-            await sent(scope, receive, send)
+            await response.for_starlette()(scope, receive, send)
         finally:
             if response.stream is not None:
                 await response.stream.aclose()
 
-    async def _read(self, request: starlette.requests.Request) -> Request:
-        """The whole request.
 
-        A body over the limit is read to its end too, or the client would meet a reset connection
-        instead of the answer.
-        """
-        body, size = bytearray(), 0
-        async for piece in request.stream():
-            size += len(piece)
-            body += piece if size <= self.body_limit else b""
-        query = request.scope["query_string"].decode("latin-1")
-        target = request.scope["raw_path"].decode("latin-1")
-        return Request(
-            request.method,
-            f"{target}?{query}" if query else target,
-            request.url.path,
-            dict(request.query_params),
-            dict(request.headers),
-            bytes(body) if size <= self.body_limit else b"",
-            oversized=size > self.body_limit,
-        )
+async def _read(request: starlette.requests.Request) -> Request:
+    """The whole request."""
+    query = request.scope["query_string"].decode("latin-1")
+    target = request.scope["raw_path"].decode("latin-1")
+    return Request(
+        request.method,
+        f"{target}?{query}" if query else target,
+        request.url.path,
+        dict(request.query_params),
+        dict(request.headers),
+        await request.body(),
+    )
 
 
 async def _until(reached: Callable[[], bool], seconds: float) -> None:

@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 
 from accelbind.doctor.node_fit import untolerated_taints
-from simulator.apiserver import schemas as crd_schemas
+from simulator.apiserver import crd
 from tests.manifests.rendering import (
     COMPONENTS,
     DEFAULT,
@@ -47,7 +47,7 @@ def check(item: Json, version: str) -> None:
     elif kind in MAPPINGS:
         definition = one(rendered("crd"), "CustomResourceDefinition", f"{MAPPINGS[kind]}.{GROUP}")
         (served,) = definition["spec"]["versions"]
-        assert crd_schemas.validate(served["schema"]["openAPIV3Schema"], item, None) == []
+        assert crd.validate(served["schema"]["openAPIV3Schema"], item, None) == []
     else:
         kubernetes_validate.validate(item, version, strict=True)
 

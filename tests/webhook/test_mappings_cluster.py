@@ -124,7 +124,7 @@ async def guarded(
 def lists(api: ApiServerStandIn) -> int:
     """How often functions have been listed."""
     return sum(
-        "/v2/acceleratorfunctions?" in seen.target and "watch=" not in seen.target
+        "/v2/acceleratorfunctions?" in seen.request.target and not seen.request.is_watch
         for seen in api.seen
     )
 

@@ -8,11 +8,9 @@ from pathlib import Path
 import lightkube
 import pytest
 from lightkube.generic_resource import create_namespaced_resource
-from lightkube.models.core_v1 import Container, NodeStatus, PodSpec
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Namespace, Node, Pod
 
-from tests.support import Process, Processes, eventually, python_module, require
+from tests.support import Process, Processes, python_module, require
 
 AcceleratorFunction = create_namespaced_resource(
     "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
@@ -69,20 +67,6 @@ def test_lightkube_creates_lists_watches_patches_and_deletes(client: lightkube.C
     with pytest.raises(lightkube.ApiError) as caught:
         client.get(AcceleratorFunction, "f1")
     assert caught.value.status.code == 404
-
-
-def test_lightkube_runs_a_pod_through_admission_and_scheduling(client: lightkube.Client) -> None:
-    client.create(Node(metadata=ObjectMeta(name="n"), status=NodeStatus(allocatable={"cpu": "4"})))
-    client.create(Namespace(metadata=ObjectMeta(name="team")))
-    container = Container(name="c", image="reg/app:1")
-    metadata = ObjectMeta(name="p", namespace="team")
-    client.create(Pod(metadata=metadata, spec=PodSpec(containers=[container])))
-
-    def bound() -> bool:
-        spec = client.get(Pod, "p", namespace="team").spec
-        return spec is not None and spec.nodeName == "n"
-
-    assert eventually(bound)
 
 
 def kubectl(served: Served, *arguments: str, stdin: str = "") -> str:

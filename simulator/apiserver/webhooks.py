@@ -1,0 +1,306 @@
+"""The webhooks of the stored configurations: which requests they concern, and how one is called.
+
+Read: `rules`, `namespaceSelector`, `objectSelector`, `matchConditions`, `failurePolicy`,
+`timeoutSeconds`, `clientConfig.url` and `.service` with `caBundle`. `matchPolicy` makes no
+difference, since each resource is served in one version.
+"""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+
+from simulator.apiserver.cel import CelError, compile_expression
+from simulator.apiserver.identity import Identity
+from simulator.apiserver.reading import labels_of
+from simulator.apiserver.resources import MUTATING, Resource
+from simulator.apiserver.wire import Json, encode
+
+_HEADERS = {
+    "User-Agent": "kube-apiserver-admission",
+    "Accept": "application/json, */*",
+    "Content-Type": "application/json",
+    "Accept-Encoding": "gzip",
+}
+_IDLE_SECONDS = 90.0
+
+
+class CallFailed(Exception):
+    """The webhook gave no answer that can be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """The attributes of an admission request, apart from the object.
+
+    Args:
+        namespace: empty for cluster-wide kinds.
+        name: empty where it is still to be generated.
+        operation: `CREATE`, `UPDATE` or `DELETE`.
+        options: the `CreateOptions`, `UpdateOptions` or `DeleteOptions` of the request.
+        old: the object before, for an update or deletion.
+        subresource: `status` or empty.
+    """
+
+    resource: Resource
+    namespace: str
+    name: str
+    operation: str
+    identity: Identity
+    options: Json = field(default_factory=dict)
+    dry_run: bool = False
+    old: Json | None = None
+    subresource: str = ""
+
+    def as_request(self) -> Json:
+        """What a review says of the request, apart from objects and options; in the real order."""
+        resource = self.resource
+        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        plural = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+        fields: Json = {"kind": kind, "resource": plural, "subResource": self.subresource}
+        fields |= {"requestKind": kind, "requestResource": plural}
+        fields |= {"requestSubResource": self.subresource}
+        fields |= {"name": self.name, "namespace": self.namespace, "operation": self.operation}
+        fields["userInfo"] = self.identity.user_info()
+        return {name: value for name, value in fields.items() if value}
+
+
+class Verdict(msgspec.Struct, rename="camel"):
+    """The response in a webhook's answer."""
+
+    uid: str
+    allowed: bool
+    patch: bytes | None = None
+    patch_type: Literal["JSONPatch"] | None = None
+    status: Json = {}
+    warnings: list[str] = []
+    audit_annotations: dict[str, str] = {}
+
+    def operations(self) -> list[Json]:
+        """The JSON Patch; empty where there is nothing to do."""
+        return msgspec.json.decode(self.patch or b"[]", type=list[Json])
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    response: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One webhook of one configuration.
+
+    Args:
+        configuration: name of the configuration it stands in.
+        spec: the webhook's entry, defaults filled in.
+        validating: whether the configuration is a validating one.
+    """
+
+    configuration: str
+    spec: Json
+    validating: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, as messages quote it."""
+        return str(self.spec["name"])
+
+    @property
+    def ignores_failures(self) -> bool:
+        """Whether a call that fails lets the request pass."""
+        return bool(self.spec["failurePolicy"] == "Ignore")
+
+    def concerns(
+        self, attributes: Attributes, item: Json | None, namespace_labels: Mapping[str, str]
+    ) -> bool:
+        """Whether it is to be asked about a request, but for its conditions."""
+        if not any(_rule_fits(rule, attributes) for rule in self.spec.get("rules") or []):
+            return False
+        if not matches_labels(self.spec["namespaceSelector"], namespace_labels):
+            return False
+        objects = [one for one in (item, attributes.old) if one is not None]
+        return any(matches_labels(self.spec["objectSelector"], labels_of(one)) for one in objects)
+
+    def conditions_hold(self, attributes: Attributes, item: Json | None) -> bool:
+        """Whether its match conditions let the request reach it (CelError if one has no value)."""
+        request = attributes.as_request()
+        scope = {"object": item, "oldObject": attributes.old, "request": request}
+        problem: CelError | None = None
+        for condition in self.spec.get("matchConditions") or []:
+            try:
+                if not compile_expression(condition["expression"]).holds(scope):
+                    return False
+            except CelError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return True
+
+
+def _rule_fits(rule: Json, attributes: Attributes) -> bool:
+    resource, subresource = attributes.resource, attributes.subresource
+    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return (
+        rule.get("scope", "*") in ("*", "Namespaced" if resource.namespaced else "Cluster")
+        and _lists(rule["operations"], attributes.operation)
+        and _lists(rule["apiGroups"], resource.group)
+        and _lists(rule["apiVersions"], resource.version)
+        and (plural in rule["resources"] or (not subresource and "*" in rule["resources"]))
+    )
+
+
+def _lists(values: Iterable[str], wanted: str) -> bool:
+    return wanted in values or "*" in values
+
+
+def matches_labels(selector: Json, labels: Mapping[str, str]) -> bool:
+    """Whether labels fit a `LabelSelector` object (an empty one fits everything)."""
+    wanted: Json = selector.get("matchLabels") or {}
+    return wanted.items() <= labels.items() and all(
+        _meets(requirement, labels) for requirement in selector.get("matchExpressions") or []
+    )
+
+
+def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
+    found = labels.get(requirement["key"])
+    match requirement["operator"]:
+        case "In":
+            return found in requirement["values"]
+        case "NotIn":
+            return found not in requirement["values"]
+        case operator:
+            return (found is not None) is (operator == "Exists")
+
+
+def set_defaults(resource: Resource, configuration: Json) -> None:
+    """Fill in what admissionregistration/v1 defaults, and refuse conditions that don't compile."""
+    for webhook in configuration.get("webhooks") or []:
+        webhook.setdefault("failurePolicy", "Fail")
+        webhook.setdefault("matchPolicy", "Equivalent")
+        webhook.setdefault("namespaceSelector", {})
+        webhook.setdefault("objectSelector", {})
+        webhook.setdefault("timeoutSeconds", 10)
+        if resource is MUTATING:
+            webhook.setdefault("reinvocationPolicy", "Never")
+        for rule in webhook.get("rules") or []:
+            rule.setdefault("scope", "*")
+        if service := webhook["clientConfig"].get("service"):
+            service.setdefault("port", 443)
+        for condition in webhook.get("matchConditions") or []:
+            compile_expression(condition["expression"])
+
+
+class WebhookClient:
+    """Calls webhooks over verified TLS: one client, with its connections, for each CA bundle."""
+
+    def __init__(self, services: Mapping[str, str]) -> None:
+        """Call Services at these `host:port`, by `name.namespace.svc`."""
+        self._services = services
+        self._clients: dict[str, httpx2.AsyncClient] = {}
+
+    async def review(
+        self, hook: Hook, attributes: Attributes, item: Json | None, uid: str
+    ) -> Verdict:
+        """Ask a webhook; CallFailed for no answer, or one that a real API server refuses."""
+        request: Json = {"uid": uid} | attributes.as_request()
+        request["object"] = _raw(attributes.resource, item)
+        request["oldObject"] = _raw(attributes.resource, attributes.old)
+        request |= {"dryRun": attributes.dry_run, "options": attributes.options}
+        review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
+        answer = await self._post(hook, encode(review | {"request": request}) + b"\n")
+        try:
+            verdict = msgspec.json.decode(answer, type=_Review).response
+            verdict.operations()
+        except msgspec.DecodeError as error:
+            raise CallFailed(f"received invalid webhook response: {error}") from error
+        if verdict.uid != uid:
+            problem = f'expected response.uid="{uid}", got "{verdict.uid}"'
+        elif (verdict.patch is None) != (verdict.patch_type is None):
+            problem = "response.patch and response.patchType go together"
+        elif verdict.patch and hook.validating:
+            problem = "a validating webhook may not patch"
+        else:
+            return verdict
+        raise CallFailed(f"received invalid webhook response: {problem}")
+
+    async def _post(self, hook: Hook, body: bytes) -> bytes:
+        """Post a JSON body and read the whole answer."""
+        seconds = hook.spec["timeoutSeconds"]
+        config = hook.spec["clientConfig"]
+        url = config.get("url") or _service_url(config["service"])
+        url, host = f"{url}?timeout={seconds}s", urlsplit(url).hostname or ""
+        dialled = httpx2.URL(url)
+        if mapped := self._services.get(host):
+            address, _, port = mapped.rpartition(":")
+            dialled = dialled.copy_with(host=address, port=int(port))
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._client(config.get("caBundle") or "").post(
+                    dialled,
+                    content=body,
+                    headers={"Host": urlsplit(url).netloc},
+                    extensions={"sni_hostname": host},
+                )
+        except TimeoutError:
+            problem = "context deadline exceeded"
+        except httpx2.HTTPError as error:
+            problem = _reason(error)
+        else:
+            if answer.is_success:
+                return answer.content
+            problem = f"status {answer.status_code}: {answer.text[:2048].strip()}"
+        raise CallFailed(f'failed to call webhook: Post "{url}": {problem}')
+
+    def _client(self, bundle: str) -> httpx2.AsyncClient:
+        if bundle not in self._clients:
+            roots = b64decode(bundle).decode("ascii", "replace")
+            self._clients[bundle] = httpx2.AsyncClient(
+                verify=ssl.create_default_context(cadata=roots or None),
+                headers=_HEADERS,
+                timeout=None,  # `_post` has one for the whole exchange
+                trust_env=False,
+                limits=httpx2.Limits(max_connections=None, keepalive_expiry=_IDLE_SECONDS),
+            )
+        return self._clients[bundle]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        for client in self._clients.values():
+            await client.aclose()
+        self._clients.clear()
+
+
+def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
+    return None if item is None else msgspec.Raw(resource.encode(item))
+
+
+def _service_url(service: Json) -> str:
+    where = f"{service['name']}.{service['namespace']}.svc:{service['port']}"
+    return f"https://{where}{service.get('path', '')}"
+
+
+def _reason(error: httpx2.HTTPError) -> str:
+    """Why there is no answer, where that is known with a real API server's words."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"tls: failed to verify certificate: x509: {cause.verify_message}"
+        if isinstance(cause, ConnectionRefusedError):
+            return "connect: connection refused"
+    return str(error) or "EOF"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it came from."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                yield from _causes(one)
+        error = error.__cause__ or error.__context__
