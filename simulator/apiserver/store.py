@@ -143,6 +143,7 @@ class Store:
     def compact(self) -> None:
         """Forgets the past: watches and lists of any older revision are answered with 410."""
         self.revision += 1
+        self._first = self.revision
         for shelf in self._shelves.values():
             shelf.forget(self.revision)
 
