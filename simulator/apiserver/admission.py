@@ -7,41 +7,35 @@ Not done: `reinvocationPolicy`.
 """
 
 import asyncio
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 from uuid import uuid4
 
 import jsonpatch
 import jsonpointer
 import structlog
 
+from simulator.apiserver import pods
+from simulator.apiserver.calls import ApiCall, Operation
 from simulator.apiserver.cel import CelError
-from simulator.apiserver.identity import Identity
 from simulator.apiserver.reading import labels_of
-from simulator.apiserver.resources import MUTATING, NAMESPACES, VALIDATING, Resource, Target
+from simulator.apiserver.resources import (
+    DEFINITIONS,
+    MUTATING,
+    NAMESPACES,
+    NODES,
+    PODS,
+    VALIDATING,
+    Resource,
+)
 from simulator.apiserver.status import StatusError, forbidden, internal
 from simulator.apiserver.store import Store
-from simulator.apiserver.webhooks import Attributes, CallFailed, Hook, Verdict, WebhookClient
+from simulator.apiserver.webhooks import CallFailed, Hook, Verdict, WebhookClient
 from simulator.apiserver.wire import Json, encode
 
 _log = structlog.get_logger(__name__)
-Redefault: TypeAlias = Callable[[Json], Json]
+_UNREVIEWED = (MUTATING, VALIDATING, DEFINITIONS)
 _PREFIX = "webhook.admission.k8s.io"
-
-
-@dataclass(slots=True)
-class Trail:
-    """What a request leaves: annotations for the audit log, warnings for the client."""
-
-    annotations: dict[str, str] = field(default_factory=dict)
-    warnings: dict[str, None] = field(default_factory=dict)
-
-    def annotate(self, name: str, value: object) -> None:
-        """Add an annotation; objects become JSON, and the first value stays."""
-        self.annotations.setdefault(name, value if isinstance(value, str) else json.dumps(value))
 
 
 class Admission:
@@ -52,15 +46,14 @@ class Admission:
         self._client = client
         self._new_uid = new_uid
 
-    async def mutate(
-        self, attributes: Attributes, item: Json, redefault: Redefault, trail: Trail
-    ) -> Json:
+    async def mutate(self, operation: Operation, item: Json) -> Json:
         """The object after the mutating webhooks."""
-        for at, hook in enumerate(self._hooks(MUTATING)):
-            verdict = await self._query(hook, attributes, item, trail)
+        trail = operation.call.trail
+        for at, hook in enumerate(self._hooks(MUTATING, operation)):
+            verdict = await self._query(hook, operation, item)
             if verdict is None:
                 continue
-            changed = _patched(item, verdict, redefault)
+            changed = _patched(operation.call.target.resource, item, verdict.operations())
             label = f"{_PREFIX}/round_0_index_{at}"
             noted: Json = {"configuration": hook.configuration, "webhook": hook.name}
             trail.annotate(f"mutation.{label}", noted | {"mutated": changed != item})
@@ -70,19 +63,18 @@ class Admission:
             item = changed
         return item
 
-    async def validate(self, attributes: Attributes, item: Json | None, trail: Trail) -> None:
+    async def validate(self, operation: Operation, item: Json | None) -> None:
         """Call the validating webhooks."""
-        hooks = self._hooks(VALIDATING)
-        await asyncio.gather(*(self._query(hook, attributes, item, trail) for hook in hooks))
+        hooks = self._hooks(VALIDATING, operation)
+        await asyncio.gather(*(self._query(hook, operation, item) for hook in hooks))
 
-    async def _query(
-        self, hook: Hook, attributes: Attributes, item: Json | None, trail: Trail
-    ) -> Verdict | None:
+    async def _query(self, hook: Hook, operation: Operation, item: Json | None) -> Verdict | None:
         """A webhook's consent; None where it isn't asked, or fails and may. StatusError if not."""
-        if not self._concerns(hook, attributes, item):
+        if not self._concerns(hook, operation, item):
             return None
+        trail = operation.call.trail
         try:
-            verdict = await self._client.review(hook, attributes, item, self._new_uid())
+            verdict = await self._client.review(hook, operation, item, self._new_uid())
         except CallFailed as error:
             text = f'failed calling webhook "{hook.name}": {error}'
             _log.warning("webhook-call-failed", open=hook.ignores_failures, problem=text)
@@ -97,19 +89,22 @@ class Admission:
             raise refusal(hook.name, verdict.status)
         return verdict
 
-    def _concerns(self, hook: Hook, attributes: Attributes, item: Json | None) -> bool:
+    def _concerns(self, hook: Hook, operation: Operation, item: Json | None) -> bool:
         """Whether to call a webhook; a condition without a value counts by failurePolicy."""
-        namespace = self._store.get(NAMESPACES, attributes.namespace)
-        if not hook.concerns(attributes, item, labels_of(namespace)):
+        namespace = self._store.get(NAMESPACES, operation.namespace)
+        if not hook.concerns(operation, item, labels_of(namespace)):
             return False
         try:
-            return hook.conditions_hold(attributes, item)
+            return hook.conditions_hold(operation, item)
         except CelError as problem:
             if hook.ignores_failures:
                 return False
-            raise forbidden(attributes.resource, attributes.name, str(problem)) from problem
+            resource = operation.call.target.resource
+            raise forbidden(resource, operation.name, str(problem)) from problem
 
-    def _hooks(self, resource: Resource) -> list[Hook]:
+    def _hooks(self, resource: Resource, operation: Operation) -> list[Hook]:
+        if operation.call.target.resource in _UNREVIEWED:
+            return []
         return [
             Hook(configuration["metadata"]["name"], webhook, validating=resource is VALIDATING)
             for configuration in self._store.all(resource)
@@ -117,14 +112,23 @@ class Admission:
         ]
 
 
-def _patched(item: Json, verdict: Verdict, redefault: Redefault) -> Json:
-    operations = verdict.operations()
-    if not operations:
-        return item
+def _patched(resource: Resource, item: Json, operations: list[Json]) -> Json:
     try:
-        return redefault(apply_json_patch(item, operations))
+        return with_defaults(resource, apply_json_patch(item, operations)) if operations else item
     except StatusError as error:
         raise internal(error.message) from error
+
+
+def with_defaults(resource: Resource, item: Json) -> Json:
+    """The object with the defaults of its kind."""
+    if resource is PODS:
+        pods.set_defaults(item)
+    elif resource is NODES:
+        status = item.setdefault("status", {})
+        for name in ("capacity", "allocatable"):
+            if amounts := status.get(name):
+                status[name] = {key: str(value) for key, value in amounts.items()}
+    return item
 
 
 def apply_json_patch(item: Json, operations: list[Json]) -> Json:
@@ -148,15 +152,15 @@ def refusal(webhook: str, given: Json) -> StatusError:
 
 
 class AuditLog:
-    """The audit log: one `audit.k8s.io/v1` Event per line, flushed at once."""
+    """The audit log: one `audit.k8s.io/v1` Event per line."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._path = path
 
-    def write(self, verb: str, target: Target, identity: Identity, code: int, trail: Trail) -> None:
+    def write(self, verb: str, call: ApiCall, code: int) -> None:
         """Write one entry."""
-        resource = target.resource
-        reference = {"resource": resource.plural, "apiGroup": resource.group}
+        target = call.target
+        reference = {"resource": target.resource.plural, "apiGroup": target.resource.group}
         reference |= {"namespace": target.namespace, "name": target.name}
         entry: Json = {
             "kind": "Event",
@@ -164,13 +168,10 @@ class AuditLog:
             "auditID": str(uuid4()),
             "stage": "ResponseComplete",
             "verb": verb,
-            "user": identity.user_info(),
+            "user": call.identity.user_info(),
             "objectRef": reference,
             "responseStatus": {"code": code},
-            "annotations": trail.annotations,
+            "annotations": call.trail.annotations,
         }
-        self._file.write(encode(entry) + b"\n")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        with self._path.open("ab") as file:
+            file.write(encode(entry) + b"\n")

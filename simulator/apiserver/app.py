@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from simulator.apiserver.admission import AuditLog
+from simulator.apiserver.calls import APPLY, ApiCall
 from simulator.apiserver.discovery import discover
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import Cut, Request, Response
@@ -21,9 +22,10 @@ from simulator.apiserver.status import StatusError, internal, not_found
 from simulator.apiserver.store import Store
 from simulator.apiserver.watching import Watch
 from simulator.apiserver.wire import Json, encode
-from simulator.apiserver.writing import APPLY, VERBS, ApiCall, Writer
+from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _HEALTH = ("/healthz", "/readyz", "/livez")
 
 
@@ -122,7 +124,7 @@ class App:
             self.watches.discard(watch)
 
     async def _write(self, call: ApiCall) -> Response:
-        verb = VERBS.get(call.request.method, "")
+        verb = _VERBS.get(call.request.method, "")
         try:
             call.authorize(verb)
             code, item = await self._changed(call)
@@ -130,7 +132,7 @@ class App:
         except StatusError as error:
             response = _failed(error, _warnings(call))
         if (call.target.resource is PODS and verb == "create") or call.trail.annotations:
-            self._audit.write(verb, call.target, call.identity, response.status, call.trail)
+            self._audit.write(verb, call, response.status)
         return response
 
     async def _changed(self, call: ApiCall) -> tuple[int, Json]:

@@ -57,10 +57,10 @@ def resource_of(definition: Json) -> Resource:
     )
 
 
-def establish(definition: Json) -> None:
-    """Set the status of a definition that is served."""
+def established(definition: Json) -> Json:
+    """The definition with the status of one that is served."""
     conditions = [{"type": name, "status": "True"} for name in ("NamesAccepted", "Established")]
-    definition["status"] = {"conditions": conditions, "acceptedNames": definition["spec"]["names"]}
+    return definition | {"status": {"conditions": conditions}}
 
 
 def prune(schema: Json, item: Json) -> tuple[Json, list[str]]:

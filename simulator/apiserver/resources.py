@@ -66,7 +66,7 @@ PODS = Resource(
     "pods",
     "Pod",
     namespaced=True,
-    subresources=frozenset({"status", "binding"}),
+    subresources=frozenset({"status"}),
     short_names=("po",),
     selectable=frozenset({"spec.nodeName", "status.phase"}),
 )
@@ -101,13 +101,7 @@ FUNCTIONS = Resource(
     short_names=("af",),
 )
 REGIONS = Resource(
-    _DOMAIN,
-    "v2",
-    "fpgaregions",
-    "FpgaRegion",
-    namespaced=True,
-    custom=True,
-    short_names=("fpga",),
+    _DOMAIN, "v2", "fpgaregions", "FpgaRegion", namespaced=True, custom=True, short_names=("fpga",)
 )
 _REGISTRATION = "admissionregistration.k8s.io"
 MUTATING = Resource(

@@ -159,6 +159,7 @@ def _is_over(pod: Json) -> bool:
 def _is_pending(pod: Json) -> bool:
     return (
         not pod["spec"].get("nodeName")
+        and pod["spec"].get("schedulerName") == NAME
         and not _is_over(pod)
         and not pod["metadata"].get("deletionTimestamp")
     )

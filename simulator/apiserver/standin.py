@@ -30,7 +30,7 @@ from simulator.apiserver.app import App, Seen
 from simulator.apiserver.faults import Faults
 from simulator.apiserver.http_server import HttpServer
 from simulator.apiserver.identity import Tokens
-from simulator.apiserver.resources import ResourceTable
+from simulator.apiserver.resources import DEFINITIONS, ResourceTable
 from simulator.apiserver.scheduler import Scheduler
 from simulator.apiserver.store import Store
 from simulator.apiserver.watching import Watch
@@ -98,13 +98,12 @@ class ApiServerStandIn:
         self._webhooks = WebhookClient(options.services)
         admission = Admission(self.store, self._webhooks, options.new_uid)
         writer = Writer(self.store, self.table, admission, now=options.now, new_uid=options.new_uid)
-        self._audit = AuditLog(directory / "audit.jsonl")
         self._app = App(
             store=self.store,
             table=self.table,
             writer=writer,
             tokens=self.tokens,
-            audit=self._audit,
+            audit=AuditLog(directory / "audit.jsonl"),
             faults=self.faults,
             bookmark_interval=options.bookmark_interval,
         )
@@ -127,11 +126,12 @@ class ApiServerStandIn:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, write the kubeconfig, and start the scheduler."""
+        """Listen (on the same port again after `stop`), write the kubeconfig, schedule."""
         if self.options.schedule:
             scheduler = Scheduler(self.store, now=self.options.now)
             self._scheduler = asyncio.create_task(scheduler.run_forever())
-        await self._server.listen(self.options.host, self.options.port, self._context)
+        port = self.port or self.options.port
+        await self._server.listen(self.options.host, port, self._context)
         self.write_kubeconfig()
 
     async def stop(self) -> None:
@@ -142,7 +142,6 @@ class ApiServerStandIn:
             self._scheduler.cancel()
             await asyncio.gather(self._scheduler, return_exceptions=True)
         await self._webhooks.aclose()
-        self._audit.close()
 
     # What tests look at.
 
@@ -187,6 +186,8 @@ class ApiServerStandIn:
 
     def _completed(self, item: Json) -> Json:
         metadata = dict(item["metadata"])
+        if item["kind"] == DEFINITIONS.kind:
+            item = crd.established(item)
         if self.table.of_kind(item["kind"]).namespaced:
             metadata.setdefault("namespace", "default")
         metadata.setdefault("uid", self.options.new_uid())
@@ -241,7 +242,7 @@ class ApiServerStandIn:
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
         """Refuse and drop connections inside the block; then listen on the same port."""
-        await self._server.refuse()
+        self._server.refuse()
         self.drop_connections()
         try:
             yield

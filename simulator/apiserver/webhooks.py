@@ -9,17 +9,17 @@ import asyncio
 import ssl
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
+from simulator.apiserver.calls import Operation
 from simulator.apiserver.cel import CelError, compile_expression
-from simulator.apiserver.identity import Identity
 from simulator.apiserver.reading import labels_of
-from simulator.apiserver.resources import MUTATING, Resource
+from simulator.apiserver.resources import Resource
 from simulator.apiserver.wire import Json, encode
 
 _HEADERS = {
@@ -33,42 +33,6 @@ _IDLE_SECONDS = 90.0
 
 class CallFailed(Exception):
     """The webhook gave no answer that can be used; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """The attributes of an admission request, apart from the object.
-
-    Args:
-        namespace: empty for cluster-wide kinds.
-        name: empty where it is still to be generated.
-        operation: `CREATE`, `UPDATE` or `DELETE`.
-        options: the `CreateOptions`, `UpdateOptions` or `DeleteOptions` of the request.
-        old: the object before, for an update or deletion.
-        subresource: `status` or empty.
-    """
-
-    resource: Resource
-    namespace: str
-    name: str
-    operation: str
-    identity: Identity
-    options: Json = field(default_factory=dict)
-    dry_run: bool = False
-    old: Json | None = None
-    subresource: str = ""
-
-    def as_request(self) -> Json:
-        """What a review says of the request, apart from objects and options; in the real order."""
-        resource = self.resource
-        kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-        plural = {"group": resource.group, "version": resource.version, "resource": resource.plural}
-        fields: Json = {"kind": kind, "resource": plural, "subResource": self.subresource}
-        fields |= {"requestKind": kind, "requestResource": plural}
-        fields |= {"requestSubResource": self.subresource}
-        fields |= {"name": self.name, "namespace": self.namespace, "operation": self.operation}
-        fields["userInfo"] = self.identity.user_info()
-        return {name: value for name, value in fields.items() if value}
 
 
 class Verdict(msgspec.Struct, rename="camel"):
@@ -99,7 +63,7 @@ class Hook:
 
     Args:
         configuration: name of the configuration it stands in.
-        spec: the webhook's entry, defaults filled in.
+        spec: the webhook's entry.
         validating: whether the configuration is a validating one.
     """
 
@@ -115,23 +79,24 @@ class Hook:
     @property
     def ignores_failures(self) -> bool:
         """Whether a call that fails lets the request pass."""
-        return bool(self.spec["failurePolicy"] == "Ignore")
+        return bool(self.spec.get("failurePolicy") == "Ignore")
 
     def concerns(
-        self, attributes: Attributes, item: Json | None, namespace_labels: Mapping[str, str]
+        self, operation: Operation, item: Json | None, namespace_labels: Mapping[str, str]
     ) -> bool:
         """Whether it is to be asked about a request, but for its conditions."""
-        if not any(_rule_fits(rule, attributes) for rule in self.spec.get("rules") or []):
+        if not any(_rule_fits(rule, operation) for rule in self.spec.get("rules") or []):
             return False
-        if not matches_labels(self.spec["namespaceSelector"], namespace_labels):
+        if not matches_labels(self.spec.get("namespaceSelector") or {}, namespace_labels):
             return False
-        objects = [one for one in (item, attributes.old) if one is not None]
-        return any(matches_labels(self.spec["objectSelector"], labels_of(one)) for one in objects)
+        selector = self.spec.get("objectSelector") or {}
+        objects = [one for one in (item, operation.old) if one is not None]
+        return any(matches_labels(selector, labels_of(one)) for one in objects)
 
-    def conditions_hold(self, attributes: Attributes, item: Json | None) -> bool:
+    def conditions_hold(self, operation: Operation, item: Json | None) -> bool:
         """Whether its match conditions let the request reach it (CelError if one has no value)."""
-        request = attributes.as_request()
-        scope = {"object": item, "oldObject": attributes.old, "request": request}
+        request = operation.as_request()
+        scope = {"object": item, "oldObject": operation.old, "request": request}
         problem: CelError | None = None
         for condition in self.spec.get("matchConditions") or []:
             try:
@@ -144,12 +109,12 @@ class Hook:
         return True
 
 
-def _rule_fits(rule: Json, attributes: Attributes) -> bool:
-    resource, subresource = attributes.resource, attributes.subresource
+def _rule_fits(rule: Json, operation: Operation) -> bool:
+    resource, subresource = operation.call.target.resource, operation.call.target.subresource
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return (
         rule.get("scope", "*") in ("*", "Namespaced" if resource.namespaced else "Cluster")
-        and _lists(rule["operations"], attributes.operation)
+        and _lists(rule["operations"], operation.kind)
         and _lists(rule["apiGroups"], resource.group)
         and _lists(rule["apiVersions"], resource.version)
         and (plural in rule["resources"] or (not subresource and "*" in rule["resources"]))
@@ -179,24 +144,6 @@ def _meets(requirement: Json, labels: Mapping[str, str]) -> bool:
             return (found is not None) is (operator == "Exists")
 
 
-def set_defaults(resource: Resource, configuration: Json) -> None:
-    """Fill in what admissionregistration/v1 defaults, and refuse conditions that don't compile."""
-    for webhook in configuration.get("webhooks") or []:
-        webhook.setdefault("failurePolicy", "Fail")
-        webhook.setdefault("matchPolicy", "Equivalent")
-        webhook.setdefault("namespaceSelector", {})
-        webhook.setdefault("objectSelector", {})
-        webhook.setdefault("timeoutSeconds", 10)
-        if resource is MUTATING:
-            webhook.setdefault("reinvocationPolicy", "Never")
-        for rule in webhook.get("rules") or []:
-            rule.setdefault("scope", "*")
-        if service := webhook["clientConfig"].get("service"):
-            service.setdefault("port", 443)
-        for condition in webhook.get("matchConditions") or []:
-            compile_expression(condition["expression"])
-
-
 class WebhookClient:
     """Calls webhooks over verified TLS: one client, with its connections, for each CA bundle."""
 
@@ -206,13 +153,14 @@ class WebhookClient:
         self._clients: dict[str, httpx2.AsyncClient] = {}
 
     async def review(
-        self, hook: Hook, attributes: Attributes, item: Json | None, uid: str
+        self, hook: Hook, operation: Operation, item: Json | None, uid: str
     ) -> Verdict:
         """Ask a webhook; CallFailed for no answer, or one that a real API server refuses."""
-        request: Json = {"uid": uid} | attributes.as_request()
-        request["object"] = _raw(attributes.resource, item)
-        request["oldObject"] = _raw(attributes.resource, attributes.old)
-        request |= {"dryRun": attributes.dry_run, "options": attributes.options}
+        resource = operation.call.target.resource
+        request: Json = {"uid": uid} | operation.as_request()
+        request["object"] = _raw(resource, item)
+        request["oldObject"] = _raw(resource, operation.old)
+        request |= {"dryRun": operation.call.dry_run, "options": operation.options()}
         review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
         answer = await self._post(hook, encode(review | {"request": request}) + b"\n")
         try:
@@ -232,7 +180,7 @@ class WebhookClient:
 
     async def _post(self, hook: Hook, body: bytes) -> bytes:
         """Post a JSON body and read the whole answer."""
-        seconds = hook.spec["timeoutSeconds"]
+        seconds = hook.spec.get("timeoutSeconds", 10)
         config = hook.spec["clientConfig"]
         url = config.get("url") or _service_url(config["service"])
         url, host = f"{url}?timeout={seconds}s", urlsplit(url).hostname or ""
@@ -282,7 +230,7 @@ def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
 
 
 def _service_url(service: Json) -> str:
-    where = f"{service['name']}.{service['namespace']}.svc:{service['port']}"
+    where = f"{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}"
     return f"https://{where}{service.get('path', '')}"
 
 

@@ -6,23 +6,17 @@ validating webhooks → storage. Changes take the same steps, with the stored ob
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
-import msgspec
-import yaml
-
-from simulator.apiserver import crd, pods, webhooks
-from simulator.apiserver.admission import Admission, Trail, apply_json_patch
-from simulator.apiserver.cel import CelError
-from simulator.apiserver.http_server import Request
-from simulator.apiserver.identity import Identity
+from simulator.apiserver import crd, pods
+from simulator.apiserver.admission import Admission, apply_json_patch, with_defaults
+from simulator.apiserver.calls import APPLY, JSON_PATCH, ApiCall, Operation
+from simulator.apiserver.cel import CelError, compile_expression
 from simulator.apiserver.resources import (
     DEFINITIONS,
     MUTATING,
     NAMESPACES,
-    NODES,
     PODS,
     VALIDATING,
     Resource,
@@ -33,19 +27,13 @@ from simulator.apiserver.status import (
     StatusError,
     bad_request,
     conflict,
-    forbidden,
     invalid,
     invalid_value,
     not_found,
 )
 from simulator.apiserver.store import Store
-from simulator.apiserver.webhooks import Attributes
 from simulator.apiserver.wire import Json, decode, timestamp
 
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-APPLY = "application/apply-patch+yaml"
-JSON_PATCH = "application/json-patch+json"
-MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 _SYSTEM = (
     "uid",
     "creationTimestamp",
@@ -55,83 +43,6 @@ _SYSTEM = (
 )
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_UNREVIEWED = (MUTATING, VALIDATING, DEFINITIONS)
-
-
-@dataclass(frozen=True, slots=True)
-class ApiCall:
-    """A request that names an object or a collection.
-
-    Args:
-        trail: warnings and audit annotations, filled on the way.
-    """
-
-    target: Target
-    request: Request
-    identity: Identity
-    trail: Trail = field(default_factory=Trail)
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        """The parameters."""
-        return self.request.query
-
-    @property
-    def dry_run(self) -> bool:
-        """Whether nothing is to be stored."""
-        return self.query.get("dryRun") == "All"
-
-    @property
-    def content_type(self) -> str:
-        """The body's media type, without parameters."""
-        return self.request.headers.get("content-type", "").split(";")[0].strip()
-
-    def authorize(self, verb: str) -> None:
-        """Raises 403 unless the user may do that."""
-        if self.identity.may(verb, self.target):
-            return
-        resource, namespace = self.target.resource, self.target.namespace
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        why = (
-            f'User "{self.identity.username}" cannot {verb} resource "{resource.plural}" in API'
-            f' group "{resource.group}" {where}'
-        )
-        raise forbidden(resource, self.target.name, why)
-
-    def attributes(self, operation: str, name: str, old: Json | None = None) -> Attributes:
-        """What a review says besides the object."""
-        target = self.target
-        options: Json = {"kind": f"{operation.title()}Options", "apiVersion": "meta.k8s.io/v1"}
-        if self.dry_run:
-            options["dryRun"] = ["All"]
-        for key in ("fieldManager", "fieldValidation"):
-            if value := self.query.get(key):
-                options[key] = value
-        return Attributes(
-            resource=target.resource,
-            namespace=name if target.resource is NAMESPACES else target.namespace,
-            name=name,
-            operation=operation,
-            identity=self.identity,
-            options=options,
-            dry_run=self.dry_run,
-            old=old,
-            subresource=target.subresource,
-        )
-
-    def decode(self) -> Json:
-        """The body as a JSON object, or an error 400 or 415."""
-        if self.content_type not in ("", "application/json", *MERGES):
-            raise StatusError(415, f"the body of the request was in {self.content_type}, not JSON")
-        try:
-            return msgspec.json.decode(self.request.body, type=Json)
-        except msgspec.DecodeError as error:
-            raise bad_request(f"the body is no JSON object: {error}") from error
-
-    def applied(self) -> Json:
-        """The object of a server-side apply."""
-        item: Json = yaml.safe_load(self.request.body)
-        return item
 
 
 class Writer:
@@ -163,15 +74,11 @@ class Writer:
             metadata.pop(name, None)
         if resource is PODS:
             pods.admit(item)
-        attributes = call.attributes("CREATE", metadata.get("name") or "")
-        if resource not in _UNREVIEWED:
-            item = await self._admission.mutate(
-                attributes, item, lambda changed: _with_defaults(resource, changed), call.trail
-            )
+        operation = Operation(call, "CREATE", metadata.get("name") or "")
+        item = await self._admission.mutate(operation, item)
         self._fill_system_fields(resource, item)
         _validate(resource, item, None)
-        if resource not in _UNREVIEWED:
-            await self._admission.validate(attributes, item, call.trail)
+        await self._admission.validate(operation, item)
         path = resource.path_of(item)
         if path in self._store.shelf(resource).objects:
             message = f'{resource.qualified} "{item["metadata"]["name"]}" already exists'
@@ -203,9 +110,8 @@ class Writer:
         wanted = options.get("preconditions", {}).get("uid")
         if wanted not in (None, old["metadata"]["uid"]):
             raise conflict(resource, call.target.name, f"the UID is not {wanted}")
-        attributes = call.attributes("DELETE", call.target.name, old)
-        if resource not in _UNREVIEWED:
-            await self._admission.validate(attributes, None, call.trail)
+        operation = Operation(call, "DELETE", call.target.name, old)
+        await self._admission.validate(operation, None)
         grace = call.query.get("gracePeriodSeconds", options.get("gracePeriodSeconds"))
         return old if call.dry_run else self._remove(resource, old, grace=grace)
 
@@ -229,15 +135,11 @@ class Writer:
         item = _allowed_parts(call.target, old, item)
         if _without_metadata(item) != _without_metadata(old):
             item["metadata"]["generation"] = kept.get("generation", 1) + 1
-        attributes = call.attributes("UPDATE", call.target.name, old)
-        if resource not in _UNREVIEWED:
-            item = await self._admission.mutate(
-                attributes, item, lambda changed: _with_defaults(resource, changed), call.trail
-            )
+        operation = Operation(call, "UPDATE", call.target.name, old)
+        item = await self._admission.mutate(operation, item)
         if not call.target.subresource:
             _validate(resource, item, old)
-        if resource not in _UNREVIEWED:
-            await self._admission.validate(attributes, item, call.trail)
+        await self._admission.validate(operation, item)
         if call.dry_run or item == old:
             return item
         if self._store.get(resource, path) != old:
@@ -263,7 +165,7 @@ class Writer:
             metadata["labels"] = metadata.get("labels", {}) | own
             item["status"] = {"phase": "Active"}
         elif resource is DEFINITIONS:
-            crd.establish(item)
+            item |= crd.established(item)
 
     # Deletion. A pod on a node waits for its kubelet to delete it with a grace period of 0; a
     # namespace waits until it is empty.
@@ -319,7 +221,7 @@ def _decoded(call: ApiCall, item: Json) -> Json:
         item, dropped = crd.prune(resource.schema, item)
         if dropped and call.query.get("fieldValidation") == "Strict":
             raise bad_request(f'strict decoding error: unknown field "{dropped[0]}"')
-    return _with_defaults(resource, item)
+    return with_defaults(resource, item)
 
 
 def without_nulls(item: Json) -> Json:
@@ -331,22 +233,6 @@ def without_nulls(item: Json) -> Json:
         return [inner(one) for one in value] if isinstance(value, list) else value
 
     return {name: inner(value) for name, value in item.items() if value is not None}
-
-
-def _with_defaults(resource: Resource, item: Json) -> Json:
-    if resource is PODS:
-        pods.set_defaults(item)
-    elif resource is NODES:
-        status = item.setdefault("status", {})
-        for name in ("capacity", "allocatable"):
-            if amounts := status.get(name):
-                status[name] = {key: str(value) for key, value in amounts.items()}
-    elif resource in (MUTATING, VALIDATING):
-        try:
-            webhooks.set_defaults(resource, item)
-        except CelError as error:
-            raise bad_request(f"matchConditions: {error}") from error
-    return item
 
 
 def _claim(target: Target, metadata: Json) -> None:
@@ -366,8 +252,20 @@ def _validate(resource: Resource, item: Json, old: Json | None) -> None:
         raise invalid(resource, name, [cause])
     if resource is PODS:
         pods.validate(item)
+    if resource in (MUTATING, VALIDATING):
+        _check_conditions(item)
     if resource.schema and (causes := crd.validate(resource.schema, item, old)):
         raise invalid(resource, name, causes)
+
+
+def _check_conditions(configuration: Json) -> None:
+    """Refuse match conditions that do not compile."""
+    try:
+        for webhook in configuration.get("webhooks") or []:
+            for condition in webhook.get("matchConditions") or []:
+                compile_expression(condition["expression"])
+    except CelError as error:
+        raise bad_request(f"matchConditions: {error}") from error
 
 
 def _patched(call: ApiCall, old: Json) -> Json:

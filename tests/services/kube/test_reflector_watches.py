@@ -158,7 +158,7 @@ async def test_watches_that_end_as_soon_as_they_are_open_are_asked_for_at_a_boun
 ) -> None:
     time = FakeTime(until=1600)
     async with FaultyApiServer().running() as server:
-        with server.closing_at_once():
+        with server.saying():
             async with following(server, tmp_path, pace=USUAL, timing=time.timing()):
                 await until(lambda: time.now >= 1600)
                 # The other reflector may have a list and no watch yet.
