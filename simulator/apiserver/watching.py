@@ -49,9 +49,10 @@ class Watch:
         self._give("silence")
 
     def send(self, line: bytes) -> None:
-        """Send a line of any kind."""
-        self._lines.append(line)
-        self._wake.set()
+        """Send a line of any kind, unless the watch is about to end."""
+        if not self._order:
+            self._lines.append(line)
+            self._wake.set()
 
     def _give(self, order: str) -> None:
         self._order = order
@@ -81,7 +82,7 @@ class Watch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._seconds
         bookmark = loop.time() + self._interval
-        while self._order != "end" and loop.time() < deadline:
+        while loop.time() < deadline:
             self._wake.clear()
             if self._order == "cut":
                 line = self._lines[0] if self._lines else self._bookmark()
@@ -95,6 +96,8 @@ class Watch:
                 self._lines.clear()
                 yield lines
                 continue
+            if self._order == "end":
+                return
             if loop.time() >= bookmark:
                 bookmark = loop.time() + self._interval
                 yield self._bookmark()
