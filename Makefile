@@ -24,7 +24,7 @@ help: ## Show this
 setup: ## Make .venv from requirements-dev.lock (the others do it by themselves)
 	@.ci/venv
 
-demo: setup ## See the whole suite at work on this machine: no cluster, no card
+demo: setup ## Show the whole suite on this machine: no cluster, no card
 	@$(PYTHON_IN_VENV) -m accelbind demo $(DEMO_ARGS)
 
 test: setup ## Run all tests in two processes (PYTEST_ARGS='-k names': some in one, without the coverage gate)

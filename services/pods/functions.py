@@ -90,24 +90,13 @@ def new_variables(functions: Iterable[Function], taken: Iterable[int]) -> list[d
     used = set(taken)
     variables = []
     number = 0
-    for interface_id, afu_id in functions:
+    for function in functions:
         number += 1
         while number in used:
             number += 1
-        region, afu = _NAMES[number] if number < _FEW else _names(number)
-        variables.append({"name": region, "value": interface_id})
-        variables.append({"name": afu, "value": afu_id})
+        for name, value in zip(FUNCTION_VARIABLES, function, strict=True):
+            variables.append({"name": name.format(NUMBER=number), "value": value})
     return variables
-
-
-def _names(number: int) -> tuple[str, str]:
-    """Return the names of the two variables for a function."""
-    region, function = FUNCTION_VARIABLES
-    return region.format(NUMBER=number), function.format(NUMBER=number)
-
-
-_FEW = 65  # numbers up to the usual limit of units
-_NAMES = [_names(number) for number in range(_FEW)]
 
 
 def _unreadable(

@@ -23,7 +23,6 @@ _FORM = re.compile(
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_PLAIN_DIGITS = 9  # quantities of no more digits and nothing else, nearly all, are read directly
 _EXPONENT_DIGITS = 9
 _HUGE = 10**18  # more than the digits of any text could make up for
 _MAGNITUDE = 19  # decimal digits of MAX_COUNT
@@ -43,8 +42,7 @@ def parse_count(value: str | float) -> int:
         InvalidQuantity: it is no quantity, negative, not whole, or too large for Kubernetes.
     """
     if isinstance(value, str):
-        plain_number = len(value) <= _PLAIN_DIGITS and value.isascii() and value.isdigit()
-        return int(value) if plain_number else _from_text(value)
+        return _from_text(value)
     if isinstance(value, bool):
         raise InvalidQuantity("a boolean is not a quantity")
     if isinstance(value, int):
@@ -84,7 +82,7 @@ def _from_text(text: str) -> int:
         return 0
     if match["sign"] == "-":
         raise InvalidQuantity(f"{quote(text)} is negative")
-    suffix = match["suffix"] or ""
+    suffix = match["suffix"]
     power = _exponent(match["exponent"]) + _DECIMAL.get(suffix, 0)
     power += len(digits) - len(significant) - len(part)
     return _scaled(significant, power, _BINARY.get(suffix, 0), quote(text))

@@ -10,6 +10,7 @@ from services.admission.mutate import (
     POD_FACTOR,
     Patched,
     Policy,
+    Refused,
     Rewrite,
     Unchanged,
     UnchangedReason,
@@ -234,6 +235,13 @@ def test_the_note_adds_up_what_each_mutation_rewrites() -> None:
     after = mutated(after)
     assert note_of(after) == {"app": ours(nlb0=3, nlb3=1), "two": ours(nlb3=1)}
     assert first(after)["env"] == pair(1) + pair(2) + pair(3) + pair(4, afu=NLB3)
+
+
+def test_a_single_unit_of_the_note_is_added_too() -> None:
+    after = mutated(pod(container("app", ours(nlb0="1"))))
+    for kind in ("limits", "requests"):
+        first(after)["resources"][kind] |= ours(nlb0="1")
+    assert note_of(mutated(after)) == {"app": ours(nlb0=2)}
 
 
 @pytest.mark.parametrize("noted", [1, 2, 1000, -1])
@@ -497,11 +505,20 @@ def test_many_full_containers_fit_into_a_pod_and_no_unit_more() -> None:
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
 
 
-def test_a_name_without_units_counts_as_one() -> None:
+@pytest.mark.parametrize(
+    ("none", "counted"),
+    [
+        (ours(nlb0="0"), 1),
+        (ours(nlb0="0", nlb3="0"), 2),
+        ({REGION: "0"}, 1),
+    ],
+)
+def test_a_name_without_units_counts_as_one(none: Object, counted: int) -> None:
     """Its rewriting takes as much room in the patch."""
-    policy, none = Policy(max_units=1), ours(nlb0="0")
-    empty = [container(f"c{n}", none) for n in range(POD_FACTOR)]
-    assert isinstance(judge(pod(*empty), policy=policy), Patched)
+    policy = Policy(max_units=2)
+    fitting = 2 * POD_FACTOR // counted
+    empty = [container(f"c{n}", none) for n in range(fitting)]
+    assert not isinstance(judge(pod(*empty), policy=policy), Refused)
     result = refused(pod(*empty, container("more", none)), policy=policy)
     assert result.refusals[0].reason is RefusalReason.TOO_MANY_UNITS
 
@@ -701,6 +718,8 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
     assert judge(before, policy=policy) == Unchanged(UnchangedReason.ALREADY_PHYSICAL)
     both = pod(container("app", {units: "2"}), container("b", ours(nlb0="1")))
     assert first(mutated(both, policy=policy))["resources"]["limits"] == {units: "2"}
+    same = pod(container("app", {units: "1"} | ours(nlb0="1")))
+    assert first(mutated(same, policy=policy))["resources"]["limits"] == {units: "1", REGION: "1"}
     result = refused(pod(container("app", {units: "4"})), policy=policy)
     assert "the limit is 3 per container" in result.message
     result = refused(pod(container("app", {"b-com.com/other": "1"})), policy=policy)
@@ -715,6 +734,14 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
             {"reason": "rewritten", "rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}"},
         ),
         (
+            pod(container("app", ours(nlb0="1")), container("two", ours(nlb3="1"))),
+            {
+                "reason": "rewritten",
+                "rewrites": f"app: fpga.intel.com/nlb0=1 as {REGION}; "
+                f"two: fpga.intel.com/nlb3=1 as {REGION}",
+            },
+        ),
+        (
             pod(container("app", ours(x="1", y="1", z="0.5"))),
             {"reason": "invalid-quantity,unknown-name"},
         ),
@@ -724,6 +751,14 @@ def test_units_need_no_mapping_where_their_domain_is_ours_too() -> None:
 )
 def test_the_audit_log_gets_the_reason(obj: Object, audit: Object | None) -> None:
     assert decide(decode(obj), usual(), Policy()).audit == audit
+
+
+def test_the_last_check_of_a_mutated_pod_has_the_plain_audit_key() -> None:
+    """The API server prefixes each key with the name of the webhook."""
+    obj = pod(container("app", ours(x="1")), annotations={NOTE: "{}"})
+    for validating, key in ((True, "reason"), (False, "reason-again")):
+        decision = decide(decode(obj), usual(), Policy(), validating=validating)
+        assert decision.audit == {key: "unknown-name"}
 
 
 def test_the_codes_of_refusals_and_of_unchanged_pods_never_change() -> None:

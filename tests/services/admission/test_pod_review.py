@@ -23,6 +23,7 @@ from services.admission.review import (
 from services.mappings.index import EMPTY_INDEX, MappingIndex
 from services.process.errors import InvalidReview
 from tests.services.building import (
+    AF_NLB0,
     ARRIA,
     NLB0,
     NLB3,
@@ -234,8 +235,9 @@ def test_a_pod_that_is_fine_is_let_through(obj: Object, reason: str, *, validati
 
 
 def test_warnings_come_with_a_pod_that_stays_as_it_is() -> None:
-    obj = pod(container("one", {REGION: "1"}), container("two", {LOGICAL + "nlb0-af": "1"}))
+    obj = pod(container("one", {REGION: "1"}), container("two", {AF_NLB0: "1"}))
     answered = ask(review(obj))
+    assert answered.outcome is ReviewOutcome.ALLOWED
     assert response(answered)["warnings"] == list(answered.warnings)
     assert len(answered.warnings) == 1
 

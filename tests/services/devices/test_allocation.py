@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.devices.allocation import (
+    HOOK_ANNOTATION,
     ContainerAllocation,
     NodeMount,
     allocate,
@@ -122,7 +123,10 @@ def test_where_a_hook_programs_devices_are_given_by_their_cdi_names_alone(
     answer = allocate(devices, ids, mode=PluginMode.REGION, cdi=described, hooked=True)
     assert answer.devices == ()
     assert answer.cdi_devices == tuple(f"intel.cdi.k8s.io/fpga={each}" for each in ids)
-    assert answer.envs == allocate(devices, ids, mode=PluginMode.REGION).envs
+    plain = allocate(devices, ids, mode=PluginMode.REGION)
+    assert answer.envs == plain.envs
+    assert answer.annotations == HOOK_ANNOTATION
+    assert plain.annotations == {}
 
 
 def test_an_id_that_is_asked_for_twice_counts_once() -> None:

@@ -5,9 +5,14 @@ import json
 import pytest
 
 from services.admission.mutate import Policy, Refused, Unchanged, UnchangedReason, mutate
-from services.pods.functions import check_functions, new_variables, read_functions
+from services.pods.functions import (
+    FUNCTION_VARIABLES,
+    check_functions,
+    new_variables,
+    read_functions,
+)
 from services.pods.pod import EnvVar, decode_pod
-from services.pods.refusals import RefusalReason
+from services.pods.refusals import MAX_REFUSALS, RefusalReason
 from tests.services.building import (
     AF_NLB0,
     ARRIA,
@@ -247,8 +252,32 @@ def test_numbers_are_given_from_one_past_those_that_are_taken(
     assert new_variables(functions, taken) == [v for n in numbers for v in pair(n)]
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        [EnvVar(f"FPGA_REGION_X{n}") for n in range(MAX_REFUSALS + 1)],
+        [EnvVar(f"FPGA_REGION_{n}", ARRIA) for n in range(1, MAX_REFUSALS + 2)],
+        [
+            EnvVar(name.format(NUMBER=n), UNMAPPED)
+            for n in range(1, MAX_REFUSALS + 2)
+            for name in FUNCTION_VARIABLES
+        ],
+    ],
+    ids=["another form", "unpaired", "not mapped"],
+)
+def test_no_more_problems_are_looked_for_than_are_shown(variables: list[EnvVar]) -> None:
+    checked = check_functions(variables, usual(), {})
+    assert len(checked.problems) == MAX_REFUSALS
+    assert len(read_functions(variables).problems) in (0, MAX_REFUSALS)
+
+
 def test_variables_of_another_form_may_be_ignored() -> None:
-    variables = [EnvVar("FPGA_REGION_1", ARRIA), EnvVar("FPGA_AFU_1", NLB0), EnvVar("FPGA_AFUS")]
+    variables = [
+        EnvVar("A", "a"),
+        EnvVar("FPGA_REGION_1", ARRIA),
+        EnvVar("FPGA_AFU_1", NLB0),
+        EnvVar("FPGA_AFUS"),
+    ]
     assert read_functions(variables, other_forms=True).by_number == {1: (ARRIA, NLB0)}
     assert len(read_functions(variables).problems) == 1
 
