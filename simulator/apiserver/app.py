@@ -26,7 +26,6 @@ from simulator.apiserver.writing import Writer
 
 _log = structlog.get_logger(__name__)
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_HEALTH = ("/healthz", "/readyz", "/livez")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +67,18 @@ class App:
             if response is None:
                 response = await self._answer(request)
         except StatusError as error:
-            response = _failed(error)
+            response = Response(error.code, error.body())
         except Cut:
             self.seen.append(Seen(request, 0))
             raise
         except Exception as error:  # noqa: BLE001 - a bug here must be seen by client and log
             _log.exception("request-crashed", method=request.method, target=request.target)
-            response = _failed(internal(f"the stand-in crashed: {error!r}"))
+            crash = internal(f"the stand-in crashed: {error!r}")
+            response = Response(crash.code, crash.body())
         self.seen.append(Seen(request, response.status))
         return response
 
     async def _answer(self, request: Request) -> Response:
-        if request.path in _HEALTH:
-            return Response(200, b"ok", content_type="text/plain; charset=utf-8")
         identity = self._tokens.identify(request.headers.get("authorization", ""))
         if identity is None:
             raise StatusError(401, "Unauthorized")
@@ -130,7 +128,7 @@ class App:
             code, item = await self._changed(call)
             response = Response(code, call.target.resource.encode(item) + b"\n", _warnings(call))
         except StatusError as error:
-            response = _failed(error, _warnings(call))
+            response = Response(error.code, error.body(), _warnings(call))
         if (call.target.resource is PODS and verb == "create") or call.trail.annotations:
             self._audit.write(verb, call, response.status)
         return response
@@ -159,10 +157,6 @@ class App:
             return 200, await self._writer.patch(call)
         call.authorize("create")
         return 201, await self._writer.create(call, call.applied())
-
-
-def _failed(error: StatusError, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    return Response(error.code, error.body(), (*headers, *error.headers.items()))
 
 
 def _warnings(call: ApiCall) -> tuple[tuple[str, str], ...]:

@@ -24,8 +24,6 @@ def discover(path: str, table: ResourceTable) -> Json | None:  # noqa: PLR0911 -
         case ["apis"]:
             found = [groups[name] for name in sorted(groups) if name]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
-        case ["apis", group] if group in groups:
-            return {"kind": "APIGroup", "apiVersion": "v1"} | groups[group]
         case ["openapi", "v3"]:
             return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
         case ["openapi", "v3", *root] if "/".join(root) in roots:

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from services.process.listening import listen
 
 _log = structlog.get_logger(__name__)
+_MEDIA_TYPE = "application/json"
 _KEEP_ALIVE_SECONDS = 24 * 3600
 
 
@@ -63,14 +64,13 @@ class Response:
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes] | None = None
-    content_type: str = "application/json"
 
     def for_starlette(self) -> PlainResponse:
         """The same answer in starlette's terms."""
         made: PlainResponse = (
-            PlainResponse(self.body, self.status, media_type=self.content_type)
+            PlainResponse(self.body, self.status, media_type=_MEDIA_TYPE)
             if self.stream is None
-            else StreamingResponse(self.stream, self.status, media_type=self.content_type)
+            else StreamingResponse(self.stream, self.status, media_type=_MEDIA_TYPE)
         )
         for name, value in (*self.headers, ("Date", formatdate(usegmt=True))):
             made.headers.append(name, value.encode("latin-1", "replace").decode("latin-1"))

@@ -63,7 +63,6 @@ class Options:
         services: `host:port` of Services that webhook configurations name.
         schedule: whether pods are bound to nodes.
         bookmark_interval: seconds between the bookmarks of a watch.
-        revision: where resource versions start.
         now: the clock.
         new_uid: makes the uids of objects and reviews.
     """
@@ -76,7 +75,6 @@ class Options:
     services: Mapping[str, str] = field(default_factory=dict)
     schedule: bool = True
     bookmark_interval: float = 60.0
-    revision: int = 1
     now: Callable[[], datetime] = _utc_now
     new_uid: Callable[[], str] = _new_uid
 
@@ -87,7 +85,7 @@ class ApiServerStandIn:
     def __init__(self, directory: Path, options: Options = Options()) -> None:
         self.options = options
         self.kubeconfig_path = directory / "kubeconfig"
-        self.store = Store(options.revision)
+        self.store = Store()
         self.table = ResourceTable()
         self.tokens = Tokens(options.token)
         self.faults = Faults()

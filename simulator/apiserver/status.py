@@ -4,7 +4,7 @@
 those of `k8s.io/apimachinery/pkg/apis/meta/v1`, which clients such as kubectl act upon.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.process.errors import AccelbindError
@@ -38,20 +38,16 @@ class StatusError(AccelbindError):
         *,
         reason: str | None = None,
         details: Json | None = None,
-        metadata: Json | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = REASONS.get(code, "InternalError") if reason is None else reason
         self.message = message
         self.details = details
-        self.metadata = metadata or {}
-        self.headers = dict(headers or {})
 
     def status(self) -> Json:
         """The Status object, fields in the order a real API server writes them."""
-        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": self.metadata}
+        status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}}
         status |= {"status": "Failure", "message": self.message}
         if self.reason:
             status["reason"] = self.reason

@@ -83,8 +83,8 @@ class Shelf:
 class Store:
     """All objects, by resource."""
 
-    def __init__(self, revision: int) -> None:
-        self.revision = self._first = revision
+    def __init__(self) -> None:
+        self.revision = self._first = 1
         self._shelves: dict[tuple[str, str], Shelf] = {}
 
     def shelf(self, resource: Resource) -> Shelf:

@@ -8,7 +8,7 @@ difference, since each resource is served in one version.
 import asyncio
 import ssl
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -199,7 +199,7 @@ class WebhookClient:
         except TimeoutError:
             problem = "context deadline exceeded"
         except httpx2.HTTPError as error:
-            problem = _reason(error)
+            problem = f"{type(error).__name__}: {error}"
         else:
             if answer.is_success:
                 return answer.content
@@ -232,23 +232,3 @@ def _raw(resource: Resource, item: Json | None) -> msgspec.Raw | None:
 def _service_url(service: Json) -> str:
     where = f"{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}"
     return f"https://{where}{service.get('path', '')}"
-
-
-def _reason(error: httpx2.HTTPError) -> str:
-    """Why there is no answer, where that is known with a real API server's words."""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"tls: failed to verify certificate: x509: {cause.verify_message}"
-        if isinstance(cause, ConnectionRefusedError):
-            return "connect: connection refused"
-    return str(error) or "EOF"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it came from."""
-    while error is not None:
-        yield error
-        if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                yield from _causes(one)
-        error = error.__cause__ or error.__context__

@@ -309,12 +309,12 @@ async def test_a_webhook_that_is_away_late_or_of_another_authority_is_named(
     change = {"webhooks": webhook.config(late={})["webhooks"]}
     assert (await http.patch(f"{CONFIG}/hooks", json=change, headers=MERGE)).is_success
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert "tls: failed to verify certificate: x509: " in message
+    assert "certificate verify failed" in message
     await webhook.server.close(0.1)
     message = (await http.post(PODS, json=pod())).json()["message"]
-    assert message == (
+    assert message.startswith(
         'Internal error occurred: failed calling webhook "late.test.example": failed to call'
-        f' webhook: Post "{webhook.url}/late?timeout=10s": connect: connection refused'
+        f' webhook: Post "{webhook.url}/late?timeout=10s": ConnectError: '
     )
 
 
