@@ -141,10 +141,8 @@ NAME = "kubernetes.io/metadata.name"
 @pytest.mark.parametrize(
     ("selector", "fields", "asked"),
     [
-        ("namespace", {"matchLabels": {NAME: "default"}}, True),
         ("namespace", {"key": NAME, "operator": "NotIn", "values": ["a", "default"]}, False),
         ("object", {"matchLabels": {"fpga": "yes"}}, False),
-        ("object", {"key": "x", "operator": "Exists"}, False),
         ("object", {"key": "x", "operator": "DoesNotExist"}, True),
         ("object", {"key": "app", "operator": "In", "values": ["a", "b"]}, True),
     ],
@@ -236,10 +234,8 @@ def patch_of(text: bytes) -> Json:
     ("answer", "expected"),
     [
         (Response(500, b"out of order"), "status 500: out of order"),
-        (Response(404, b""), "status 404"),
         ({"uid": "another", "allowed": True}, 'expected response.uid="'),
         (Response(200, b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}'), "resp"),
-        (Response(200, b"{]"), "invalid webhook response"),
         (review({"allowed": True}, apiVersion="admission.k8s.io/v1beta1"), "invalid webhook resp"),
         ({"allowed": True, "patch": "W10="}, "go together"),
         ({"allowed": True, "patchType": "JSONPatch"}, "go together"),

@@ -1,13 +1,13 @@
-"""Lists that stay at one revision, selectors, watches, and faults as clients see them."""
+"""Lists that stay at one revision, selectors, and watches.
 
-import asyncio
-import contextlib
+The faults are proved by the tests of the reflectors, which meet them over sockets.
+"""
+
 import json
 
 import httpx2
 import pytest
 
-from simulator.apiserver import faults
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import (
     CRS,
@@ -15,7 +15,6 @@ from tests.simulator.apiserver.support import (
     MERGE,
     PODS,
     Json,
-    client_of,
     created,
     function,
     pod,
@@ -157,58 +156,3 @@ async def test_a_watch_of_a_forgotten_revision_has_410_as_its_event(
         event = json.loads(await lines.rest())
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-
-
-async def test_a_burst_of_errors_ends_after_its_count(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    with api.faults.failing(429, count=2, retry_after=1, matches=faults.lists):
-        codes = [(await http.get(ALL)).status_code for _ in range(3)]
-        answer = await http.post(ALL, json={})
-    assert codes == [429, 429, 200]
-    assert answer.status_code == 405
-    assert [one.code for one in api.seen] == [429, 429, 200, 405]
-
-
-async def test_a_watch_can_be_cut_in_the_middle_of_a_line(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    async with watching(http, ALL, resourceVersion=str(api.store.revision)) as lines:
-        api.put(function("whole"))
-        assert summary(await lines.event()) == ("ADDED", "whole")
-        api.cut_watches()
-        with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
-            await lines.rest()
-    assert lines.unread.startswith(b'{"type":"BOOKMARK"')
-    assert b"\n" not in lines.unread
-
-
-async def test_a_silent_watch_stays_open_and_says_nothing(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    query = {"resourceVersion": str(api.store.revision), "allowWatchBookmarks": "true"}
-    async with watching(http, ALL, **query) as lines:
-        await lines.event()
-        api.silence_watches()
-        api.put(function("unheard"))
-        heard = []
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.3):
-                while True:
-                    heard.append((await lines.event())["type"])
-        assert set(heard) <= {"BOOKMARK"}
-        assert len(heard) < 3
-
-
-async def test_a_server_that_is_away_comes_back_on_its_port_and_its_token_can_change(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    port = api.port
-    async with api.away():
-        with pytest.raises(httpx2.ConnectError):
-            await http.get(ALL)
-    assert api.port == port
-    api.change_token("another")
-    assert (await http.get(ALL)).status_code == 401
-    async with client_of(api, "another") as renewed:
-        assert (await renewed.get(ALL)).status_code == 200

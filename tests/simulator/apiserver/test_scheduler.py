@@ -18,7 +18,6 @@ from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
 FPGA = "fpga.intel.com/region-ce48969398f05f33946d560708be108a"
-OTHER = "fpga.intel.com/af-x"
 
 
 def node_of(api: ApiServerStandIn, name: str) -> str:
@@ -35,18 +34,6 @@ def message_of(api: ApiServerStandIn, name: str) -> str:
     assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
     assert condition["reason"] == "Unschedulable"
     return str(condition["message"])
-
-
-async def test_a_pod_comes_to_the_node_that_has_its_resource(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, NODES, node_with("a", {OTHER: 1}))
-    await created(http, NODES, node_with("b", {FPGA: 1}))
-    await created(http, PODS, pod(resource=FPGA))
-    assert await eventually_async(lambda: node_of(api, "p")) == "b"
-    event = api.objects("Event")[0]
-    assert event["message"] == "Successfully assigned default/p to b"
-    assert (event["reason"], event["involvedObject"]["name"]) == ("Scheduled", "p")
 
 
 async def test_a_pod_that_fits_nowhere_says_why_and_is_tried_again(
