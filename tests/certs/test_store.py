@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 async def test_only_get_and_update_of_named_objects_are_asked_for(api: ApiServerStandIn) -> None:
     await reconcile(api)
     group = "/apis/admissionregistration.k8s.io/v1"
-    asked = [(seen.method, seen.target.partition("?")[0]) for seen in api.seen]
+    asked = [(seen.request.method, seen.request.path) for seen in api.seen]
     assert {method for method, _ in asked} == {"GET", "PUT"}
     assert {path for _, path in asked} == {
         f"/api/v1/namespaces/{NAMESPACE}/secrets/{CA}",

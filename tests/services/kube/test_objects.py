@@ -83,14 +83,14 @@ async def test_one_that_is_not_there_is_created_empty_and_then_left_alone(
     written = await write_secret(client, first, {"a": b"1"}, ours=OURS)
     again = await ensure_secret(client, "default", "none")
     assert again.object.item == written.object.item
-    assert [each.method for each in api.seen] == ["GET", "PATCH", "PUT", "GET"]
+    assert [each.request.method for each in api.seen] == ["GET", "PATCH", "PUT", "GET"]
 
 
 async def test_creating_one_that_appeared_meanwhile_changes_nothing(
     api: ApiServerStandIn, client: ClusterClient
 ) -> None:
     with api.faults.answering(
-        lambda: Response(404, b"{}"), matches=lambda request: request.method == "GET"
+        lambda _: Response(404, b"{}"), matches=lambda request: request.method == "GET"
     ):
         found = await ensure_secret(client, "default", "s")
     assert found.data == {"a": b"A", "other": b"Z"}
@@ -104,7 +104,7 @@ async def test_answers_that_are_no_object_are_told(
         return "/secrets/" in request.path
 
     with (
-        api.faults.answering(lambda: Response(200, body), matches=of_secrets),
+        api.faults.answering(lambda _: Response(200, body), matches=of_secrets),
         pytest.raises(ClusterError, match="can't be read"),
     ):
         await read_secret(client, "default", "s")
@@ -113,4 +113,4 @@ async def test_answers_that_are_no_object_are_told(
 async def test_names_cannot_lead_elsewhere(api: ApiServerStandIn, client: ClusterClient) -> None:
     with pytest.raises(ClusterError, match="does not exist"):
         await read_secret(client, "default", "../pods")
-    assert api.seen[-1].target == "/api/v1/namespaces/default/secrets/..%2Fpods"
+    assert api.seen[-1].request.target == "/api/v1/namespaces/default/secrets/..%2Fpods"

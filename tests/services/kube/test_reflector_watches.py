@@ -78,7 +78,7 @@ async def test_a_watch_that_was_cut_in_the_middle_of_a_line_goes_on_where_it_was
         assert source.index.namespace("cut").by_name == {}
 
 
-async def test_a_connection_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+async def test_a_connection_that_falls_silent_is_given_up_for_a_list(tmp_path: Path) -> None:
     pace = WatchTimeouts(first=0.001, longest=0.01, watch=1.0, grace=0.05)
     async with (
         FaultyApiServer().running() as server,
@@ -88,7 +88,7 @@ async def test_a_connection_that_falls_silent_is_given_up(tmp_path: Path) -> Non
         server.silence_watches()
         put_function(server, "x")
         await until(lambda: names(source) == {"x"})
-        assert listed(server) == 1
+        assert listed(server) == 2
 
 
 async def test_a_watch_that_ends_in_time_is_taken_up_at_once(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_watches_that_end_as_soon_as_they_are_open_are_asked_for_at_a_boun
 ) -> None:
     time = FakeTime(until=1600)
     async with FaultyApiServer().running() as server:
-        with server.closing_at_once():
+        with server.saying():
             async with following(server, tmp_path, pace=USUAL, timing=time.timing()):
                 await until(lambda: time.now >= 1600)
                 # The other reflector may have a list and no watch yet.
