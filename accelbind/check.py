@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from accelbind.manifests import expand, read_manifest, read_pods
+from accelbind.manifests import read_objects, read_pods
 from accelbind.options import (
     MAPPINGS,
     Domains,
@@ -23,7 +23,7 @@ from services.admission.findings import Finding, add_advertised, check, resource
 from services.admission.mutate import Policy
 from services.kube.connection import connector
 from services.mappings.index import MappingIndex
-from services.process.errors import ClusterError, InvalidManifest, InvalidSettings
+from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
 
 EXIT_FOUND = 1
@@ -121,6 +121,10 @@ def _check_folder(
 ) -> Checked:
     snapshot = read_folder(folder)
     index = snapshot.index
+    advertised: dict[str, int] = {}
+    wanted = "no node: kubectl get nodes -o yaml writes such a file"
+    for _, node in read_objects(nodes, _nodes, wanted):
+        add_advertised(advertised, node, prefixes)
     if namespace is not None:
         index = MappingIndex({namespace: index.namespace(namespace)})
     unchecked = []
@@ -130,7 +134,7 @@ def _check_folder(
         unchecked.append("whether pods ask for names that are not mapped (see --pods)")
     found = check(
         index,
-        advertised=_read_nodes(nodes, prefixes) if nodes else None,
+        advertised=advertised if nodes else None,
         uses=[
             use
             for _, pod in read_pods(pods)
@@ -174,26 +178,8 @@ def _print(index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence
         typer.echo(f"not checked: {what}")
 
 
-def _read_nodes(paths: Sequence[Path], prefixes: tuple[str, ...]) -> dict[str, int]:
-    """How many devices of each resource the nodes in some files have."""
-    totals: dict[str, int] = {}
-    for path, files in expand(paths):
-        nodes = [
-            node
-            for file in files
-            for _, document in read_manifest(file)
-            for node in _nodes(document.value)
-        ]
-        if not nodes:
-            raise InvalidManifest(
-                f"{path} contains no node: kubectl get nodes -o yaml writes such a file"
-            )
-        for node in nodes:
-            add_advertised(totals, node, prefixes)
-    return totals
-
-
 def _nodes(value: object) -> list[object]:
+    """The nodes in a document: itself, or the items of a list."""
     if not isinstance(value, dict):
         return []
     if value.get("kind") == "Node":

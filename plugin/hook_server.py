@@ -38,16 +38,10 @@ log = structlog.get_logger(room="plugin")
 
 
 class HookServer:
-    """Answers hooks.
+    """Answers hooks on a socket.
 
-    Args:
-        path: Where the socket is made.
-        checkpoint: The kubelet's checkpoint.
-        regions: Returns the node's regions as the last scan found them.
-        policy: Asked for each resource.
-        calls: Makes the calls that may hang.
-        count: Counts the outcome of each call: allowed, refused, failed.
-        on_call: Called with each container that a hook was called for.
+    `regions` returns the node's regions as the last scan found them. `count` counts the outcome of
+    each call: allowed, refused, failed. `on_call` gets each container that a hook was called for.
     """
 
     def __init__(

@@ -188,12 +188,8 @@ class KubeletFolder:
         except OSError as error:
             os.close(opened)
             if not self._lock_failed:
-                reason = error.strerror or str(error)
-                log.warning(
-                    "the kubelet's folder can't be locked: two plugins don't notice each other",
-                    folder=str(self.path),
-                    reason=reason,
-                )
+                text = "the kubelet's folder can't be locked: two plugins don't notice each other"
+                log.warning(text, folder=str(self.path), reason=error.strerror or str(error))
             self._lock_failed = True
             return False
         self._lock = opened
@@ -242,15 +238,11 @@ class KubeletFolder:
 
     def _check_kubelet(self) -> None:
         before, self.kubelet = self.kubelet, identify(self.socket)
-        where = {"socket": str(self.socket)}
-        if self.kubelet == before:
-            return
-        if self.kubelet is None:
-            log.warning("kubelet is away: its socket is gone", **where)
-        elif before is None:
-            log.info("kubelet is there", **where)
-        else:
-            log.info("kubelet has restarted", **where)
+        if self.kubelet is None and before is not None:
+            log.warning("kubelet is away: its socket is gone", socket=str(self.socket))
+        elif self.kubelet != before:
+            event = "kubelet is there" if before is None else "kubelet has restarted"
+            log.info(event, socket=str(self.socket))
 
     def _check_removed(self) -> None:
         links = _links(self.path)

@@ -32,11 +32,7 @@ _SCAN_BUCKETS = (0.001, 0.005, 0.015, 0.05, 0.2, 1.0, 5.0, 10.0)
 
 
 class PluginMetrics:
-    """What the plugin counts and measures.
-
-    Args:
-        registry: Where it is registered.
-    """
+    """What the plugin counts and measures."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -51,27 +51,19 @@ Waits = Mapping[str, Coroutine[Any, Any, object]]
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a mode hands over to the next one of its process.
-
-    Args:
-        memory: What it offered.
-        counted: The resources whose devices the kubelet still counts, since it got no empty list.
-    """
+    """What a mode hands over to the next one of its process."""
 
     memory: OfferMemory
+    """What it offered."""
     counted: frozenset[str]
+    """The resources whose devices the kubelet still counts, since it got no empty list."""
 
 
 class ModeServing:
     """Serves this node's cards in one mode.
 
-    Args:
-        mode: The mode.
-        parts: What exists in every mode.
-        folder: The kubelet's folder.
-        policies: Creates the check before a container's start.
-        before: What another mode of this process handed over. None if another process served this
-            node before, of which the kubelet only knows that its streams are cut.
+    `before` is what another mode of this process handed over. It is None if another process served
+    this node before, of which the kubelet only knows that its streams are cut.
     """
 
     def __init__(

@@ -37,17 +37,13 @@ log = structlog.get_logger(room="plugin")
 
 @dataclass(frozen=True, slots=True)
 class ModeChoice:
-    """A mode and its source.
-
-    Args:
-        mode: The mode.
-        source: `annotation`, `flag`, or `last` while the annotation is unknown.
-        error: Why the annotation is ignored although there is one; empty if it isn't.
-    """
+    """A mode and its source."""
 
     mode: PluginMode
     source: str
+    """`annotation`, `flag`, or `last` while the annotation is unknown."""
     error: str = ""
+    """Why the annotation is ignored although there is one; empty if it isn't."""
 
 
 def choose(
@@ -67,12 +63,7 @@ def choose(
 
 
 class NodeMode:
-    """The node's mode, as it changes.
-
-    Args:
-        configured: What `--mode` says.
-        on_change: Called with the mode before and the mode now, at each change.
-    """
+    """The node's mode, as it changes; `on_change` gets the mode before and the mode now."""
 
     def __init__(
         self,

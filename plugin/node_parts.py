@@ -42,13 +42,8 @@ COMPONENT: Final = "accelbind-plugin"
 class NodeParts:
     """What a plugin process has in every mode.
 
-    Args:
-        settings: The plugin's settings.
-        connection: The API server, if one is configured.
-        pods: Where pods and mappings come from, if not from the connection.
-        record_event: Writes Events, if not the connection.
-        driver_calls: Makes the ioctls of the cards' drivers.
-        version: The version for `/metrics`; looked up if empty.
+    Pods, mappings and Events go through the connection, if an API server is configured; else
+    through `pods` and `record_event`. An empty version is looked up.
     """
 
     def __init__(

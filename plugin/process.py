@@ -64,10 +64,8 @@ async def run(
 ) -> None:
     """Serves this node's cards to its kubelet until SIGTERM or SIGINT.
 
-    Args:
-        settings: The plugin's settings.
-        version: Its version for `/metrics`; looked up if empty.
-        driver_calls: Makes the ioctls of the cards' drivers, if not the kernel.
+    `driver_calls` makes the ioctls of the cards' drivers, if not the kernel. An empty version is
+    looked up.
 
     Raises:
         AccelbindError: It can't start: a port is in use, a path is too long, or the kubeconfig

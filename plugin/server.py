@@ -302,18 +302,12 @@ class ResourceServer(rpc.DevicePluginServicer):
         ids = list(request.devices_ids)
         async with self._answering(context, "PreStartContainer", devices=ids):
             if self._policy is not None:
-                outcome = "failed"
                 try:
                     await self._policy.authorize_start(self.resource, ids)
-                    outcome = "allowed"
-                except AskerError:
-                    outcome = "refused"
+                except Exception as error:
+                    self._metrics.prestarts.labels(_outcome(error)).inc()
                     raise
-                except AccelbindError:
-                    outcome = "unverifiable"
-                    raise
-                finally:
-                    self._metrics.prestarts.labels(outcome).inc()
+                self._metrics.prestarts.labels("allowed").inc()
         return pb.PreStartContainerResponse()
 
     @asynccontextmanager
@@ -347,6 +341,12 @@ async def _uninterrupted(step: Coroutine[Any, Any, None]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
+
+
+def _outcome(error: Exception) -> str:
+    if isinstance(error, AskerError):
+        return "refused"
+    return "unverifiable" if isinstance(error, AccelbindError) else "failed"
 
 
 def _code_of(error: AccelbindError) -> grpc.StatusCode:

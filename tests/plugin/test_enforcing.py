@@ -13,7 +13,7 @@ from services.devices.model import PluginMode
 from services.mappings.index import EMPTY_INDEX
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
-from simulator.kubelet.states import PodState
+from simulator.kubelet.pods import PodState
 from tests.plugin.support import (
     AF,
     NLB0,

@@ -32,8 +32,8 @@ from services.process.errors import (
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
+from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
 from tests.plugin.support import (
     NLB0,
     NLB3,
