@@ -11,9 +11,8 @@ from services.containers import holder_cache
 from services.containers.holder_cache import HolderCache
 from services.containers.holder_source import HolderSnapshot, HolderSource
 from services.containers.holders import Holder
-from simulator.cards import CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, container, pod, running, settings
+from simulator.cards import CardSpec
+from tests.plugin.support import AF, Bed, container
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -107,14 +106,13 @@ async def test_what_is_not_known_is_said_when_it_is_new(short_dir: Path, source:
 
 
 async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holder_cache, "LOOK_SECONDS", 0.1)
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)) as plugin:
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        spec = pod("p", container("c", AF), init=[container("i", AF)])
-        admitted = await kubelet.settled(await kubelet.admit(spec))
+    bed.rack.add_card(CardSpec())
+    async with bed.running() as plugin:
+        await bed.offers(1)
+        started = await bed.start("p", container("c", AF), init=[container("i", AF)])
 
         def held(name: str) -> float | None:
             labels = {"device": "dfl-port.0", "resource": AF, "namespace": "ns", "pod": "p"}
@@ -123,7 +121,7 @@ async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
             )
 
         await eventually_async(lambda: held("c") == held("i") == 1)
-        await kubelet.delete_pod(admitted)
+        await bed.kubelet.delete_pod(started)
 
         async def nobody() -> bool:
             await plugin.parts.holders.fresh()

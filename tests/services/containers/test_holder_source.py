@@ -8,11 +8,15 @@ from services.containers.holder_source import HolderSource
 from services.containers.holders import Holder
 from services.process.blocking import BlockingCalls
 from services.process.errors import KubeletError
-from simulator.cards import CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, container, pod, running, settings
+from simulator.cards import CardSpec
+from tests.plugin.support import AF, Bed, container
 
 pytestmark = pytest.mark.anyio
+
+PORT = (AF, "dfl-port.0")
+APP, INIT = Holder("ns", "p", "c"), Holder("ns", "p", "i")
+CHECKPOINT = "k/device-plugins/kubelet_internal_checkpoint"
+SOCKET = "k/pod-resources/kubelet.sock"
 
 
 def source(folder: Path) -> HolderSource:
@@ -21,132 +25,91 @@ def source(folder: Path) -> HolderSource:
     )
 
 
-async def test_running_pods_hold_devices_and_deleted_ones_do_not(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
+async def test_running_pods_hold_devices_and_deleted_ones_do_not(bed: Bed) -> None:
     for _ in range(3):
-        rack.add_card(CardSpec())
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 3)
-        first = await kubelet.admit(pod("p", container("c", AF), init=[container("i", AF, 2)]))
-        second = await kubelet.admit(pod("q", container("c", AF)))
-        for each in (first, second):
-            await kubelet.settled(each)
-        found = await source(short_dir).read()
+        bed.rack.add_card(CardSpec())
+    async with bed.running():
+        await bed.offers(3)
+        first = await bed.start("p", container("c", AF), init=[container("i", AF, 2)])
+        second = await bed.start("q", container("c", AF))
+        found = await source(bed.folder).read()
         assert len(found) == 3
-        assert {name for names in found.values() for name in names} == {
-            Holder("ns", "p", "c"),
-            Holder("ns", "p", "i"),
+        assert {each for holders in found.values() for each in holders} == {
+            APP,
+            INIT,
             Holder("ns", "q", "c"),
         }
-        await kubelet.delete_pod(first)
-        found = await source(short_dir).read()
+        await bed.kubelet.delete_pod(first)
+        found = await source(bed.folder).read()
         assert list(found.values()) == [(Holder("ns", "q", "c"),)]
-        await kubelet.delete_pod(second)
-        assert await source(short_dir).read() == {}
+        await bed.kubelet.delete_pod(second)
+        assert await source(bed.folder).read() == {}
 
 
-async def test_without_log_folders_the_devices_of_a_pod_that_ended_are_free(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
+async def test_without_log_folders_the_devices_of_a_pod_that_ended_are_free(bed: Bed) -> None:
     """The checkpoint still has its entries, under a UID that only the past explains."""
-    rack.add_card(CardSpec())
-    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
-        await kubelet.admit(pod("idle", container("c", "example.com/none", 0)))
-        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
-        spec = pod("p", container("c", AF), init=[container("i", AF)])
-        first = await kubelet.settled(await kubelet.admit(spec))
-        kept = source(short_dir)
-        assert (await kept.read()).keys() == {(AF, "dfl-port.0")}
+    bed.rack.add_card(CardSpec())
+    checkpoint = bed.folder / CHECKPOINT
+    async with bed.running():
+        await bed.offers(1)
+        await bed.start("idle", container("c", "example.com/none", 0))
+        (bed.folder / "k/pod-logs").rename(bed.folder / "elsewhere")
+        first = await bed.start("p", container("c", AF), init=[container("i", AF)])
+        kept = source(bed.folder)
+        assert (await kept.read()).keys() == {PORT}
         text = checkpoint.read_bytes()
-        await kubelet.delete_pod(first)
+        await bed.kubelet.delete_pod(first)
         checkpoint.write_bytes(text)  # the real kubelet writes it with the next allocation only
         assert await kept.read() == {}
-        assert (await source(short_dir).read()).keys() == {(AF, "dfl-port.0")}
+        assert (await source(bed.folder).read()).keys() == {PORT}
 
 
-async def test_a_kubelet_that_is_away_tells_nothing(
-    short_dir: Path, kubelet: KubeletStandIn
+async def test_with_a_part_missing_a_snapshot_has_the_rest_and_says_what_is_unknown(
+    bed: Bed,
 ) -> None:
-    await kubelet.stop()
-    (short_dir / "k/device-plugins/kubelet_internal_checkpoint").unlink(missing_ok=True)
-    with pytest.raises(KubeletError, match="list the active pods"):
-        await source(short_dir).read()
+    bed.rack.add_card(CardSpec())
+    checkpoint, logs = bed.folder / CHECKPOINT, bed.folder / "k/pod-logs"
 
+    async def snapshot(*holders: Holder) -> str:
+        found = await source(bed.folder).snapshot()
+        assert found.holders == {PORT: holders}
+        return "; ".join(found.problems)
 
-async def test_what_can_be_told_is_told_though_a_part_is_missing(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    rack.add_card(CardSpec())
-    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
-        spec = pod("p", container("c", AF), init=[container("i", AF)])
-        await kubelet.settled(await kubelet.admit(spec))
-        both = (Holder("ns", "p", "c"), Holder("ns", "p", "i"))
-        snapshot = await source(short_dir).snapshot()
-        assert (snapshot.holders, snapshot.problems) == ({(AF, "dfl-port.0"): both}, ())
-
+    async with bed.running():
+        await bed.offers(1)
+        await bed.start("p", container("c", AF), init=[container("i", AF)])
+        assert await snapshot(APP, INIT) == ""
         text = checkpoint.read_bytes()
         checkpoint.write_bytes(b"{")
-        snapshot = await source(short_dir).snapshot()
-        assert snapshot.holders == {(AF, "dfl-port.0"): (Holder("ns", "p", "c"),)}
-        assert snapshot.problems[0].startswith("init containers that have devices are unknown: ")
+        assert (await snapshot(APP)).startswith("init containers that have devices are unknown: ")
         checkpoint.write_bytes(text)
-
-        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
-        snapshot = await source(short_dir).snapshot()
-        assert (snapshot.holders, snapshot.problems) == ({(AF, "dfl-port.0"): both}, ())
-        (short_dir / "k/pod-logs").touch()
-        snapshot = await source(short_dir).snapshot()
-        assert snapshot.holders == {(AF, "dfl-port.0"): both}
-        assert snapshot.problems[0].startswith("pods of init containers are unknown: ")
-        (short_dir / "k/pod-logs").unlink()
-        (short_dir / "elsewhere").rename(short_dir / "k/pod-logs")
-
-        await kubelet.stop()
-        snapshot = await source(short_dir).snapshot()
-        assert snapshot.holders == {(AF, "dfl-port.0"): both}
-        assert snapshot.problems[0].startswith("pods that have ended may be among the holders: ")
+        logs.rename(bed.folder / "elsewhere")
+        assert await snapshot(APP, INIT) == ""
+        logs.touch()
+        assert (await snapshot(APP, INIT)).startswith("pods of init containers are unknown: ")
+        logs.unlink()
+        (bed.folder / "elsewhere").rename(logs)
+        await bed.kubelet.stop()
+        (bed.folder / SOCKET).unlink(missing_ok=True)
+        away = await snapshot(APP, INIT)
+        assert away.startswith("pods that have ended may be among the holders: ")
+        assert (await source(bed.folder).read()).keys() == {PORT}, "the checkpoint is enough"
 
 
-async def test_a_node_without_a_kubelet_is_one_problem(short_dir: Path) -> None:
-    snapshot = await source(short_dir).snapshot()
-    assert snapshot.holders == {}
-    (problem,) = snapshot.problems
-    assert problem.startswith("cannot tell which pods hold devices, since there is no checkpoint: ")
-    assert problem.endswith("No such file or directory")
-
-
-async def test_the_checkpoint_alone_tells_who_may_have_a_device(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    for _ in range(2):
-        rack.add_card(CardSpec())
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 2)
-        await kubelet.settled(await kubelet.admit(pod("p", container("c", AF))))
-        (short_dir / "k/pod-logs").rename(short_dir / "elsewhere")
-        held = await source(short_dir).read()
-        assert len(held) == 1
-        await kubelet.stop()
-        (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
-        assert (await source(short_dir).read()).keys() == held.keys()
-
-
-async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(
-    short_dir: Path, kubelet: KubeletStandIn
-) -> None:
-    checkpoint = short_dir / "k/device-plugins/kubelet_internal_checkpoint"
+async def test_where_nothing_was_given_yet_no_file_needs_to_say_so(bed: Bed) -> None:
+    checkpoint = bed.folder / CHECKPOINT
     checkpoint.unlink(missing_ok=True)
-    assert await source(short_dir).read() == {}
+    assert await source(bed.folder).read() == {}
     checkpoint.write_bytes(b"{")
     with pytest.raises(KubeletError, match="not a checkpoint of the kubelet"):
-        await source(short_dir).read()
+        await source(bed.folder).read()
     checkpoint.unlink()
-    await kubelet.stop()
-    (short_dir / "k/pod-resources/kubelet.sock").unlink(missing_ok=True)
+    await bed.kubelet.stop()
+    (bed.folder / SOCKET).unlink(missing_ok=True)
     with pytest.raises(KubeletError, match="list the active pods"):
-        await source(short_dir).read()
+        await source(bed.folder).read()
+    found = await source(bed.folder).snapshot()
+    assert found.holders == {}
+    (problem,) = found.problems
+    assert problem.startswith("cannot tell which pods hold devices, since there is no checkpoint: ")
+    assert problem.endswith("No such file or directory")

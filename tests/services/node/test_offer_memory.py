@@ -16,9 +16,8 @@ from services.node.discovery import Discovery
 from services.node.offer_memory import FILE, OfferMemoryFile
 from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
-from simulator.cards import NLB3, CardSpec, Rack
-from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, REGION, running, settings
+from simulator.cards import NLB3, CardSpec
+from tests.plugin.support import AF, REGION, Bed
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -55,47 +54,47 @@ async def recalling(folder: Path) -> AsyncIterator[OfferMemoryFile]:
 
 
 async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+    bed: Bed,
 ) -> None:
-    card = rack.add_card(CardSpec())
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
-        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
-    rack.break_(card, Fault.AFU_ALL_F)
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        assert kubelet.capacity == {AF: 2}
-        rack.heal(card, Fault.AFU_ALL_F)
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 2})
+    card = bed.rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec())
+    async with bed.running():
+        await bed.offers(2)
+        await eventually_async((bed.folder / "k/device-plugins" / FILE).exists)
+    bed.rack.break_(card, Fault.AFU_ALL_F)
+    async with bed.running():
+        await bed.offers(1)
+        assert bed.kubelet.capacity == {AF: 2}
+        bed.rack.heal(card, Fault.AFU_ALL_F)
+        await bed.offers(2)
 
 
 @pytest.mark.parametrize("mode", PluginMode)
 async def test_what_is_offered_no_more_after_a_restart_has_no_capacity(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, mode: PluginMode
+    bed: Bed, mode: PluginMode
 ) -> None:
-    card = rack.add_card(CardSpec())
-    rack.add_card(CardSpec(afu_ids=(NLB3,)))
-    kept = short_dir / "k/device-plugins" / FILE
-    async with running(settings(short_dir, mode)):
-        await kubelet.until(lambda: sum(kubelet.allocatable.values()) > 0)
+    card = bed.rack.add_card(CardSpec())
+    bed.rack.add_card(CardSpec(afu_ids=(NLB3,)))
+    kept = bed.folder / "k/device-plugins" / FILE
+    async with bed.running(mode):
+        await bed.kubelet.until(lambda: sum(bed.kubelet.allocatable.values()) > 0)
         await eventually_async(lambda: mode.value in kept.read_text())
-    before = kubelet.capacity
-    rack.remove_card(card)
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF_NLB3) == 1)
+    before = bed.kubelet.capacity
+    bed.rack.remove_card(card)
+    async with bed.running():
+        await bed.offers(1, AF_NLB3)
         gone = dict.fromkeys(before.keys() - {AF_NLB3}, 0)
-        await kubelet.until(lambda: kubelet.capacity == gone | {AF_NLB3: 1})
+        await bed.kubelet.until(lambda: bed.kubelet.capacity == gone | {AF_NLB3: 1})
         await eventually_async(lambda: '"af"' in kept.read_text() and AF not in kept.read_text())
 
 
 async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_at_the_cards(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable == {AF: 1})
-        await eventually_async((short_dir / "k/device-plugins" / FILE).exists)
+    bed.rack.add_card(CardSpec())
+    async with bed.running():
+        await bed.offers(1)
+        await eventually_async((bed.folder / "k/device-plugins" / FILE).exists)
     looks, look = asyncio.Event(), Discovery.run_once
 
     async def once_let(discovery: Discovery) -> None:
@@ -103,12 +102,12 @@ async def test_it_has_none_either_where_the_mode_changes_before_the_first_look_a
         await look(discovery)
 
     monkeypatch.setattr(Discovery, "run_once", once_let)
-    async with running(settings(short_dir)) as plugin:
+    async with bed.running() as plugin:
         await eventually_async(lambda: plugin.serving._resources is not None)
         plugin.parts.mode.update({ANNOTATION: "region"})
         await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)
         looks.set()
-        await kubelet.until(lambda: kubelet.capacity == {AF: 0, REGION: 1})
+        await bed.kubelet.until(lambda: bed.kubelet.capacity == {AF: 0, REGION: 1})
 
 
 async def test_what_was_taken_is_loaded_by_the_next(tmp_path: Path) -> None:

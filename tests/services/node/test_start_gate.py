@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from plugin.metrics import PluginMetrics
-from plugin.settings import PluginSettings
 from services.bitstreams.storage import BitstreamStorage
 from services.containers import claims
 from services.containers.approvals import ApprovalFile
@@ -32,115 +31,86 @@ from services.process.errors import (
 from services.programming.programmer import Programmer
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from simulator.kubelet.pods import PodState
-from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import (
     NLB0,
     NLB3,
     REGION,
+    Bed,
     Pods,
     container,
     functions,
     pod,
-    running,
-    settings,
 )
 
 pytestmark = pytest.mark.anyio
 
 
-def verifying(folder: Path) -> PluginSettings:
-    return settings(folder, PluginMode.REGION, programming="none")
-
-
-async def start(kubelet: KubeletStandIn, pods: Pods, spec: dict[str, Any]) -> PodState:
-    await kubelet.until(lambda: kubelet.allocatable.get(REGION, 0) >= 1)
-    admitted = await kubelet.admit(pods.add(spec))
-    return await kubelet.settled(admitted)
-
-
-def said(kubelet: KubeletStandIn) -> str:
-    return "\n".join(event.message for event in kubelet.events)
-
-
-async def test_a_container_waits_until_its_region_carries_what_it_wants(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
+async def test_a_container_waits_until_its_region_carries_what_it_wants(bed: Bed) -> None:
     """Every port counts: the container gets all, and its namespace may not map the others."""
-    card = rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        admitted = await start(kubelet, pods, pod("p", container("c", REGION, 1, functions(NLB0))))
-        assert not admitted["c"].started
+    card = bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB3, NLB0)))
+    async with bed.running(PluginMode.REGION, programming="none"):
+        started = await bed.wants("p", NLB0)
+        assert not started["c"].started
         assert (
             f"on node n1 dfl-port.0 of region dfl-fme.0 carries AFU {NLB3} instead of AFU {NLB0}:"
             ' container "c" of pod ns/p would get every port of its regions, and this plugin'
             " verifies functions and doesn't program them: program the region with accelbind fpga"
             " program, or ask for a function that it carries"
-        ) in said(kubelet)
-        assert "code = FailedPrecondition" in said(kubelet)
-        rack.set_afu(card, NLB0)
-        await kubelet.until(lambda: admitted["c"].running)
-        assert sorted(each.container_path for each in admitted["c"].granted.devices) == [
-            "/dev/dfl-port.0",
-            "/dev/dfl-port.1",
-        ]
-        rack.set_afu(card, NLB3, port=1)
-        await kubelet.restart_container(admitted, "c")
-        assert not admitted["c"].running
-        rack.set_afu(card, NLB0, port=1)
-        await kubelet.until(lambda: admitted["c"].running)
-        rack.break_(card, Fault.AFU_EMPTY)
-        await kubelet.restart_container(admitted, "c")
-        assert not admitted["c"].running
-        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in said(kubelet)
+        ) in bed.said
+        assert "code = FailedPrecondition" in bed.said
+        bed.rack.set_afu(card, NLB0)
+        await bed.runs(started)
+        assert len(started["c"].granted.devices) == 2
+        bed.rack.set_afu(card, NLB3, port=1)
+        await bed.kubelet.restart_container(started, "c")
+        assert not started["c"].running
+        bed.rack.set_afu(card, NLB0, port=1)
+        await bed.runs(started)
+        bed.rack.break_(card, Fault.AFU_EMPTY)
+        await bed.kubelet.restart_container(started, "c")
+        assert not started["c"].running
+        assert "carries an unknown function (afu_id of dfl-port.0 is empty)" in bed.said
 
 
-async def test_an_init_container_and_the_app_container_that_has_its_device(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    pods = Pods()
-    async with running(verifying(short_dir), pods):
-        init = container("init", REGION, 1, functions(NLB0))
-        same = pod("same", container("c", REGION, 1, functions(NLB0)), init=[init])
-        admitted = await start(kubelet, pods, same)
-        assert admitted["c"].running
-        await kubelet.delete_pod(admitted)
-        other = pod("other", container("c", REGION, 1, functions(NLB3)), init=[init])
-        admitted = await start(kubelet, pods, other)
-        assert not admitted["init"].started
-        assert "share their devices but want different functions" in said(kubelet)
+async def test_an_init_container_and_the_app_container_that_has_its_device(bed: Bed) -> None:
+    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    init = container("init", REGION, 1, functions(NLB0))
+    async with bed.running(PluginMode.REGION, programming="none"):
+        await bed.offers(1, REGION)
+        same = await bed.start("same", container("c", REGION, 1, functions(NLB0)), init=[init])
+        assert same["c"].running
+        await bed.kubelet.delete_pod(same)
+        other = await bed.start("other", container("c", REGION, 1, functions(NLB3)), init=[init])
+        assert not other["init"].started
+        assert "share their devices but want different functions" in bed.said
 
 
 async def test_a_pod_in_which_only_an_init_container_has_devices_needs_its_log_folder(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
+    bed: Bed,
 ) -> None:
     """PodResources leaves out plain init containers."""
-    rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
-    pods, logs = Pods(), short_dir / "logs"
-    values = {"programming": "none", "pod_logs_dir": logs}
-    async with running(settings(short_dir, PluginMode.REGION, **values), pods):
+    bed.rack.add_card(CardSpec(driver="opae", afu_ids=(NLB0,)))
+    logs = bed.folder / "logs"
+    async with bed.running(PluginMode.REGION, programming="none", pod_logs_dir=logs):
+        await bed.offers(1, REGION)
         init = container("init", REGION, 1, functions(NLB0))
-        app = container("c", "example.com/none", 0)
-        admitted = await start(kubelet, pods, pod("p", app, init=[init]))
-        assert not admitted["init"].started
-        assert "mount the host's /var/log/pods at --pod-logs-dir" in said(kubelet)
-        logs.symlink_to(short_dir / "k/pod-logs")
-        await kubelet.until(lambda: admitted["c"].running)
+        started = await bed.start("p", container("c", "example.com/none", 0), init=[init])
+        assert not started["init"].started
+        assert "mount the host's /var/log/pods at --pod-logs-dir" in bed.said
+        logs.symlink_to(bed.folder / "k/pod-logs")
+        await bed.runs(started)
 
 
-async def test_a_function_that_comes_from_a_configmap_does_not_count(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn
-) -> None:
-    rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
-    pods, spec = Pods(), pod("p", container("c", REGION))
-    spec["spec"]["containers"][0]["env"] = [
+async def test_a_function_that_comes_from_a_configmap_does_not_count(bed: Bed) -> None:
+    bed.rack.add_card(CardSpec(driver="dfl", afu_ids=(NLB0,)))
+    wants = container("c", REGION)
+    wants["env"] = [
         {"name": "FPGA_REGION_1", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
     ]
-    async with running(verifying(short_dir), pods):
-        assert not (await start(kubelet, pods, spec))["c"].started
-    assert "FPGA_REGION_1 has no plain value" in said(kubelet)
+    async with bed.running(PluginMode.REGION, programming="none"):
+        await bed.offers(1, REGION)
+        assert not (await bed.start("p", wants))["c"].started
+    assert "FPGA_REGION_1 has no plain value" in bed.said
 
 
 # The gate by itself, where a kubelet would be in the way ------------------------------------------

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from services.containers.holders import Holder, Holders
 from services.devices.hardware.scan import scan
+from services.devices.model import PluginMode
 from services.node import stray_holders
 from services.node.stray_holders import StrayHolders
 from services.process.blocking import BlockingCalls
@@ -15,9 +16,8 @@ from services.process.errors import DeviceBusy, KubeletError
 from services.programming.lock import card_lock
 from simulator.cards import CardSpec, Rack
 from simulator.driver import SimulatedCalls
-from simulator.kubelet.standin import KubeletStandIn
-from tests.plugin.support import AF, container, pod, running, settings
-from tests.support import eventually_async, holding
+from tests.plugin.support import AF, NLB0, REGION, Bed, container, functions
+from tests.support import holding
 
 pytestmark = pytest.mark.anyio
 
@@ -148,34 +148,28 @@ async def test_a_port_that_its_driver_gives_to_nobody_else_is_held(
     assert await setting.round() == [PORT]
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("mode", "resource"), [(PluginMode.AF, AF), (PluginMode.REGION, REGION)])
+async def test_in_the_plugin_a_held_port_is_unhealthy_unless_its_pod_has_it(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, mode: PluginMode, resource: str
+) -> None:
     monkeypatch.setattr(stray_holders, "SOON_SECONDS", 0.02)
     monkeypatch.setattr(stray_holders, "INTERVAL_SECONDS", 0.02)
-
-
-@pytest.mark.usefixtures("hasty")
-async def test_a_pod_that_has_the_port_open_stays_healthy(
-    short_dir: Path, rack: Rack, kubelet: KubeletStandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rounds = asyncio.Event()
-    judge = StrayHolders.run_once
+    rounds, check = asyncio.Event(), StrayHolders.run_once
 
     async def counted(strays: StrayHolders) -> None:
-        await judge(strays)
+        await check(strays)
         rounds.set()
 
     monkeypatch.setattr(StrayHolders, "run_once", counted)
-    rack.add_card(CardSpec())
-    async with running(settings(short_dir)):
-        await kubelet.until(lambda: kubelet.allocatable.get(AF) == 1)
-        admitted = await kubelet.admit(pod("p", container("c", AF)))
-        await kubelet.settled(admitted)
-        with holding(rack.root / "dev" / PORT):
+    bed.rack.add_card(CardSpec())
+    async with bed.running(mode, healthy_after=1, enforce_mappings="never", programming="none"):
+        await bed.offers(1, resource)
+        started = await bed.start("p", container("c", resource, 1, functions(NLB0)))
+        with holding(bed.rack.root / "dev" / PORT):
             for _ in range(5):
                 rounds.clear()
                 await rounds.wait()
-            assert kubelet.allocatable.get(AF) == 1
-            await kubelet.delete_pod(admitted)
-            await kubelet.until(lambda: kubelet.allocatable.get(AF) == 0)
-        await eventually_async(lambda: kubelet.allocatable.get(AF) == 1)
+            assert bed.kubelet.allocatable[resource] == 1
+            await bed.kubelet.delete_pod(started)
+            await bed.offers(0, resource)
+        await bed.offers(1, resource)
