@@ -1,9 +1,6 @@
 """Keeping the CDI file current."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
 
@@ -19,6 +16,7 @@ from services.node import cdi_publisher
 from services.node.cdi_publisher import CdiPublisher
 from services.process.blocking import BlockingCalls
 from simulator.cards import CardSpec, Rack
+from tests.services.node.support import background
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -32,16 +30,6 @@ def publisher_for(folder: Path) -> CdiPublisher:
     return CdiPublisher(folder, mode=PluginMode.AF, host_root="/", calls=BlockingCalls())
 
 
-@asynccontextmanager
-async def running(publisher: CdiPublisher) -> AsyncIterator[None]:
-    task = asyncio.create_task(publisher.write_forever())
-    yield
-    assert not task.done()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
 def named(folder: Path) -> list[str]:
     """Devices in the file; none if there is no file."""
     if not (folder / FILE_NAME).exists():
@@ -52,7 +40,7 @@ def named(folder: Path) -> list[str]:
 async def test_the_file_follows_the_cards(short_dir: Path, rack: Rack) -> None:
     folder = short_dir / "cdi"
     publisher = publisher_for(folder)
-    async with running(publisher):
+    async with background(publisher.write_forever()):
         first = rack.add_card(CardSpec())
         publisher.on_scan(tree_of(rack))
         await eventually_async(lambda: named(folder) == ["dfl-port.0"])

@@ -1,8 +1,6 @@
 """Clearing stale errors: the card's files are real, the driver is the test."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from threading import Event
 
 import pytest
@@ -18,6 +16,7 @@ from services.programming.error_registers import Cleared, ClearResult
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
 from tests.plugin.support import AF
+from tests.services.node.support import background
 from tests.support import eventually_async, holding
 
 pytestmark = pytest.mark.anyio
@@ -62,19 +61,9 @@ def setting(rack: Rack) -> Setting:
     return Setting(rack)
 
 
-@asynccontextmanager
-async def running(setting: Setting) -> AsyncIterator[None]:
-    task = asyncio.create_task(setting.clearing.clear_forever())
-    yield
-    assert not task.done()
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
 async def test_errors_that_nobody_has_are_cleared_counted_and_looked_at(setting: Setting) -> None:
     setting.rack.add_card(ERRORS)
-    async with running(setting):
+    async with background(setting.clearing.clear_forever()):
         with capture_logs() as logs:
             setting.scan()
             await eventually_async(lambda: setting.looks == 1)
@@ -89,7 +78,7 @@ async def test_errors_that_nobody_has_are_cleared_counted_and_looked_at(setting:
 async def test_errors_of_a_port_that_somebody_has_stay(setting: Setting) -> None:
     setting.rack.add_card(ERRORS)
     setting.held = {(AF, "intel-fpga-port.0"): (Holder("ns", "p", "c"),)}
-    async with running(setting):
+    async with background(setting.clearing.clear_forever()):
         setting.scan()
         await eventually_async(lambda: setting.asked == 1)
         setting.held = {}
@@ -102,7 +91,7 @@ async def test_without_errors_nobody_is_asked_anything(setting: Setting) -> None
     setting.rack.add_card(CardSpec())
     setting.scan()
     address = setting.rack.add_card(ERRORS)
-    async with running(setting):
+    async with background(setting.clearing.clear_forever()):
         setting.scan()
         await eventually_async(lambda: setting.outcomes == ["cleared"])
         setting.rack.remove_card(address)
@@ -119,7 +108,7 @@ async def test_while_nobody_can_tell_nothing_is_cleared_and_that_is_said_once(
 ) -> None:
     setting.rack.add_card(ERRORS)
     setting.away = "the kubelet is away"
-    async with running(setting):
+    async with background(setting.clearing.clear_forever()):
         with capture_logs() as logs:
             for times in (1, 2, 3):
                 setting.scan()

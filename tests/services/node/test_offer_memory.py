@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from services.process.blocking import BlockingCalls
 from simulator.card_faults import Fault
 from simulator.cards import NLB3, CardSpec
 from tests.plugin.support import AF, REGION, Bed
+from tests.services.node.support import background
 from tests.support import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -42,15 +43,9 @@ def names(folder: Path) -> list[str]:
 
 @asynccontextmanager
 async def recalling(folder: Path) -> AsyncIterator[OfferMemoryFile]:
-    calls = BlockingCalls()
-    recall = OfferMemoryFile(folder, PluginMode.AF, calls)
-    task = asyncio.create_task(recall.write_forever())
-    try:
+    recall = OfferMemoryFile(folder, PluginMode.AF, BlockingCalls())
+    async with background(recall.write_forever()):
         yield recall
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_a_port_that_is_bad_while_the_plugin_is_replaced_keeps_its_resource(

@@ -24,6 +24,7 @@ from tests.plugin.promlint import lint
 from tests.plugin.support import AF, container, pod
 from tests.plugin.test_process import get, proc
 from tests.plugin.unprivileged import as_nobody, open_to_all
+from tests.services.node.support import background
 from tests.support import Process, Processes, accelbind_command, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -317,14 +318,12 @@ async def test_what_is_mended_is_said_once_and_may_be_missed_again(
     )
     forbid(short_dir, os.W_OK)
     with capture_logs() as logs:
-        running = asyncio.create_task(watch.check_forever(PluginMode.AF))
-        await eventually_async(lambda: len(logs) == 1)
-        forbid(short_dir, 0)
-        await eventually_async(lambda: len(logs) == 2)
-        forbid(short_dir, os.W_OK)
-        await eventually_async(lambda: len(logs) == 3)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with background(watch.check_forever(PluginMode.AF)):
+            await eventually_async(lambda: len(logs) == 1)
+            forbid(short_dir, 0)
+            await eventually_async(lambda: len(logs) == 2)
+            forbid(short_dir, os.W_OK)
+            await eventually_async(lambda: len(logs) == 3)
     assert [each["event"] for each in logs] == [
         "permission missing",
         "permission no longer missing",

@@ -1,6 +1,5 @@
 """Sensors beside discovery: for metrics and against limits, and never in anybody's way."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from simulator.cards import CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
 from tests.plugin.support import AF, running, settings
 from tests.services.devices.hardware.blocking import Barrier, threads
+from tests.services.node.support import background
 from tests.support import eventually, eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -88,12 +88,10 @@ async def test_a_card_that_comes_is_read_soon(rack: Rack, monkeypatch: pytest.Mo
     monkeypatch.setattr(sensing, "START_SECONDS", 0.01)
     monkeypatch.setattr(sensing, "SPACING_SECONDS", 0.01)
     bench = Bench(rack)
-    task = asyncio.create_task(bench.sensing.read_forever())
-    rack.add_card(CardSpec())
-    bench.scan()
-    await eventually_async(lambda: [each.temperature for each in bench.sensing.found] == [38.0])
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with background(bench.sensing.read_forever()):
+        rack.add_card(CardSpec())
+        bench.scan()
+        await eventually_async(lambda: [each.temperature for each in bench.sensing.found] == [38.0])
 
 
 async def test_values_that_are_old_are_not_told(rack: Rack) -> None:
