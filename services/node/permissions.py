@@ -175,15 +175,10 @@ def _may(path: Path, mode: int) -> bool:
 
 def _nearest(path: Path) -> Path:
     """A path, or the nearest folder above it that exists."""
-    for each in (path, *path.parents):
-        try:
-            os.lstat(each)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return path
-        return each
-    return path
+    try:
+        return next(each for each in (path, *path.parents) if each.exists())
+    except OSError:
+        return path
 
 
 def _remedy(path: Path, letters: str) -> str:

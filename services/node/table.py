@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from services.containers.holders import Holders
-from services.devices.model import Device
+from services.containers.holders import Holder, Holders
+from services.devices.model import Device, Problem
 from services.devices.resources import AdvertisedResources
 from services.names import DOMAIN, UNIT_RESOURCE
 
@@ -20,21 +20,6 @@ if TYPE_CHECKING:  # the plugin doesn't import the mappings
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-
-
-class Reason(msgspec.Struct, frozen=True):
-    """Why a device isn't healthy: a stable code, and a sentence."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """A container that has a device; of a pod without a name only the container is known."""
-
-    namespace: str = ""
-    pod: str = ""
-    container: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, rename="camel"):
@@ -56,10 +41,10 @@ class Row(msgspec.Struct, frozen=True, rename="camel"):
     """Logical names of what is in it, as namespace/name, where mappings are known."""
     health: str = ""
     """`Healthy` or `Unhealthy`."""
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[Problem, ...] = ()
     nodes: tuple[str, ...] = ()
     """Device nodes that a container gets with it."""
-    holders: tuple[Owner, ...] = ()
+    holders: tuple[Holder, ...] = ()
     """Containers that have it: several where they take turns."""
 
 
@@ -89,19 +74,18 @@ def rows(tree: AdvertisedResources, holders: Holders) -> tuple[Row, ...]:
     A device is known by its id: a port that is given another function while a container has it
     is still that container's, though the kubelet knows it under the resource that it had.
     """
-    owners: dict[str, set[Owner]] = {}
+    owners: dict[str, set[Holder]] = {}
     resources: dict[str, str] = {}
     for (resource, key), found in sorted(holders.items()):
         if resource.startswith(_OURS):
-            each = (Owner(one.namespace, one.pod, one.container) for one in found)
-            owners.setdefault(key, set()).update(each)
+            owners.setdefault(key, set()).update(found)
             resources[key] = resource
     devices = sorted((*tree.devices(), *tree.not_offered), key=lambda device: _order(device.id))
     here = {device.id for device in devices}
     gone = sorted(resources.keys() - here, key=_order)
     return (
-        *(_row(device, _sorted(owners.get(device.id, ()))) for device in devices),
-        *(_gone(key, resources[key], _sorted(owners[key])) for key in gone),
+        *(_row(device, tuple(sorted(owners.get(device.id, ())))) for device in devices),
+        *(_gone(key, resources[key], tuple(sorted(owners[key]))) for key in gone),
     )
 
 
@@ -111,11 +95,7 @@ def _order(key: str) -> tuple[str | int, ...]:
     return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))
 
 
-def _sorted(owners: Iterable[Owner]) -> tuple[Owner, ...]:
-    return tuple(sorted(owners, key=msgspec.structs.astuple))
-
-
-def _row(device: Device, owners: tuple[Owner, ...]) -> Row:
+def _row(device: Device, owners: tuple[Holder, ...]) -> Row:
     return Row(
         device=device.id,
         resource=device.resource,
@@ -125,20 +105,20 @@ def _row(device: Device, owners: tuple[Owner, ...]) -> Row:
         interface_id=device.interface_id,
         afu_ids=device.afu_ids,
         health=HEALTHY if device.healthy else UNHEALTHY,
-        reasons=tuple(Reason(each.reason, each.message) for each in device.reasons),
+        reasons=device.reasons,
         nodes=tuple(f"/dev/{node.name}" for node in device.nodes),
         holders=owners,
     )
 
 
-def _gone(key: str, resource: str, owners: tuple[Owner, ...]) -> Row:
+def _gone(key: str, resource: str, owners: tuple[Holder, ...]) -> Row:
     """A device whose card has vanished, or that another mode of the node offered."""
     text = f"a container has {key} of {resource}, and the node no longer has it"
     return Row(
         device=key,
         resource=resource,
         health=UNHEALTHY,
-        reasons=(Reason(GONE, text),),
+        reasons=(Problem(GONE, text),),
         holders=owners,
     )
 

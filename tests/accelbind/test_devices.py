@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from accelbind import devices_show
-from services.node.table import Owner, Reason, Row, Table
+from services.containers.holders import Holder
+from services.devices.model import Problem
+from services.node.table import Row, Table
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
@@ -215,7 +217,7 @@ def test_what_is_no_plugin_or_not_ready_is_not_believed(
 
 
 def test_what_a_stranger_says_is_shown_on_one_line() -> None:
-    row = Row("a\x1b[2Jb", reasons=(Reason("r", "x\ny"),), holders=(Owner("", "", "c"),))
+    row = Row("a\x1b[2Jb", reasons=(Problem("r", "x\ny"),), holders=(Holder("", "", "c"),))
     head, line = devices_show.lines(Table(devices=(row,)))
     assert "\x1b" not in line
     assert "\n" not in line

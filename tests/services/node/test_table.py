@@ -6,13 +6,12 @@ from services.containers.holders import Holder
 from services.devices.model import Inventory, PluginMode, Problem
 from services.devices.resources import AdvertisedResources, advertise
 from services.mappings.model import Mapping, parse
-from services.node.table import Owner, Row, Table, rows, with_names
+from services.node.table import Row, Table, rows, with_names
 from tests.services.building import function as function_object
 from tests.services.building import region as region_object
 from tests.services.cards import AF_NLB0, BAD, INTERFACE, NLB0, REGION, UNIT, card, port
 
 HOLDER = Holder("ns", "p", "c")
-OWNER = Owner("ns", "p", "c")
 
 
 def tree(mode: PluginMode = PluginMode.AF, *numbers: int) -> AdvertisedResources:
@@ -37,12 +36,8 @@ def test_a_device_is_told_with_all_that_is_known_of_it() -> None:
         afu_ids=(NLB0,),
         health="Healthy",
         nodes=("/dev/dfl-port.0",),
-        holders=(replace_container("a"), OWNER),
+        holders=(replace(HOLDER, container="a"), HOLDER),
     )
-
-
-def replace_container(name: str) -> Owner:
-    return msgspec.structs.replace(OWNER, container=name)
 
 
 def test_the_keys_of_its_json_are_an_interface() -> None:
@@ -82,7 +77,7 @@ def test_devices_stand_in_the_order_of_their_numbers() -> None:
 
 def test_a_port_that_was_given_another_function_is_still_its_containers() -> None:
     (row,) = rows(tree(), {("fpga.intel.com/af-ce4.other", "dfl-port.0"): (HOLDER,)})
-    assert (row.resource, row.holders) == (AF_NLB0, (OWNER,))
+    assert (row.resource, row.holders) == (AF_NLB0, (HOLDER,))
 
 
 def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
@@ -96,7 +91,7 @@ def test_a_device_that_a_container_has_and_the_node_has_not_is_shown() -> None:
     assert (seven.device, seven.resource, seven.health) == ("7", UNIT, "Unhealthy")
     assert nine.reasons[0].reason == "gone"
     assert "a container has dfl-port.9" in nine.reasons[0].message
-    assert nine.holders == (OWNER,)
+    assert nine.holders == (HOLDER,)
 
 
 def names(mode: PluginMode, *documents: object) -> list[tuple[str, ...]]:
