@@ -50,11 +50,6 @@ class HolderCache:
         """The containers of each device, as last read; empty if that is too old."""
         return self._snapshot.holders if self._age() < STALE_SECONDS else {}
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What was unknown when it was last read."""
-        return self._snapshot.problems
-
     async def refresh_forever(self) -> None:
         """Queries the kubelet in the background, until cancelled."""
         try:
@@ -74,8 +69,8 @@ class HolderCache:
                     await self._refresh()
             except TimeoutError:
                 text = f"the holders may be old: the kubelet takes more than {WAIT_SECONDS:g} s"
-                return HolderSnapshot(self.holders, (*self.problems, text))
-        return HolderSnapshot(self.holders, self.problems)
+                return HolderSnapshot(self.holders, (*self._snapshot.problems, text))
+        return HolderSnapshot(self.holders, self._snapshot.problems)
 
     async def _refresh(self) -> None:
         """One query, which all callers wait for."""

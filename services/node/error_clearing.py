@@ -18,7 +18,7 @@ from services.devices.model import Inventory
 from services.devices.stale_errors import Clearing, Tried, choose
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError, HardwareError
-from services.programming.error_registers import Cleared, ClearResult, clear_errors
+from services.programming.error_registers import ClearResult, clear_errors
 from services.programming.ioctls import KERNEL, DriverCalls
 
 WRITE_SECONDS: Final = 5.0
@@ -91,38 +91,38 @@ class ErrorClearing:
         self._error = ""
         allocated = {key for _, key in holders}
         clearings, self._tried = choose(inventory, allocated, self._tried)
-        cleared = [await self._clear(clearing) for clearing in clearings]
-        if ClearResult.CLEARED in cleared:
+        if any([await self._clear(clearing) for clearing in clearings]):
             self._request_rescan()
 
-    async def _clear(self, clearing: Clearing) -> ClearResult | None:
+    async def _clear(self, clearing: Clearing) -> bool:
+        """Tries to clear; returns whether that succeeded."""
+        port, outcome = clearing.port, HUNG
         try:
-            done: Cleared = await self._calls.run(
-                f"errors of {clearing.port}",
+            done = await self._calls.run(
+                f"errors of {port}",
                 partial(clear_errors, self._root, clearing, self._locks, self._driver_calls),
                 timeout=WRITE_SECONDS,
-                what=f"clearing the errors of {clearing.port}",
+                what=f"clearing the errors of {port}",
             )
+            outcome, detail = done.outcome, done.detail
         except HardwareError as error:
-            self._count(HUNG)
-            self._on_result(clearing.port, str(error))
-            log.warning("errors of a port not cleared", port=clearing.port, reason=str(error))
-            return None
-        if done.outcome is ClearResult.BUSY:
-            self._tried = self._tried.without(clearing.port, clearing.value)
-            if self._busy.get(clearing.port) == clearing.value:
-                return done.outcome  # counted and logged the first time
-            self._busy[clearing.port] = clearing.value
+            detail = str(error)
+        if outcome == ClearResult.BUSY:
+            self._tried = self._tried.without(port, clearing.value)
+            if self._busy.get(port) == clearing.value:
+                return False  # counted and logged the first time
+            self._busy[port] = clearing.value
         else:
-            self._busy.pop(clearing.port, None)
-        self._count(done.outcome)
-        self._on_result(clearing.port, "" if done.outcome is ClearResult.CLEARED else done.detail)
-        bound = log.bind(port=clearing.port, errors=f"{clearing.value:#x}")
-        if done.outcome is ClearResult.CLEARED:
+            self._busy.pop(port, None)
+        cleared = outcome == ClearResult.CLEARED
+        self._count(outcome)
+        self._on_result(port, "" if cleared else detail)
+        bound = log.bind(port=port, errors=f"{clearing.value:#x}")
+        if cleared:
             bound.warning("errors cleared that a container left in a port")
         else:
-            bound.warning("errors of a port not cleared", reason=done.detail)
-        return done.outcome
+            bound.warning("errors of a port not cleared", reason=detail)
+        return cleared
 
     def _log_unknown(self, error: str) -> None:
         write = log.debug if error == self._error else log.warning

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +55,6 @@ class OfferMemoryFile:
         self._mode = mode
         self._calls = calls
         self._kept = b""
-        self._memory: OfferMemory | None = None
         self._content = b""
         self._due = asyncio.Event()
         self._error = ""
@@ -71,21 +71,18 @@ class OfferMemoryFile:
         except FileNotFoundError:
             return OfferMemory(self._mode)
         except (OSError, HardwareError) as error:
-            self._log_error(
-                f"{self._path} can't be read: {getattr(error, 'strerror', None) or error}"
-            )
+            self._log_error("read", error)
             return OfferMemory(self._mode)
         memory = decode(content)
         if memory is None:
-            self._log_error(f"{self._path} can't be parsed, and will be replaced")
+            self._log_error("parsed", ValueError("it will be replaced"))
             return OfferMemory(self._mode)
         self._kept, self.former = content, offered(memory)
         return memory
 
     def on_scan(self, advertised: AdvertisedResources) -> None:
         """Remembers what the node offers now."""
-        if advertised.memory != self._memory:
-            self._memory, self._content = advertised.memory, encode(advertised.memory)
+        self._content = encode(advertised.memory)
         if self._content != self._kept or not os.path.lexists(self._path):
             self._due.set()
 
@@ -94,29 +91,26 @@ class OfferMemoryFile:
         while True:
             await self._due.wait()
             self._due.clear()
-            await self._keep(self._content)
+            content = self._content
+            try:
+                await self._calls.run(
+                    "state files",
+                    partial(self._write, content),
+                    timeout=SECONDS,
+                    what=f"writing {self._path}",
+                )
+            except FileNotFoundError:
+                continue  # there is no kubelet yet, so there is no folder
+            except (OSError, HardwareError) as error:
+                self._log_error("written", error)
+            else:
+                self._kept, self._error = content, ""
 
-    async def _keep(self, content: bytes) -> None:
-        try:
-            await self._calls.run(
-                "state files",
-                lambda: self._write(content),
-                timeout=SECONDS,
-                what=f"writing {self._path}",
-            )
-        except FileNotFoundError:
-            return  # there is no kubelet yet, so there is no folder
-        except (OSError, HardwareError) as error:
-            self._log_error(
-                f"{self._path} can't be written: {getattr(error, 'strerror', None) or error}"
-            )
-            return
-        self._kept, self._error = content, ""
-
-    def _log_error(self, error: str) -> None:
-        if error != self._error:
-            log.warning("what is offered is only remembered while this process runs", reason=error)
-        self._error = error
+    def _log_error(self, done: str, error: Exception) -> None:
+        reason = f"{self._path} can't be {done}: {getattr(error, 'strerror', None) or error}"
+        if reason != self._error:
+            log.warning("what is offered is only remembered while this process runs", reason=reason)
+        self._error = reason
 
     def _write(self, content: bytes) -> None:
         with contextlib.suppress(FileExistsError):

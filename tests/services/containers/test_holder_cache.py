@@ -102,7 +102,7 @@ async def test_what_is_not_known_is_said_when_it_is_new(short_dir: Path, source:
         for _ in range(3):
             await kept._query()
     assert [each["reason"] for each in logs] == ["it is away"]
-    assert kept.problems == ("it is away",)
+    assert (await kept.fresh()).problems == ("it is away",)
 
 
 async def test_in_the_plugin_a_pod_is_a_holder_soon_after_it_was_admitted(
