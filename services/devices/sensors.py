@@ -53,15 +53,11 @@ class BusErrors:
     nonfatal: int | None = None
     fatal: int | None = None
 
-    def __bool__(self) -> bool:
-        return (self.correctable, self.nonfatal, self.fatal) != (None, None, None)
-
 
 @dataclass(frozen=True, slots=True)
 class CardSensors:
     """What a card's sensors and registers read at one moment."""
 
-    driver: str
     card: str
     """The class folder's name: `region0`."""
     address: str
@@ -73,16 +69,6 @@ class CardSensors:
     bus_errors: BusErrors = BusErrors()
     problem: Problem | None = None
     """Why nothing could be read."""
-
-    @property
-    def temperature(self) -> float | None:
-        """Its hottest place, in °C; None where none is measured."""
-        return max((each.value for each in self.temperatures), default=None)
-
-    @property
-    def power(self) -> float | None:
-        """What it draws, in W: the largest, where parts are measured beside the whole."""
-        return max((each.value for each in self.powers), default=None)
 
 
 def celsius(text: str, *, unit: float = 1.0) -> float | None:
