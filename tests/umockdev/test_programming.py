@@ -345,7 +345,7 @@ def test_on_a_terminal_it_is_shown_what_is_being_done(host: Host) -> None:
         seen = b""
         while b"programming 150017 bytes" not in seen and shown.poll() is None:
             seen += os.read(ours, 4096)
-        host.bed.ask("let_go")
+        eventually(lambda: host.bed.ask("let_go"), what="the ioctl, which comes after the text")
         out, _ = shown.communicate(timeout=60)
     os.close(ours)
     assert shown.returncode == 0

@@ -123,7 +123,7 @@ def test_cards_beyond_the_number_that_may_hang_say_that_they_were_not_read(
 ) -> None:
     rack = lay_out(tmp_path, [CardSpec("opae") for _ in range(4)])
     scanner = scanner_of(rack, barrier)
-    scanner._calls = BlockingCalls(max_abandoned=4)
+    scanner._calls = BlockingCalls(max_threads=4)
     barrier.hang("intel-fpga-port.")
     inventory = scanner.scan()
     assert list(failures(inventory).values()) == ["card-hung"] * 3 + ["card-unread"]

@@ -1,5 +1,6 @@
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from services.devices.model import Card, Inventory, PluginMode, Port, Problem
 from services.devices.resources import AdvertisedResources, advertise
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec, Rack, lay_out
-from tests.simulator.folders import fast_folder
+from tools.bench.scan import memory
 
 DRIVERS = ["opae", "dfl"]
 
@@ -161,7 +162,8 @@ def test_no_combination_of_broken_cards_hides_a_good_one(
 ) -> None:
     places = [*hurt]
     places.insert(min(position, len(places)), (driver, []))
-    with fast_folder() as root:
+    with tempfile.TemporaryDirectory(prefix="ab-", dir=memory()) as folder:
+        root = Path(folder)
         rack = Rack(root)
         good = ""
         for kind, faults in places:
