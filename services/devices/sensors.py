@@ -16,6 +16,7 @@ MAX_LABEL: Final = 64
 """Characters of a sensor's label; longer ones are cut."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,12}|0[xX][0-9a-fA-F]{1,8}")
+"""Decimal or hexadecimal, as both drivers write it."""
 _TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+\s+([0-9]{1,20})")
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
@@ -72,12 +73,7 @@ class CardSensors:
 
 
 def celsius(text: str, *, unit: float = 1.0) -> float | None:
-    """A temperature in °C; None if it is none or can't be one.
-
-    Args:
-        text: A whole number, decimal or hexadecimal, as both drivers write them.
-        unit: How many degrees one of it is: 0.001 below `hwmon`.
-    """
+    """A temperature in °C, None if it can't be one; `unit` is 0.001 below `hwmon`."""
     return _measured(text, unit, *_CELSIUS)
 
 
