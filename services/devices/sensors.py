@@ -16,6 +16,7 @@ MAX_LABEL: Final = 64
 """Characters of a sensor's label; longer ones are cut."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,12}|0[xX][0-9a-fA-F]{1,8}")
+"""Decimal or hexadecimal, as both drivers write it."""
 _TOTAL = re.compile(r"TOTAL_ERR_[A-Z]+\s+([0-9]{1,20})")
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
@@ -53,15 +54,11 @@ class BusErrors:
     nonfatal: int | None = None
     fatal: int | None = None
 
-    def __bool__(self) -> bool:
-        return (self.correctable, self.nonfatal, self.fatal) != (None, None, None)
-
 
 @dataclass(frozen=True, slots=True)
 class CardSensors:
     """What a card's sensors and registers read at one moment."""
 
-    driver: str
     card: str
     """The class folder's name: `region0`."""
     address: str
@@ -74,24 +71,9 @@ class CardSensors:
     problem: Problem | None = None
     """Why nothing could be read."""
 
-    @property
-    def temperature(self) -> float | None:
-        """Its hottest place, in °C; None where none is measured."""
-        return max((each.value for each in self.temperatures), default=None)
-
-    @property
-    def power(self) -> float | None:
-        """What it draws, in W: the largest, where parts are measured beside the whole."""
-        return max((each.value for each in self.powers), default=None)
-
 
 def celsius(text: str, *, unit: float = 1.0) -> float | None:
-    """A temperature in °C; None if it is none or can't be one.
-
-    Args:
-        text: A whole number, decimal or hexadecimal, as both drivers write them.
-        unit: How many degrees one of it is: 0.001 below `hwmon`.
-    """
+    """A temperature in °C, None if it can't be one; `unit` is 0.001 below `hwmon`."""
     return _measured(text, unit, *_CELSIUS)
 
 

@@ -58,13 +58,7 @@ class Tried:
 def choose(
     inventory: Inventory, allocated: Collection[str], tried: Tried
 ) -> tuple[tuple[Clearing, ...], Tried]:
-    """The registers to clear now, and what the next call needs.
-
-    Args:
-        inventory: What a scan found.
-        allocated: Ids of all our devices that containers have, of any resource and mode.
-        tried: The result of the last call; `Tried()` before the first.
-    """
+    """The registers to clear now, and what the next call needs."""
     owners = PortOwners(inventory, frozenset(allocated))
     clearings: list[Clearing] = []
     values = _kept(inventory.cards, tried)

@@ -128,15 +128,7 @@ def plan(
     interface_id: str,
     who: str,
 ) -> ProgrammingPlan:
-    """Decide which region gets which function.
-
-    Args:
-        functions: What the container wants, at least one.
-        ids: The regions that it was given, by name.
-        regions: The node's regions as they are at this moment.
-        records: Which OpenCL program is in which port.
-        interface_id: Canonical interface id that the regions must have.
-        who: The container and its pod, for messages.
+    """Decide which of the given regions, by name, gets which function; `who` is for messages.
 
     Raises:
         NotAllowed: It wants more functions than it was given regions.

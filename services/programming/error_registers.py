@@ -137,7 +137,7 @@ def clear_errors(
     card = Card(clearing.driver, clearing.card, None, None)
     place = PortPlace(card, Port(clearing.port, None, "", clearing.port), None)
     lock = card_lock(locks, clearing.lock or clearing.card, seconds=LOCK_SECONDS)
-    register = _port_errors(clearing.driver)
+    register, busy = _port_errors(clearing.driver), ClearResult.BUSY
     try:
         # Read before the port is opened for nothing, and again when nobody else can have it.
         if changed := _changed(DeviceFiles(root, place), register, clearing.value):
@@ -145,9 +145,10 @@ def clear_errors(
         with lock, port_session(root, place, calls) as session:
             if changed := _changed(session.files, register, clearing.value):
                 return changed
+            busy = ClearResult.FAILED  # drivers refuse with EBUSY in power state AP6
             _clear(session.files, register, clearing.value)
     except DeviceBusy as error:
-        return Cleared(ClearResult.BUSY, str(error))
+        return Cleared(busy, str(error))
     except HardwareError as error:
         is_forbidden = isinstance(error.__cause__, OSError) and error.__cause__.errno in FORBIDDEN
         outcome = ClearResult.FORBIDDEN if is_forbidden else ClearResult.FAILED

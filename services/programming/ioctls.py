@@ -73,8 +73,6 @@ MAX_REGIONS: Final = 16
 class PortInfo:
     """What a port has; what is None is not reported by the in-tree driver."""
 
-    flags: int
-    """None are defined."""
     regions: int
     """Number of its regions of memory."""
     umsgs: int
@@ -198,11 +196,11 @@ class DriverNode:
         argument = bytearray(form.size)
         struct.pack_into("<I", argument, 0, form.size)
         self.calls.ioctl(self, self.ioctls.info, argument)
-        _, flags, *rest = form.unpack(argument)
+        _, _, *rest = form.unpack(argument)
         if len(rest) == 2:
-            return PortInfo(flags, *rest)
+            return PortInfo(*rest)
         capability, regions, umsgs, irqs = rest
-        return PortInfo(flags, regions, umsgs, capability, irqs)
+        return PortInfo(regions, umsgs, capability, irqs)
 
     def region_info(self, index: int) -> RegionInfo:
         """What a region of a port's memory is like."""

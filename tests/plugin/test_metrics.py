@@ -20,7 +20,6 @@ OK = Device("p0", "d/r", healthy=True, card="region0", numa_node=1)
 BAD = replace(OK, id="p1", healthy=False, reasons=(Problem("a", "m"), Problem("b", "m")))
 CARD = Card("dfl", "region0", PciFunction("0000:5e:00.0", numa_node=1), None)
 SENSORS = CardSensors(
-    "dfl",
     "region0",
     "0000:5e:00.0",
     temperatures=(Gauge("Board", 38.5), Gauge('odd "label"', 40.0)),
@@ -135,7 +134,7 @@ def test_a_card_shows_what_it_measures(node: Node) -> None:
 
 def test_a_card_that_measures_nothing_has_no_series(node: Node) -> None:
     node.cards = (Card("dfl", "region1", None, None),)
-    node.found = (CardSensors("dfl", "region1", "", problem=Problem("sensors-hung", "m")),)
+    node.found = (CardSensors("region1", "", problem=Problem("sensors-hung", "m")),)
     shown = [line for line in node.text().splitlines() if "region1" in line]
     assert shown == [
         'accelbind_card_info{card="region1",driver="dfl",numa_node="",pci_address=""} 1.0'

@@ -122,7 +122,7 @@ class _Part:
 
     def read_engine(self, driver: Driver) -> Fme:
         interface_id = self._read_interface_id(driver)
-        self._check_node()
+        self._note(evaluate_node(self._name, self._files.node(self._name)))
         errors = [
             (register.reason, value)
             for register in driver.fme_registers
@@ -132,8 +132,9 @@ class _Part:
 
     def read_port(self, driver: Driver, pci: PciFunction | None) -> Port:
         reading = self._files.read(f"{self._folder}/afu_id")
-        afu_id = self._evaluate_id("afu-id", "afu_id", reading)
-        self._check_node()
+        afu_id, problem = evaluate_id("afu-id", "afu_id", self._name, reading)
+        self._note(problem)
+        self._note(evaluate_node(self._name, self._files.node(self._name)))
         errors, *_ = [self._read_register(each) for each in driver.port_registers]
         number = self._files.text(f"{self._folder}/id")
         return Port(
@@ -148,33 +149,26 @@ class _Part:
 
     def _read_interface_id(self, driver: Driver) -> str:
         """The first usable interface id of an engine; a remark if others differ."""
-        file = driver.interface_id.text
-        unusable = _NO_FILE
-        usable: dict[str, None] = {}
+        file, usable = driver.interface_id.text, dict[str, None]()
+        _, unusable = evaluate_id("interface-id", file, self._name, _NO_FILE)
+        missing = unusable
         for path in driver.interface_id.find(self._files, self._folder):
             reading = self._files.read(path)
             value, problem = evaluate_id("interface-id", file, self._name, reading)
             if problem is None:
                 usable[value] = None
-            elif unusable.failure is Failure.MISSING:
-                unusable = reading
-        if not usable:
-            return self._evaluate_id("interface-id", file, unusable)
-        chosen = next(iter(usable))
-        if len(usable) > 1:
+            elif unusable == missing:  # the first that is there gives the reason
+                unusable = problem
+        chosen = next(iter(usable), "")
+        if not chosen:
+            self._note(unusable)
+        elif len(usable) > 1:
             listed = ", ".join(usable)
             text = f"the regions of {self._name} differ ({listed}); {chosen} stands for all"
             self._remarks.append(Problem("interface-ids-differ", text))
         return chosen
 
-    def _evaluate_id(self, stem: str, file: str, reading: Reading) -> str:
-        value, problem = evaluate_id(stem, file, self._name, reading)
-        if problem:
-            self._problems.append(problem)
-        return value
-
-    def _check_node(self) -> None:
-        problem = evaluate_node(self._name, self._files.node(self._name))
+    def _note(self, problem: Problem | None) -> None:
         if problem:
             self._problems.append(problem)
 
@@ -185,8 +179,7 @@ class _Part:
             file = path[len(self._folder) + 1 :]
             reading = self._files.read(path)
             status = evaluate_register(register.reason, file, self._name, reading)
-            if status.problem:
-                self._problems.append(status.problem)
+            self._note(status.problem)
             if status.remark:
                 self._remarks.append(status.remark)
             if status.value is not None:

@@ -127,7 +127,6 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
         file = f"{part_folder(files, entry, port.name)}/errors/errors"
         registers.extend(_registers(files, port.name, {"port_errors": file}))
     return CardSensors(
-        driver=card.driver,
         card=card.name,
         address=card.address,
         temperatures=gauges(values["temp"]),
@@ -138,7 +137,7 @@ def _read(files: Sysfs, path: str, card: Card) -> CardSensors:
 
 
 def _nothing(card: Card, problem: Problem | None) -> CardSensors:
-    return CardSensors(card.driver, card.name, card.address, problem=problem)
+    return CardSensors(card.name, card.address, problem=problem)
 
 
 # Where the sensors are ---------------------------------------------------------------------------

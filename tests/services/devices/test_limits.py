@@ -27,7 +27,7 @@ def measured(
 ) -> list[CardSensors]:
     heat = tuple(Gauge(f"t{number}", value) for number, value in enumerate(temperatures))
     watts = tuple(Gauge(f"p{number}", value) for number, value in enumerate(power))
-    return [CardSensors("dfl", name, "0000:5e:00.0", heat, watts)]
+    return [CardSensors(name, "0000:5e:00.0", heat, watts)]
 
 
 def problems(found: list[CardSensors], limits: Limits, before: Over) -> dict[str, Problem]:

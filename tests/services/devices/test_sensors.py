@@ -1,9 +1,7 @@
 import pytest
 
-from services.devices.model import Problem
 from services.devices.sensors import (
     MAX_LABEL,
-    CardSensors,
     Gauge,
     aer_total,
     board_watts,
@@ -128,22 +126,3 @@ def test_sensors_of_one_label_are_told_apart_and_those_that_measure_nothing_are_
 )
 def test_the_total_of_a_kind_of_bus_error_is_found(text: str, total: int | None) -> None:
     assert aer_total(text) == total
-
-
-def test_a_card_is_as_hot_as_its_hottest_place_and_draws_what_its_board_draws() -> None:
-    read = CardSensors(
-        "dfl",
-        "region0",
-        "0000:5e:00.0",
-        temperatures=(Gauge("board", 35.0), Gauge("die", 50.0), Gauge("cage", -1.0)),
-        powers=(Gauge("core", 14.0), Gauge("board", 64.7)),
-    )
-    assert (read.temperature, read.power) == (50.0, 64.7)
-
-
-def test_a_card_that_measures_nothing_has_neither() -> None:
-    problem = Problem("sensors-hung", "reading the sensors of region0 hangs")
-    read = CardSensors("dfl", "region0", "", problem=problem)
-    assert (read.temperature, read.power) == (None, None)
-    assert (read.temperatures, read.powers, read.registers) == ((), (), ())
-    assert not read.bus_errors

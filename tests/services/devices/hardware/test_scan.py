@@ -290,6 +290,16 @@ def test_the_first_usable_region_of_an_engine_stands_for_all(tmp_path: Path) -> 
     )
 
 
+def test_of_regions_that_are_all_unusable_the_first_one_gives_the_reason(tmp_path: Path) -> None:
+    lay_out(tmp_path, [CardSpec("dfl", "f" * 32)])
+    engine = tmp_path / "sys/class/fpga_region/region0/dfl-fme.0"
+    (engine / "dfl-fme-region.1/fpga_region/region9").mkdir(parents=True)
+    (engine / "dfl-fme-region.1/fpga_region/region9/compat_id").write_text("")
+    card = the_card(scan(tmp_path))
+    assert card.fme is not None
+    assert [problem.reason for problem in card.fme.problems] == ["interface-id-all-f"]
+
+
 @pytest.mark.parametrize(
     ("driver", "name"), [("opae", "fpga/intel-fpga-dev.0"), ("dfl", "fpga_region/region0")]
 )
