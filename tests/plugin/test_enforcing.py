@@ -207,14 +207,6 @@ async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_p
     assert await found(ApprovalFile(path, BlockingCalls())) is None, "the pod is gone"
 
 
-@pytest.mark.parametrize("content", [b"", b"[{}]", b"\xff"])
-async def test_a_file_that_is_broken_counts_for_nothing(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "approvals.json"
-    path.write_bytes(content)
-    path.chmod(0o600)
-    assert await found(ApprovalFile(path, BlockingCalls())) is None
-
-
 async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on(
     tmp_path: Path,
 ) -> None:
