@@ -32,7 +32,7 @@ from services.devices.resources import OfferMemory
 from services.node.cdi_publisher import CdiPublisher
 from services.node.discovery import Discovery
 from services.node.error_clearing import ErrorClearing
-from services.node.node_mark import NodeMark
+from services.node.node_mark import update_mark
 from services.node.offer_memory import OfferMemoryFile
 from services.programming.lock import LOCKS
 
@@ -94,7 +94,6 @@ class ModeServing:
             observe_seconds=parts.metrics.scan_seconds.observe,
         )
         self._memory = OfferMemoryFile(folder.path, mode, parts.calls)
-        self._mark = NodeMark(folder.path, settings.state_dir, parts.calls)
         self.cdi = _cdi_publisher(mode, parts)
         self._clearing = _error_clearing(mode, parts)
         self._policy = policies.for_mode(mode, self.cdi)
@@ -149,8 +148,9 @@ class ModeServing:
             yield "card events", follow_card_events(parts.state.request_rescan)
 
     async def _discover(self, resources: ResourceSet) -> None:
-        before = self._before
-        await self._mark.update(self.mode)  # before the memory of the last mode is replaced
+        before, parts = self._before, self._parts
+        # Before the memory of the last mode is replaced.
+        await update_mark(self.mode, self._folder.path, parts.settings.state_dir, parts.calls)
         memory = await self._memory.load() if before is None else before.memory
         self._discovery.restore(memory)
         async for _ in self._discovery.rounds():
@@ -163,10 +163,8 @@ class ModeServing:
         if self.cdi is not None:
             self.cdi.on_scan(advertised)
         if inventory is not None:
-            parts.holders.check_checkpoint()
             parts.sensing.on_scan(inventory)
             parts.stray_holders.on_scan(inventory)
-            parts.permissions.on_scan(inventory)
             if self._clearing is not None:
                 self._clearing.on_scan(inventory)
         resources.apply(advertised)

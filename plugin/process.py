@@ -31,7 +31,7 @@ from services.kube.connection import Connection, connector
 from services.kube.list_watch import WatchTimeouts
 from services.kube.node_watcher import NodeWatcher
 from services.kubelet.sockets import plugins_folder
-from services.node.devices_answer import DevicesAnswer
+from services.node.devices_answer import answer_devices
 from services.node.offer_memory import last_mode
 from services.node.state import NodeState
 from services.process import http
@@ -166,15 +166,7 @@ class Plugin:
             WorldError: Another program has the port.
         """
         parts, settings = self.parts, self.parts.settings
-        devices = DevicesAnswer(
-            parts.state,
-            node=settings.node_name,
-            root=settings.root,
-            kubelet_dir=settings.kubelet_dir,
-            holders=parts.holders,
-            permissions=parts.permissions,
-        )
-        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": devices.respond}
+        routes = {"/healthz": self.healthz, "/readyz": self.readyz, "/devices": self.devices}
         listen = partial(
             http.serve, parts.registry, settings.metrics_host, settings.metrics_port, routes
         )
@@ -265,6 +257,18 @@ class Plugin:
         if self.folder.waits_for:
             return HTTPStatus.SERVICE_UNAVAILABLE, f"{self.folder.waits_for}\n"
         return readyz(self.parts.state, self.serving.registrations)
+
+    async def devices(self) -> ProbeResult:
+        """This node's devices."""
+        parts = self.parts
+        return await answer_devices(
+            parts.state,
+            parts.holders,
+            parts.permissions,
+            node=parts.settings.node_name,
+            root=parts.settings.root,
+            kubelet_dir=parts.settings.kubelet_dir,
+        )
 
 
 def _innermost(group: ExceptionGroup[Exception]) -> Exception:

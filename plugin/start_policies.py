@@ -6,14 +6,14 @@ if no API server is configured, since then no mapping can be read.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from plugin.hook_server import HookServer
 from plugin.node_parts import NodeParts
 from plugin.settings import PluginSettings, Programming
 from services.bitstreams.storage import BitstreamStorage
-from services.containers.approval_file import ApprovalFile
+from services.containers.approvals import ApprovalFile
 from services.containers.claims import StartClaims
 from services.containers.enforce import Enforce, is_enforced
 from services.containers.hook_starts import HookStarts
@@ -26,10 +26,8 @@ from services.node.start_gate import (
     FunctionStartPolicy,
     HookStartPolicy,
     MappingStartPolicy,
-    RegionsNow,
     RegionStartPolicy,
     StartPolicy,
-    regions_now,
 )
 from services.process.errors import HardwareError, InvalidSettings
 from services.programming.assignment import Region, regions_of
@@ -58,7 +56,7 @@ class StartPolicies:
         """The policy of a mode; None if the kubelet need not ask before a start."""
         claims = self._claims(mode)
         if mode is not PluginMode.REGION:
-            return MappingStartPolicy(claims, mode) if self._is_enforced(mode) else None
+            return MappingStartPolicy(claims) if self._is_enforced(mode) else None
         if self._settings.programming is Programming.PRESTART:
             return self._region_policy(claims)
         if self._settings.programming is Programming.OCI_HOOK:
@@ -71,9 +69,7 @@ class StartPolicies:
                 on_missing=self._parts.metrics.hook_calls.labels("missing").inc,
                 record_event=self._parts.record_event,
             )
-        return FunctionStartPolicy(
-            claims, node=self._settings.node_name, read_regions=self._regions_reader()
-        )
+        return FunctionStartPolicy(claims, self._region_programming())
 
     def hook_server(self, mode: PluginMode) -> HookServer | None:
         """What answers the OCI hook in a mode; None if no hook is announced."""
@@ -105,6 +101,7 @@ class StartPolicies:
     def _claims(self, mode: PluginMode) -> StartClaims:
         settings = self._settings
         return StartClaims(
+            mode,
             kubelet_dir=settings.kubelet_dir,
             pod_logs_dir=settings.pod_logs_dir,
             node=settings.node_name,
@@ -115,8 +112,12 @@ class StartPolicies:
         )
 
     def _region_policy(self, claims: StartClaims) -> RegionStartPolicy:
+        record_event = self._parts.record_event
+        return RegionStartPolicy(claims, self._region_programming(), record_event=record_event)
+
+    def _region_programming(self) -> RegionProgramming:
         parts = self._parts
-        regions = RegionProgramming(
+        return RegionProgramming(
             programmer=self._programmer(),
             storage=BitstreamStorage(self._settings.bitstreams),
             calls=parts.calls,
@@ -125,17 +126,6 @@ class StartPolicies:
             metrics=parts.metrics,
             on_done=parts.state.request_rescan,
         )
-        return RegionStartPolicy(claims, regions, record_event=parts.record_event)
-
-    def _regions_reader(self) -> Callable[[float], Awaitable[RegionsNow]]:
-        programmer, parts = self._programmer(), self._parts
-
-        def read() -> RegionsNow:
-            inventory = parts.scanner.scan()
-            return regions_now(inventory, programmer.recorded(inventory))
-
-        what = f"reading the cards below {self._settings.root}"
-        return lambda seconds: parts.calls.run("scan", read, timeout=seconds, what=what)
 
     def _programmer(self) -> Programmer:
         settings = self._settings

@@ -22,8 +22,8 @@ from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, Rack
 from simulator.driver import SimulatedCalls, raw_bitstream
+from simulator.kubelet.pods import PodState
 from simulator.kubelet.standin import KubeletStandIn
-from simulator.kubelet.states import PodState
 
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 """The resource of NLB0 on an A10 card."""

@@ -198,7 +198,7 @@ async def test_what_the_kubelet_could_not_be_told_of_one_mode_it_is_told_in_the_
     annotate(api, None)
     async with with_api(bed, api) as plugin:
         await offers(bed.kubelet, af=1)
-        with bed.kubelet.refusing("not now"):
+        with bed.kubelet.faulty(refuse="not now"):
             await bed.kubelet.cut_stream(AF)
             annotate(api, "region")
             await eventually_async(lambda: plugin.serving.mode is PluginMode.REGION)

@@ -1,6 +1,5 @@
 """A node that serves or has served mode regiondevel: what its ports show is not trusted."""
 
-import json
 import shutil
 from array import array
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,8 @@ from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import wanted_mark
 from services.node.offer_memory import last_mode
 from services.process.errors import DeviceRefused
-from services.programming.distrust import Mark, read_mark
-from services.programming.image import Image
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmer
+from services.programming.records import Mark, read_marks
 from simulator.apiserver.standin import ApiServerStandIn
 from simulator.bitstreams import make_gbs
 from simulator.cards import A10_INTERFACE, NLB0, NLB3, CardSpec
@@ -207,7 +205,7 @@ async def test_no_region_is_offered_for_programming_until_the_mark_is_written(be
             assert REGION not in bed.kubelet.capacity
             folder.unlink()
             await bed.offers(1, REGION)
-    assert read_mark(folder) == OPEN
+    assert read_marks(folder) == OPEN
 
 
 async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_record(
@@ -226,9 +224,9 @@ async def test_the_flag_of_a_node_whose_annotation_says_otherwise_loses_no_recor
         annotate(api, "region")
         async with running(settings(bed.folder, REGIONDEVEL), api=api):
             await offers(bed.kubelet, region=1)
-    assert [json.loads(each)["program"] for each in before.values()] == [""]
+    assert list(before.values()) == [b""]
     assert {path: path.read_bytes() for path in before} == before
-    assert read_mark(lasting(bed.folder)) is None
+    assert read_marks(lasting(bed.folder)) is None
 
 
 # Where nothing is programmed before a container starts -------------------------------------------

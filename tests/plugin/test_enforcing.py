@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
-from services.containers.approval_file import ApprovalFile
-from services.containers.approvals import StartApproval
-from services.containers.identity import ContainerIdentity
 from services.devices.model import PluginMode
 from services.mappings.index import EMPTY_INDEX
-from services.process.blocking import BlockingCalls
 from services.process.errors import ClusterError
 from simulator.cards import CardSpec, Rack
-from simulator.kubelet.states import PodState
+from simulator.kubelet.pods import PodState
 from tests.plugin.support import (
     AF,
     NLB0,
@@ -183,39 +178,3 @@ async def test_what_was_allowed_for_functions_says_nothing_of_the_power_to_progr
         assert "was allowed to start here when this node had another mode" in bed.said
         assert "/dev/dfl-fme.0" in itertools.chain(*described(bed.folder / "cdi").values())
         assert granted not in described(bed.folder / "cdi")
-
-
-# The file of approvals ----------------------------------------------------------------------------
-
-ALLOWED = StartApproval("uid", "c", REGION, ("dfl-fme.0",), "who", (NLB0,))
-
-
-async def found(file: ApprovalFile) -> StartApproval | None:
-    return await file.find(ContainerIdentity("uid", "c"), REGION, ["dfl-fme.0"])
-
-
-async def test_approvals_outlive_the_process_and_are_for_their_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "approvals.json"
-    file = ApprovalFile(path, BlockingCalls())
-    await file.add([ALLOWED], gone=())
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert await found(ApprovalFile(path, BlockingCalls())) == ALLOWED
-    path.chmod(0o622)
-    assert await found(ApprovalFile(path, BlockingCalls())) is None, "others may write it"
-    path.chmod(0o600)
-    await file.add([], gone={"uid"})
-    assert await found(ApprovalFile(path, BlockingCalls())) is None, "the pod is gone"
-
-
-async def test_a_file_that_can_not_be_written_is_said_once_and_approvals_last_on(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    file = ApprovalFile(tmp_path / "file" / "approvals.json", BlockingCalls())
-    other = StartApproval("uid", "d", REGION, ("dfl-fme.1",), "who")
-    with structlog.testing.capture_logs() as logs:
-        await file.add([ALLOWED], gone=())
-        await file.add([other], gone=())
-    assert await found(file) == ALLOWED
-    (written,) = [each for each in logs if "can't be written" in each["reason"]]
-    assert "--state-dir" in written["do"]

@@ -83,7 +83,7 @@ def while_files_change(made: Storm) -> str:
 
 def while_it_streams(made: Storm) -> str:
     ready(made)
-    made._flap()
+    made.flap(made.chance.choice(made.model.with_ports()))
     return "while it streams"
 
 

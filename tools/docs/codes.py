@@ -22,8 +22,7 @@ from services.pods.refusals import RefusalReason
 from services.process.errors import AccelbindError
 from services.programming.error_registers import ClearResult
 from tools.docs.texts import attribute_docstrings, code, members, table
-from webhook.endpoints import ENDPOINTS
-from webhook.handler import REJECTED, RejectionReason
+from webhook.handler import ENDPOINTS, REJECTED, RejectionReason
 from webhook.ledger import EvictionReason
 from webhook.limits import CLIENT_REFUSALS
 

@@ -13,7 +13,7 @@ from plugin.node_parts import NodeParts
 from plugin.settings import PluginSettings
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
-from webhook.metrics import AdmissionMetrics, AdmissionSnapshot, WebhookCollector
+from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
 
 UNITS: Final = {
     "seconds": "seconds",
@@ -87,22 +87,9 @@ def _shown(family: Metric, wrapped: dict[str, tuple[str, ...]]) -> Shown:
 def of_webhook() -> CollectorRegistry:
     """Return the registry of `accelbind webhook`."""
     registry = _registry("webhook")
-    state = AdmissionSnapshot(
-        mappings={},
-        rejected=0,
-        age=0.0,
-        outdated=False,
-        watch_failures={},
-        certificate_ends=0.0,
-        certificate_failing=False,
-        certificate_failures=0,
-        clients_refused={},
-        ready=True,
-        connections=0,
-        handshakes=0,
-        held_bytes=0,
-        evicted={},
-    )
+    state: dict[str, float | dict[str, float]] = {
+        name: {} if name in LABELS else 0.0 for name in (*GAUGES, *COUNTERS)
+    }
     registry.register(WebhookCollector(AdmissionMetrics(), lambda: state))
     return registry
 
