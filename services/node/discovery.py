@@ -140,8 +140,6 @@ class Discovery:
         self._cards = cards
         self._calls = calls
         self._observe_seconds = observe_seconds
-        self._built: tuple[tuple[Inventory, OfferMemory], AdvertisedResources] | None = None
-        """The last resources and what they were made from: most scans find no change."""
 
     async def rounds(self) -> AsyncIterator[NodeState]:
         """Scans until cancelled; returns the state after each scan that didn't fail."""
@@ -181,20 +179,15 @@ class Discovery:
             advertised, self._health, self._damping, now=time.monotonic()
         )
         log_inventory_changes(state.inventory, inventory)
-        if advertised is not state.advertised:
+        if advertised != state.advertised:
             log_advertised_changes(state.advertised, advertised)
-        state.inventory, state.advertised = inventory, advertised
+            state.advertised = advertised
+        state.inventory = inventory
 
     def _read(self) -> tuple[Inventory, AdvertisedResources]:
         """In a thread of its own; the state that it reads doesn't change meanwhile."""
         inventory, memory = self._inventory(), self._state.advertised.memory
-        source = inventory, memory
-        if self._built is not None and self._built[0] == source:
-            advertised = self._built[1]
-        else:
-            advertised = advertise(inventory, self._mode, units=self._units, previous=memory)
-        self._built = source, advertised  # the same object compares fast the next time
-        return inventory, advertised
+        return inventory, advertise(inventory, self._mode, units=self._units, previous=memory)
 
     def _inventory(self) -> Inventory:
         if self._mode is PluginMode.UNITS:

@@ -261,16 +261,19 @@ async def test_a_refusal_is_on_stderr(
 
 
 @pytest.mark.usefixtures("card", "driver")
-async def test_without_api_server_what_was_allowed_goes_on_and_without_a_scan_nobody(
+async def test_without_a_scan_nobody_is_let_on_and_without_api_server_who_was_allowed(
     bed: Bed, runtime: Runtime
 ) -> None:
     async with hooked(bed, scan_interval=600.0) as plugin:
         await bed.wants("p", NLB0)
-        bed.pods.error = ClusterError("the API server https://k can't be reached")
-        assert await runtime.start("uid-of-p") == (0, "")
-        plugin.parts.state.inventory = None
+        state = plugin.parts.state
+        state.inventory = None
         code, reason = await runtime.start("uid-of-p")
         assert (code, "the cards have not been read yet" in reason) == (1, True)
+        state.request_rescan()
+        await eventually_async(lambda: state.inventory is not None)
+        bed.pods.error = ClusterError("the API server https://k can't be reached")
+        assert await runtime.start("uid-of-p") == (0, "")
 
 
 async def test_regions_of_two_kinds_are_made_ready_at_once(tmp_path: Path) -> None:

@@ -43,8 +43,10 @@ def make_socket(path: Path) -> None:
 
 def remake(path: Path) -> None:
     """What a kubelet does that restarts: on many file systems the inode is the same again."""
-    path.unlink()
-    make_socket(path)
+    before = identify(path)
+    while identify(path) == before:  # within a tick of the file system's clock
+        path.unlink()
+        make_socket(path)
 
 
 @asynccontextmanager

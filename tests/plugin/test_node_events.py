@@ -57,27 +57,24 @@ def card(failure: Problem | None = None) -> Inventory:
     return Inventory((Card("dfl", "region0", None, None, failure=failure),))
 
 
-def test_a_device_is_told_when_it_turns_bad_and_when_it_is_well_again(told: Told) -> None:
+def test_a_device_is_told_when_it_turns_bad_for_another_reason_and_when_it_is_well(
+    told: Told,
+) -> None:
+    bad = [("port.0", "DeviceUnhealthy", True)]
     told.look(device())
     assert told.take() == []
     for _ in range(3):
         told.look(device(BAD))
-    [happening] = told.happenings
-    assert happening.message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.message}"
-    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
+    assert told.happenings[0].message == f"port.0 of {RESOURCE} is Unhealthy: {BAD.message}"
+    assert told.take() == bad
+    told.look(device(replace(BAD, message="it reads 0x2")))
+    assert told.take() == [], "another value is none"
+    told.look(device(BAD, HUNG))
+    assert told.take() == bad
     told.look(device(Problem(RECOVERING, "soon")))
     assert told.take() == []
     told.look(device())
     assert told.take() == [("port.0", "DeviceHealthy", False)]
-
-
-def test_another_reason_is_told_another_value_is_not(told: Told) -> None:
-    told.look(device(BAD))
-    told.take()
-    told.look(device(replace(BAD, message="it reads 0x2")))
-    assert told.take() == []
-    told.look(device(BAD, HUNG))
-    assert told.take() == [("port.0", "DeviceUnhealthy", True)]
 
 
 def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None:
@@ -86,16 +83,18 @@ def test_a_device_that_can_not_be_offered_or_is_gone_is_told(told: Told) -> None
     assert told.take() == [("port.0", "DeviceUnhealthy", True)]
     told.look()
     assert told.take() == [("port.0", "DeviceGone", True)]
-
-
-def test_devices_of_another_mode_have_not_vanished(told: Told) -> None:
     told.look(device())
     told.look(mode=PluginMode.REGION)
-    assert told.take() == []
+    assert told.take() == [], "those of another mode have not vanished"
 
 
-def test_a_card_that_hangs_speaks_for_its_devices(told: Told) -> None:
+def test_a_card_that_hangs_speaks_for_its_devices_and_a_node_for_its_cards(told: Told) -> None:
+    none = Inventory(problems=(Problem("no-driver", "load the driver"),))
+    for _ in range(2):
+        told.look(inventory=none)
+    assert told.take() == [("node", "NoDriver", True)]
     told.look(device(), inventory=card())
+    assert told.take() == [("node", "CardsFound", False)]
     told.look(device(HUNG), inventory=card(HUNG))
     assert told.take() == [("card region0", "CardHung", True)]
     told.look(device(), inventory=card())
@@ -103,15 +102,6 @@ def test_a_card_that_hangs_speaks_for_its_devices(told: Told) -> None:
         ("card region0", "CardReadable", False),
         ("port.0", "DeviceHealthy", False),
     ]
-
-
-def test_a_node_without_a_driver_says_so_until_there_are_cards(told: Told) -> None:
-    none = Inventory(problems=(Problem("no-driver", "load the driver"),))
-    for _ in range(2):
-        told.look(inventory=none)
-    assert told.take() == [("node", "NoDriver", True)]
-    told.look(inventory=card())
-    assert told.take() == [("node", "CardsFound", False)]
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,15 @@ async def test_resources_get_endpoints_and_endpoints_get_devices() -> None:
         await eventually_async(lambda: first.state is RegistrationState.WAITING)
 
 
-async def test_a_resource_without_devices_lingers_and_ends() -> None:
+async def test_a_resource_without_devices_lingers_and_ends_unless_it_comes_back() -> None:
     async with fleet(0.05) as ours:
         ours.apply(tree(a="x", b="y"))
-        gone = ours.registrations["a"]
+        gone, back = ours.registrations["a"], ours.registrations["b"]
+        ours.apply(tree())
+        assert (gone.devices, set(ours.registrations)) == ({}, {"a", "b"})
         ours.apply(tree(b="y"))
-        assert gone.devices == {}
-        assert "a" in ours.registrations
-        await eventually_async(lambda: set(ours.registrations) == {"b"})
+        await eventually_async(lambda: ours.registrations == {"b": back})
+        assert set(back.devices) == {"y"}
 
 
 async def test_what_a_predecessor_offered_ends_unless_it_is_there_again() -> None:
@@ -119,16 +120,6 @@ async def test_a_resource_that_comes_back_late_waits_for_the_end_of_its_last_end
         assert steps == ["begins"]
         let_go.set()
         await eventually_async(lambda: steps == ["begins", "has ended", "begins"])
-
-
-async def test_a_resource_that_comes_back_keeps_its_registration() -> None:
-    async with fleet(0.05) as ours:
-        ours.apply(tree(a="x", b="y"))
-        first = ours.registrations["a"]
-        ours.apply(tree())
-        ours.apply(tree(a="x"))
-        await eventually_async(lambda: ours.registrations == {"a": first})  # b has lingered as long
-        assert set(first.devices) == {"x"}
 
 
 async def test_closing_ends_every_task_and_timer() -> None:

@@ -4,41 +4,17 @@ from pathlib import Path
 import pytest
 
 from plugin.settings import PluginSettings
-from services.devices.model import PluginMode
 from services.devices.reasons import FLAGS, REGISTERS
 from services.process.errors import InvalidSettings
 from services.process.settings import load
 
 
-def test_what_is_not_set_is_as_the_flags_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_node_is_named_by_its_daemon_set_or_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NODE_NAME", raising=False)
-    settings = load(PluginSettings, {})
-    assert settings.mode is PluginMode.AF
-    assert (settings.root, settings.host_root) == (Path("/"), Path("/"))
-    assert settings.kubelet_dir == Path("/var/lib/kubelet")
-    assert settings.pod_logs_dir == Path("/var/log/pods")
-    assert settings.node_name == socket.gethostname()
-    assert (settings.units, settings.scan_interval, settings.metrics_port) == (40, 5.0, 9102)
-    assert settings.kubeconfig is None
-
-
-def test_a_daemon_set_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(PluginSettings, {}).node_name == socket.gethostname()
     monkeypatch.setenv("NODE_NAME", "n7")
     assert load(PluginSettings, {}).node_name == "n7"
     assert load(PluginSettings, {"node_name": "n8"}).node_name == "n8"
-
-
-def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCELBIND_UNITS", "8")
-    monkeypatch.setenv("ACCELBIND_MODE", "units")
-    settings = load(PluginSettings, {"mode": "bdf"})
-    assert (settings.mode, settings.units) == (PluginMode.BDF, 8)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.5", 0.5), ("90s", 90), ("1m", 60)])
-def test_intervals_are_times_and_a_bare_number_counts_seconds(text: str, seconds: float) -> None:
-    settings = load(PluginSettings, {"scan_interval": text, "sensor_interval": text})
-    assert (settings.scan_interval, settings.sensor_interval) == (seconds, seconds)
 
 
 def test_paths_are_made_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

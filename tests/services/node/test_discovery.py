@@ -3,13 +3,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from services.devices.damping import Damping
 from services.devices.model import Card, Fme, Inventory, PciFunction, PluginMode, Port, Problem
-from services.devices.resources import AdvertisedResources, advertise
+from services.devices.resources import AdvertisedResources
 from services.node import discovery
 from services.node.discovery import CardReader, Discovery
 from services.node.state import NodeState
@@ -150,27 +149,8 @@ async def test_a_mistake_in_a_scan_is_not_hidden() -> None:
         await setting.run()
 
 
-async def test_a_look_that_sees_what_the_last_one_saw_builds_no_tree(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    built: list[Inventory] = []
-
-    def noted(inventory: Inventory, mode: PluginMode, **named: Any) -> AdvertisedResources:
-        built.append(inventory)
-        return advertise(inventory, mode, **named)
-
-    monkeypatch.setattr(discovery, "advertise", noted)
+async def test_a_scan_that_finds_no_change_leaves_what_is_advertised() -> None:
     setting = Setting()
     for _ in range(5):
         await setting.run_once()
-    assert len(built) == 2  # without a memory, and with one
     assert setting.trees[1] is setting.trees[4]
-    assert setting.trees[0] == setting.trees[4]
-    bad = card(NLB0, Problem("port-errors", "bad"))
-    setting.found = lambda: bad
-    await setting.run_once()
-    assert [device.healthy for device in setting.state.advertised.devices()] == [False]
-    setting.found = card
-    for _ in range(3):
-        await setting.run_once()
-    assert [device.healthy for device in setting.state.advertised.devices()] == [True]
