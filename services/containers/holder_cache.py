@@ -24,7 +24,7 @@ LOOK_SECONDS: Final = 3.0
 """Between two looks at the checkpoint: several containers of a pod are one query."""
 
 FRESH_SECONDS: Final = 1.0
-"""A younger answer is not asked for again."""
+"""A younger answer is not asked for again, unless the checkpoint has changed."""
 
 WAIT_SECONDS: Final = 2.0
 """How long `fresh` waits for the answer."""
@@ -63,7 +63,7 @@ class HolderCache:
 
     async def fresh(self) -> HolderSnapshot:
         """The containers of each device now, or as last read if the kubelet is slow."""
-        if self._age() >= FRESH_SECONDS:
+        if self._age() >= FRESH_SECONDS or self._version != self._version_now():
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
                     await self._refresh()
