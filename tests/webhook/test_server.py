@@ -219,18 +219,17 @@ def test_liveness_asks_our_own_port_and_says_when_it_does_not_answer(tmp_path: P
     assert dead[1].startswith("our own port does not answer: ConnectionRefusedError")
 
 
-def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
+def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
         webhook = Webhook(settings(tmp_path))
         assert await webhook._probe_readiness() == (200, "ok\n")
         assert webhook._state()["ready"]
         webhook.mappings.loaded = False
-        webhook.certificates.validity = None
         webhook.handler.draining = True
         assert not webhook._state()["ready"]
         return await webhook._probe_readiness()
 
-    missing = "mappings not loaded, certificate not loaded, stopping\n"
+    missing = "mappings not loaded, stopping\n"
     assert asyncio.run(scenario()) == (503, missing)
 
 
