@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from services import names
 from services.mappings.model import parse
 from services.process.errors import InvalidMapping
-from simulator.apiserver import schemas
+from simulator.apiserver import crd
 from simulator.apiserver.standin import ApiServerStandIn
 from tests.simulator.apiserver.support import client_of, created
 from tests.support import REPOSITORY
@@ -74,7 +74,7 @@ def plural_of(obj: Json) -> str:
 
 def problems(obj: Json, old: Json | None = None) -> list[str]:
     """The fields of an object that its schema objects to."""
-    causes = schemas.validate(schema_of(plural_of(obj)), obj, old)
+    causes = crd.validate(schema_of(plural_of(obj)), obj, old)
     return [cause.field for cause in causes]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from simulator.apiserver import schemas as crd_schemas
+from simulator.apiserver import crd
 from tests.manifests.rendering import (
     COMPONENTS,
     DEFAULT,
@@ -46,7 +46,7 @@ def check(item: Json, version: str) -> None:
     if kind in MAPPINGS:
         definition = one(rendered("crd"), "CustomResourceDefinition", f"{MAPPINGS[kind]}.{GROUP}")
         (served,) = definition["spec"]["versions"]
-        assert crd_schemas.validate(served["schema"]["openAPIV3Schema"], item, None) == []
+        assert crd.validate(served["schema"]["openAPIV3Schema"], item, None) == []
     else:
         kubernetes_validate.validate(item, version, strict=True)
 

@@ -9,13 +9,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 
 from certs.metrics import CertsMetrics
-from plugin.metrics import PluginMetrics
-from plugin.node_mode import NodeMode
-from plugin.observers import NodeObservers
+from plugin.node_parts import NodeParts
 from plugin.settings import PluginSettings
-from services.devices.model import PluginMode
-from services.node.state import NodeState
-from services.process.blocking import BlockingCalls
 from services.process.http import build_info, new_registry
 from tools.docs.texts import code, table
 from webhook.metrics import COUNTERS, GAUGES, LABELS, AdmissionMetrics, WebhookCollector
@@ -101,14 +96,7 @@ def of_webhook() -> CollectorRegistry:
 
 def of_plugin() -> CollectorRegistry:
     """Return the registry of `accelbind plugin`."""
-    registry = _registry("plugin")
-    metrics = PluginMetrics(registry)
-    state = NodeState(PluginMode.AF)
-    observers = NodeObservers(PluginSettings(node_name="n1"), state, BlockingCalls())
-    metrics.show_mode(NodeMode(PluginMode.AF))
-    metrics.show_node(state, observers.holders, observers.sensing, lambda: 0)
-    metrics.show(observers.permissions)
-    return registry
+    return NodeParts(PluginSettings(node_name="n1")).registry
 
 
 def of_certs() -> CollectorRegistry:

@@ -179,3 +179,16 @@ def watched(server: FaultyApiServer, plural: str = FUNCTIONS) -> list[str]:
         for request in server.requests
         if request.plural == plural and request.is_watch
     ]
+
+
+@asynccontextmanager
+async def watching(
+    folder: Path, *, pace: WatchTimeouts = QUICK, timing: Timing | None = None
+) -> AsyncIterator[tuple[FaultyApiServer, ApiServerSource]]:
+    """An empty server, and a source that watches it."""
+    async with (
+        FaultyApiServer().running() as server,
+        following(server, folder, pace=pace, timing=timing) as source,
+    ):
+        await until_watching(server, source)
+        yield server, source
