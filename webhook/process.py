@@ -140,12 +140,8 @@ class Webhook:
 
     def _missing(self) -> str:
         """Return why the process is not ready; empty if it is."""
-        reasons = (
-            staleness(self.mappings, self._settings.max_staleness),
-            "" if self.certificates.loaded else "certificate not loaded",
-            "stopping" if self.handler.draining else "",
-        )
-        return ", ".join(filter(None, reasons))
+        stale = staleness(self.mappings, self._settings.max_staleness)
+        return ", ".join(filter(None, (stale, "stopping" if self.handler.draining else "")))
 
     def _state(self) -> dict[str, float | Mapping[str, float]]:
         """Return the values of the gauges and counters in `webhook.metrics`."""

@@ -8,7 +8,8 @@ import pytest
 
 from accelbind.doctor import catalogue
 from services.node.event_reasons import EventReason
-from tests.manifests.test_monitoring import scraped, unreachable
+from tests.manifests.test_monitoring import scraped
+from tests.services.kube.kubeconfigs import write_config
 from tests.support import REPOSITORY, Processes
 from tests.webhook.running import start_webhook
 from tools.docs import codes, crds, metrics, reference, texts
@@ -34,7 +35,12 @@ def test_the_metrics_are_those_that_the_processes_show(
             *("--metrics-port", "0", "--ports-file", folder / "plugin.json"),
         )
         certs = processes.accelbind(
-            *("certs", "run", "--kubeconfig", unreachable(folder)),
+            *(
+                "certs",
+                "run",
+                "--kubeconfig",
+                write_config(folder, {"server": "http://127.0.0.1:1"}),
+            ),
             *("--metrics-port", "0", "--ports-file", folder / "certs.json"),
         )
         found["webhook"] = scraped(webhook.metrics_port)

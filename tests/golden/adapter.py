@@ -4,7 +4,6 @@ When the product is rebuilt, this module changes and the golden files stay. Ever
 and returns is bytes, paths and plain values.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,10 @@ from services.mappings.model import read_entry
 from services.process.errors import InvalidReview
 from simulator.card_faults import Fault
 from simulator.cards import CardSpec, Rack
-from webhook.app import AdmissionApp
-from webhook.handler import REJECTED, AdmissionHandler, RejectionReason, status_body
-from webhook.metrics import AdmissionMetrics
+from tests.webhook.asgi import Bench
+from webhook.handler import REJECTED, RejectionReason, status_body
 
 MAX_BODY = 1_000_000
-_HEADERS = [(b"host", b"webhook"), (b"content-type", b"application/json")]
 
 
 # Reviews -----------------------------------------------------------------------------------------
@@ -48,8 +45,7 @@ class Webhook:
     ) -> None:
         self.index = _index(mappings)
         self._policy = Policy(domains=tuple(domains))
-        handler = AdmissionHandler(self, self._policy, AdmissionMetrics(), max_body=MAX_BODY)
-        self._app = AdmissionApp(handler, str)
+        self._bench = Bench(mappings=self, policy=self._policy, max_body=MAX_BODY)
 
     def answer(self, endpoint: str, body: bytes) -> tuple[int, bytes, str]:
         """The function behind the endpoints.
@@ -71,34 +67,8 @@ class Webhook:
     def answer_over_app(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
         """The same through the FastAPI application; HTTP status and body."""
         with capture_logs():
-            return asyncio.run(self._exchange(endpoint, body))
-
-    async def _exchange(self, endpoint: str, body: bytes) -> tuple[int, bytes]:
-        sent: list[Any] = []
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Any:
-            return messages.pop(0) if messages else {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "path": endpoint,
-            "raw_path": endpoint.encode(),
-            "query_string": b"timeout=10s",
-            "root_path": "",
-            "scheme": "https",
-            "server": ("webhook", 443),
-            "client": ("api", 1),
-            "headers": _HEADERS,
-        }
-        await self._app(scope, receive, send)
-        return sent[0]["status"], b"".join(part.get("body", b"") for part in sent[1:])
+            status, _, answered = self._bench.ask(endpoint, body)
+        return status, answered
 
 
 def _index(objects: Iterable[dict[str, Any]]) -> MappingIndex:

@@ -4,7 +4,6 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -66,20 +65,6 @@ def known() -> set[str]:
         for each in metrics.shown(make())
         for suffix in SUFFIXES[each.kind]
     }
-
-
-def unreachable(folder: Path) -> Path:
-    """A kubeconfig of an API server that isn't there; metrics are."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "users": [{"name": "c", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }
-    (folder / "kubeconfig").write_text(json.dumps(config))
-    return folder / "kubeconfig"
 
 
 def test_every_metric_that_is_asked_for_is_one_that_a_process_shows() -> None:

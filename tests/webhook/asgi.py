@@ -9,7 +9,7 @@ from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import parse
 from tests.webhook.reviews import AFU, INTERFACE, NAME
 from webhook.app import AdmissionApp
-from webhook.handler import AdmissionHandler
+from webhook.handler import AdmissionHandler, Mappings
 from webhook.metrics import AdmissionMetrics
 
 Message: TypeAlias = MutableMapping[str, Any]
@@ -34,6 +34,8 @@ class Bench:
     """A handler of reviews and an application around it.
 
     Args:
+        mappings: By default one that stays.
+        policy: The administrator's.
         max_body: Bytes that a review may have.
         verbose: Whether admitted pods are logged.
         missing: Why the process is not ready.
@@ -42,14 +44,16 @@ class Bench:
     def __init__(
         self,
         *,
+        mappings: Mappings | None = None,
+        policy: Policy | None = None,
         max_body: int = 100_000,
         verbose: bool = False,
         missing: str = "",
     ) -> None:
-        self.mappings = Fixed()
+        self.mappings = mappings or Fixed()
         self.figures = AdmissionMetrics()
         self.handler = AdmissionHandler(
-            self.mappings, Policy(), self.figures, max_body=max_body, verbose=verbose
+            self.mappings, policy or Policy(), self.figures, max_body=max_body, verbose=verbose
         )
         self.app = AdmissionApp(self.handler, lambda: missing)
 

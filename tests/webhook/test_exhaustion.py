@@ -146,16 +146,16 @@ async def test_a_client_that_does_not_wait_for_answers_is_cut_off(tmp_path: Path
 
 
 @pytest.mark.parametrize("talks", [False, True], ids=["says nothing", "speaks no TLS to its end"])
-def test_a_handshake_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, talks: bool) -> None:
-    async def scenario() -> tuple[bool, int]:
-        async with serving(tmp_path, Bench().app, limits=Limits(handshake_seconds=0.1)) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
-            writer.write(HELLO[:20] if talks else b"")
-            gone = await ended(reader)
-            writer.transport.abort()
-            return gone, server.limiter.evictions.counts[EvictionReason.SLOW]
-
-    assert asyncio.run(scenario()) == (True, 1)
+async def test_a_handshake_that_does_not_come_to_its_end_is_given_up(
+    tmp_path: Path, talks: bool
+) -> None:
+    async with serving(tmp_path, Bench().app, limits=Limits(handshake_seconds=0.1)) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(HELLO[:20] if talks else b"")
+        gone = await ended(reader)
+        writer.transport.abort()
+        assert gone
+        assert server.limiter.evictions.counts[EvictionReason.SLOW] == 1
 
 
 async def test_handshakes_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
@@ -195,27 +195,24 @@ async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path) -> None:
             await eventually_async(lambda: server.limiter.ledger.held_bytes == 0)
 
 
-def test_new_connections_wait_while_those_before_them_are_still_young(
+async def test_new_connections_wait_while_those_before_them_are_still_young(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_limits, "LEAST_SECONDS", 3600.0)
 
-    async def scenario() -> bytes:
-        async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
-            port = port_of(server)
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
-            flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
-            await eventually_async(lambda: server.limiter.ledger.handshakes == 4)
-            await writer.start_tls(client_context())
-            writer.write(head(len(body())) + body())
-            answer = await asyncio.wait_for(reader.readline(), 60)
-            assert sum(server.limiter.evictions.counts.values()) == 0
-            for _, each in [(reader, writer), *flood]:
-                each.transport.abort()
-            return answer
-
-    assert asyncio.run(scenario()) == b"HTTP/1.1 200 OK\r\n"
+    async with serving(tmp_path, Bench().app, limits=Limits(handshakes=4)) as server:
+        port = port_of(server)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await eventually_async(lambda: server.limiter.ledger.handshakes == 1)
+        flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        await eventually_async(lambda: server.limiter.ledger.handshakes == 4)
+        await writer.start_tls(client_context())
+        writer.write(head(len(body())) + body())
+        answer = await asyncio.wait_for(reader.readline(), 60)
+        assert sum(server.limiter.evictions.counts.values()) == 0
+        for _, each in [(reader, writer), *flood]:
+            each.transport.abort()
+        assert answer == b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(

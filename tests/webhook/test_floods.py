@@ -14,6 +14,9 @@ from tests.webhook.running import HEADERS, Webhook
 from tests.webhook.test_server import connect, ended, head, serving
 from webhook.limits import MAX_HEAD
 
+pytestmark = pytest.mark.anyio
+
+
 MEBIBYTE = 1024 * 1024
 START = b"POST /mutate HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = START + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -106,29 +109,23 @@ def test_a_head_of_usual_size_is_counted_for_its_own_request_only(webhook: Webho
     connection.close()
 
 
-def test_what_comes_after_the_refusal_is_not_even_parsed(tmp_path: Path) -> None:
-    async def scenario() -> bytes:
-        async with serving(tmp_path, Bench().app) as server:
-            reader, writer = await connect(server)
-            await eventually_async(lambda: len(server._connections) == 1)
-            (connection,) = server._connections
-            writer.write(START + b"X: " + b"a" * 10 * MAX_HEAD)
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
-            assert MAX_HEAD < connection.overhead <= MAX_HEAD + 4 * 1024
-            writer.transport.abort()
-            return answer
-
-    assert asyncio.run(scenario()).startswith(b"HTTP/1.1 431 ")
+async def test_what_comes_after_the_refusal_is_not_even_parsed(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app) as server:
+        reader, writer = await connect(server)
+        await eventually_async(lambda: len(server._connections) == 1)
+        (connection,) = server._connections
+        writer.write(START + b"X: " + b"a" * 10 * MAX_HEAD)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
+        assert MAX_HEAD < connection.overhead <= MAX_HEAD + 4 * 1024
+        writer.transport.abort()
+        assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_refusal_is_not_taken_for_the_answer_to_an_earlier_request(tmp_path: Path) -> None:
+async def test_a_refusal_is_not_taken_for_the_answer_to_an_earlier_request(tmp_path: Path) -> None:
     async def hang(_scope: object, _receive: object, _send: object) -> None:
         await asyncio.Event().wait()
 
-    async def scenario() -> bool:
-        async with serving(tmp_path, hang) as server:
-            reader, writer = await connect(server)
-            writer.write(head(2) + b"{}" + START + b"X: " + b"a" * 2 * MAX_HEAD)
-            return await ended(reader)
-
-    assert asyncio.run(scenario())
+    async with serving(tmp_path, hang) as server:
+        reader, writer = await connect(server)
+        writer.write(head(2) + b"{}" + START + b"X: " + b"a" * 2 * MAX_HEAD)
+        assert await ended(reader)

@@ -23,6 +23,9 @@ from webhook.process import Webhook
 from webhook.server import AdmissionServer
 from webhook.settings import WebhookSettings
 
+pytestmark = pytest.mark.anyio
+
+
 App = Callable[..., Awaitable[None]]
 
 
@@ -79,55 +82,46 @@ def head(length: int) -> bytes:
 
 
 @pytest.mark.parametrize("begun", [b"", b"POST /mut", head(100), head(100) + b"{"])
-def test_a_request_that_does_not_come_to_its_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
-    async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.1)) as server:
-            reader, writer = await connect(server)
-            writer.write(begun)
-            return await ended(reader)
-
-    assert asyncio.run(scenario())
+async def test_a_request_that_does_not_end_is_given_up(tmp_path: Path, begun: bytes) -> None:
+    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.1)) as server:
+        reader, writer = await connect(server)
+        writer.write(begun)
+        assert await ended(reader)
 
 
-def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
-    async def scenario() -> bool:
-        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
-            reader, writer = await connect(server)
-            writer.write(head(90_000))
+async def test_a_drip_of_bytes_does_not_prolong_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
+        reader, writer = await connect(server)
+        writer.write(head(90_000))
 
-            async def drip() -> None:
-                while True:
-                    writer.write(b" ")
-                    await asyncio.sleep(0.01)  # a slow client
+        async def drip() -> None:
+            while True:
+                writer.write(b" ")
+                await asyncio.sleep(0.01)  # a slow client
 
-            dripping = asyncio.create_task(drip())
-            gone = await ended(reader)
-            dripping.cancel()
-            return gone
-
-    assert asyncio.run(scenario())
+        dripping = asyncio.create_task(drip())
+        gone = await ended(reader)
+        dripping.cancel()
+        assert gone
 
 
-def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
+async def test_a_connection_between_requests_is_kept(tmp_path: Path) -> None:
     content = body()
 
-    async def scenario() -> list[bytes]:
-        async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
-            reader, writer = await connect(server)
-            lines = []
-            for _ in range(3):
-                writer.write(head(len(content)) + content)
-                found = await reader.readuntil(b"\r\n\r\n")
-                lines.append(found.split(b"\r\n")[0])
-                length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-                await reader.readexactly(length)
-                (connection,) = server._connections
-                assert connection.deadline is None
-                await _ticks(0.4)
-            writer.close()
-            return lines
-
-    assert asyncio.run(scenario()) == [b"HTTP/1.1 200 OK"] * 3
+    async with serving(tmp_path, Bench().app, limits=Limits(request_seconds=0.2)) as server:
+        reader, writer = await connect(server)
+        lines = []
+        for _ in range(3):
+            writer.write(head(len(content)) + content)
+            found = await reader.readuntil(b"\r\n\r\n")
+            lines.append(found.split(b"\r\n")[0])
+            length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            (connection,) = server._connections
+            assert connection.deadline is None
+            await _ticks(0.4)
+        writer.close()
+        assert lines == [b"HTTP/1.1 200 OK"] * 3
 
 
 async def _ticks(seconds: float) -> None:
@@ -136,18 +130,17 @@ async def _ticks(seconds: float) -> None:
     await eventually_async(lambda: asyncio.get_running_loop().time() > until)
 
 
-def test_after_a_body_too_large_the_next_request_is_waited_for_with_a_limit(tmp_path: Path) -> None:
-    async def scenario() -> bool:
-        async with serving(
-            tmp_path, Bench(max_body=10).app, limits=Limits(request_seconds=0.2)
-        ) as server:
-            reader, writer = await connect(server)
-            writer.write(head(20) + b" " * 10)
-            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")
-            writer.write(b" " * 10)
-            return b"too-large" not in await asyncio.wait_for(reader.read(), 60)
-
-    assert asyncio.run(scenario())
+async def test_after_a_body_too_large_the_next_request_has_a_time_limit(
+    tmp_path: Path,
+) -> None:
+    async with serving(
+        tmp_path, Bench(max_body=10).app, limits=Limits(request_seconds=0.2)
+    ) as server:
+        reader, writer = await connect(server)
+        writer.write(head(20) + b" " * 10)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413")
+        writer.write(b" " * 10)
+        assert b"too-large" not in await asyncio.wait_for(reader.read(), 60)
 
 
 def test_an_application_that_hangs_does_not_hold_up_the_end(
@@ -219,18 +212,17 @@ def test_liveness_asks_our_own_port_and_says_when_it_does_not_answer(tmp_path: P
     assert dead[1].startswith("our own port does not answer: ConnectionRefusedError")
 
 
-def test_readiness_waits_for_mappings_and_certificate(tmp_path: Path) -> None:
+def test_readiness_waits_for_mappings_and_ends_when_stopping(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, str]:
         webhook = Webhook(settings(tmp_path))
         assert await webhook._probe_readiness() == (200, "ok\n")
         assert webhook._state()["ready"]
         webhook.mappings.loaded = False
-        webhook.certificates.validity = None
         webhook.handler.draining = True
         assert not webhook._state()["ready"]
         return await webhook._probe_readiness()
 
-    missing = "mappings not loaded, certificate not loaded, stopping\n"
+    missing = "mappings not loaded, stopping\n"
     assert asyncio.run(scenario()) == (503, missing)
 
 

@@ -95,12 +95,8 @@ def without(key: str) -> Object:
     ("obj", "message"),
     [
         (None, "a mapping must be an object"),
-        ([], "a mapping must be an object"),
         ({}, "kind must be AcceleratorFunction or FpgaRegion, and is missing"),
         ({"kind": 3}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
-        ({"kind": {}}, "kind must be AcceleratorFunction or FpgaRegion, not an object"),
-        ({"kind": True}, "kind must be AcceleratorFunction or FpgaRegion, not a boolean"),
-        ({"kind": 0.5}, "kind must be AcceleratorFunction or FpgaRegion, not a number"),
         ({"kind": {1}}, "kind must be AcceleratorFunction or FpgaRegion, not this"),
         ({"kind": []}, "kind must be AcceleratorFunction or FpgaRegion, not a list"),
         (
@@ -119,8 +115,6 @@ def without(key: str) -> Object:
             region("x") | {"metadata": None},
             "FpgaRegion: metadata.name is missing or not a string",
         ),
-        (region("x") | {"metadata": {}}, "FpgaRegion: metadata.name is missing or not a string"),
-        (region(""), "FpgaRegion: metadata.name is missing or not a string"),
         (
             region("x") | {"metadata": {"name": 3}},
             "FpgaRegion: metadata.name is missing or not a string",
@@ -165,10 +159,6 @@ def without(key: str) -> Object:
             without("mode"),
             "AcceleratorFunction default/x: spec.mode must be af or region, and is missing",
         ),
-        (
-            with_spec(mode="foo"),
-            'AcceleratorFunction default/x: spec.mode must be af or region, not "foo"',
-        ),
         # what the public pattern ^af|region$ lets through
         (
             with_spec(mode="afoo"),
@@ -177,14 +167,6 @@ def without(key: str) -> Object:
         (
             with_spec(mode="my-region"),
             'AcceleratorFunction default/x: spec.mode must be af or region, not "my-region"',
-        ),
-        (
-            with_spec(mode="af\n"),
-            'AcceleratorFunction default/x: spec.mode must be af or region, not "af\\n"',
-        ),
-        (
-            with_spec(mode="regiondevel"),
-            'AcceleratorFunction default/x: spec.mode must be af or region, not "regiondevel"',
         ),
         (
             with_spec(mode=["af"]),
@@ -203,13 +185,6 @@ def without(key: str) -> Object:
             with_spec(interfaceId=12345678),
             (
                 "AcceleratorFunction default/x: spec.interfaceId must be a string, but is a "
-                "number; put it into quotes"
-            ),
-        ),
-        (
-            with_spec(afuId=float("inf")),
-            (
-                "AcceleratorFunction default/x: spec.afuId must be a string, but is a "
                 "number; put it into quotes"
             ),
         ),
