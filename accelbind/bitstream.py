@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
-from accelbind.run import Given, load_settings, with_settings
+from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.model import Bitstream
 from services.bitstreams.parse import stored_name
@@ -20,7 +20,7 @@ from services.names import AFU_LENGTHS, INTERFACE_LENGTHS, check_id
 from services.process.text import plain
 
 Files = Annotated[
-    list[Path], typer.Argument(metavar="FILE...", help="GBS or AOCX files.", readable=False)
+    list[Path], typer.Argument(metavar="FILE", help="GBS or AOCX files.", readable=False)
 ]
 on_storage = with_settings(PluginSettings, {"bitstreams": ""}, group="Options")
 """Adds `--bitstreams` to a command."""
@@ -63,7 +63,7 @@ def info(files: Files, *, output: Output = OutputFormat.TEXT) -> None:
     for number, (path, each) in enumerate(found):
         if number:
             typer.echo()
-        print_facts({"file": str(path)} | _facts(each))
+        print_facts({"file": str(path)} | _described(each))
 
 
 @app.command()
@@ -78,7 +78,7 @@ def install(
         bool, typer.Option("--dry-run", help="Check the files, and show where they would go.")
     ] = False,
     output: Output = OutputFormat.TEXT,
-    given: Given,
+    settings: PluginSettings,
 ) -> None:
     """Copy bitstream files to the node's folder.
 
@@ -90,7 +90,7 @@ def install(
     """
     for path in files:
         read_bitstream(path)  # nothing is installed if one of them can't be
-    storage, done = BitstreamStorage(load_settings(PluginSettings, given).bitstreams), []
+    storage, done = BitstreamStorage(settings.bitstreams), []
     for path in files:
         place, outcome = storage.install(path, force=force, dry_run=dry_run)
         word = (
@@ -105,18 +105,17 @@ def install(
 
 @app.command("list")
 @on_storage
-def list_(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
+def list_(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> None:
     """Show the bitstreams of this node, and their problems.
 
     [bold]Example[/bold]
       accelbind bitstream list -o json
     """
-    folder = load_settings(PluginSettings, given).bitstreams
-    stored = _stored(folder)
+    stored = _stored(settings.bitstreams)
     if output is OutputFormat.JSON:
         print_json(stored)
     elif not stored:
-        typer.echo(f"no bitstreams in {folder}")
+        typer.echo(f"no bitstreams in {settings.bitstreams}")
     else:
         headings = ("INTERFACE", "FUNCTION", "KIND", "NAME", "SIZE", "STATE")
         print_table(headings, map(_row, stored))
@@ -124,14 +123,13 @@ def list_(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
 
 @app.command()
 @on_storage
-def verify(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
+def verify(*, output: Output = OutputFormat.TEXT, settings: PluginSettings) -> None:
     """Read all bitstreams of this node; exit code 1 if one can't be used.
 
     [bold]Example[/bold]
       accelbind bitstream verify && echo all good
     """
-    folder = load_settings(PluginSettings, given).bitstreams
-    stored = _stored(folder)
+    stored = _stored(settings.bitstreams)
     bad = [each for each in stored if not each["ok"]]
     if output is OutputFormat.JSON:
         print_json(stored)
@@ -139,7 +137,7 @@ def verify(*, output: Output = OutputFormat.TEXT, given: Given) -> None:
         for each in bad:
             typer.echo(each["problem"])
         unusable = f", {len(bad)} of them can't be used" if bad else ""
-        typer.echo(f"{len(stored)} bitstreams in {folder}{unusable}")
+        typer.echo(f"{len(stored)} bitstreams in {settings.bitstreams}{unusable}")
     if bad:
         raise typer.Exit(1)
 
@@ -151,7 +149,7 @@ def remove(
     function: FunctionId,
     *,
     output: Output = OutputFormat.TEXT,
-    given: Given,
+    settings: PluginSettings,
 ) -> None:
     r"""Remove a function's bitstream from this node.
 
@@ -159,8 +157,7 @@ def remove(
       accelbind bitstream remove ce48969398f05f33946d560708be108a \
         d8424dc4a4a3c413f89e433683f9040b
     """
-    folder = load_settings(PluginSettings, given).bitstreams
-    gone = BitstreamStorage(folder).remove(
+    gone = BitstreamStorage(settings.bitstreams).remove(
         check_id(interface, what="interface id", lengths=INTERFACE_LENGTHS),
         check_id(function, what="AFU id", lengths=AFU_LENGTHS),
     )
@@ -222,26 +219,6 @@ def _described(found: Bitstream) -> dict[str, Any]:
             "version": opencl.version,
         }
     return described
-
-
-def _facts(found: Bitstream) -> dict[str, str]:
-    metadata, opencl = found.metadata, found.opencl
-    clocks = [f"{each:g} MHz" for each in (metadata.clock_high, metadata.clock_low) if each]
-    return {
-        "kind": found.kind.upper(),
-        "interface id": found.interface_id,
-        "AFU id": metadata.afu_id,
-        "program id": opencl.program_id if opencl else "",
-        "name": plain(metadata.name),
-        "platform": plain(metadata.platform),
-        "board": opencl.board if opencl else "",
-        "target": opencl.target if opencl else "",
-        "compiler": opencl.version if opencl else "",
-        "user clock": ", ".join(clocks),
-        "power": f"{metadata.power:g} W" if metadata.power else "",
-        "raw bitstream": _size(found.size),
-        "stored as": stored_name(found),
-    }
 
 
 def _size(count: int) -> str:

@@ -1,26 +1,34 @@
 """`accelbind certs`: create, renew, show and manage the webhook's certificates."""
 
+import asyncio
+import base64
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from prometheus_client import CollectorRegistry
 
 from accelbind.options import (
     FOUND_KUBECONFIG,
     default_note,
     file_option,
     find_kubeconfig,
-    whole_days,
+    parse_duration,
 )
-from accelbind.output import Output, OutputFormat, print_json, print_table
+from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
 from accelbind.run import Given, load_settings, settings_command, with_settings
+from certs import folder, keeper
+from certs.authority import utc_now
+from certs.metrics import CertsMetrics
+from certs.process import run as run_process
 from certs.settings import CertsSettings
-
-if TYPE_CHECKING:
-    from certs.folder import IssuedPaths
-    from certs.keeper import RoundReport
-    from certs.show import StoredCertificates
+from certs.show import StoredCertificates, describe, from_cluster, from_folder
+from certs.store import ClusterStore
+from services.kube.connection import connector
+from services.process import logging
+from services.process.errors import InvalidSettings
+from services.process.settings import duration_text
 
 app = typer.Typer(
     name="certs",
@@ -64,9 +72,16 @@ def _lifetime_option(flag: str, old: str, what: str, default: str) -> Any:  # no
         old,
         metavar="TIME",
         help=f"How long {what} is valid; a bare number counts days. {default_note(default)}",
-        parser=whole_days,
+        parser=_whole_days,
         show_default=False,
     )
+
+
+def _whole_days(value: str | int) -> int:
+    time = parse_duration(value, unit="d")
+    if time.seconds or time.microseconds:
+        raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
+    return time.days
 
 
 @app.callback()
@@ -90,10 +105,6 @@ def serve(settings: CertsSettings, _context: typer.Context) -> None:
       accelbind certs run
       accelbind certs run --kubeconfig k.yaml -n accelbind-system --print-config
     """
-    import asyncio  # noqa: PLC0415 - only when it runs
-
-    from certs.process import run as run_process  # noqa: PLC0415 - the same
-
     asyncio.run(run_process(settings))
 
 
@@ -128,9 +139,7 @@ def issue(
       accelbind certs issue --dir . --name accelbind-webhook.accelbind-system.svc
       accelbind certs issue --dir tls --name localhost --name 127.0.0.1
     """
-    from certs.folder import issue as issue_into  # noqa: PLC0415 - cryptography loads slowly
-
-    _print_issued(issue_into(directory, name, days=days, ca_days=ca_days), output)
+    _print_issued(folder.issue(directory, name, days=days, ca_days=ca_days), output)
 
 
 @app.command()
@@ -150,11 +159,6 @@ def show(
       accelbind certs show --dir tls
       accelbind certs show --kubeconfig ~/.kube/config -o json
     """
-    import asyncio  # noqa: PLC0415 - only when it runs
-
-    from certs.authority import utc_now  # noqa: PLC0415 - the same
-    from certs.show import describe, from_folder  # noqa: PLC0415 - the same
-
     settings = _settings(given)
     stored = from_folder(directory) if directory else asyncio.run(_read_cluster(settings))
     found = describe(stored, utc_now())
@@ -187,8 +191,6 @@ def renew(
       accelbind certs renew --kubeconfig ~/.kube/config --ca
       accelbind certs renew --dir tls
     """
-    import asyncio  # noqa: PLC0415 - only when it runs
-
     settings = _settings(given)
     if directory is not None:
         _renew_in_folder(directory, settings, given["name"] or [], ca=ca, output=output)
@@ -206,36 +208,22 @@ def renew(
 
 def _settings(given: Given) -> CertsSettings:
     """The settings that `certs run` would have with these flags."""
-    from services.process import logging  # noqa: PLC0415 - only when a command runs
-
     logging.configure("warning")  # results are printed; only what is unusual goes to stderr
     # The overlap is that of certs run alone, so it must fit any lifetime of a command.
     return load_settings(CertsSettings, given | {"overlap": "0s"})
 
 
-async def _read_cluster(settings: CertsSettings) -> "StoredCertificates":
-    from certs.show import from_cluster  # noqa: PLC0415 - the same
-    from certs.store import ClusterStore  # noqa: PLC0415 - only when it runs
-    from services.kube.connection import connector  # noqa: PLC0415 - the same
-
+async def _read_cluster(settings: CertsSettings) -> StoredCertificates:
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
         return await from_cluster(ClusterStore(client, settings.locations))
 
 
-async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundReport":
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only when it runs
-
-    from certs.keeper import renew as renew_in  # noqa: PLC0415 - the same
-    from certs.metrics import CertsMetrics  # noqa: PLC0415 - the same
-    from certs.store import ClusterStore  # noqa: PLC0415 - the same
-    from services.kube.connection import connector  # noqa: PLC0415 - the same
-    from services.process.settings import duration_text  # noqa: PLC0415 - the same
-
+async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> keeper.RoundReport:
     def print_wait(settle: timedelta) -> None:
         typer.echo(f"the new CA is in the bundle; it serves in {duration_text(settle)}", err=True)
 
     async with connector(find_kubeconfig(settings.kubeconfig))() as client:
-        return await renew_in(
+        return await keeper.renew(
             ClusterStore(client, settings.locations),
             settings.policy,
             CertsMetrics(CollectorRegistry()),
@@ -247,52 +235,36 @@ async def _renew_in_cluster(settings: CertsSettings, *, ca: bool) -> "RoundRepor
 def _renew_in_folder(
     directory: Path, settings: CertsSettings, names: list[str], *, ca: bool, output: OutputFormat
 ) -> None:
-    from certs.folder import renew as renew_in  # noqa: PLC0415 - only when it runs
-    from services.process.errors import InvalidSettings  # noqa: PLC0415 - the same
-
     if ca:
         raise InvalidSettings(
             "--ca is for a cluster, where the bundle follows; in a folder, move ca.crt and ca.key"
             " away, run certs issue, and put the new bundle where it is trusted"
         )
     given_lifetime = settings.lifetime if "lifetime" in settings.model_fields_set else None
-    _print_issued(renew_in(directory, names, given_lifetime), output)
+    _print_issued(folder.renew(directory, names, given_lifetime), output)
 
 
-def _print_issued(issued: "IssuedPaths", output: OutputFormat) -> None:
-    import base64  # noqa: PLC0415 - only when it runs
-
-    state = "new" if issued.new_authority else "kept"
+def _print_issued(issued: folder.IssuedPaths, output: OutputFormat) -> None:
+    found = {
+        "ca": {
+            "certificate": str(issued.ca_certificate),
+            "key": str(issued.ca_key),
+            "outcome": "new" if issued.new_authority else "kept",
+            "notAfter": issued.authority_ends.isoformat(),
+        },
+        "serving": {
+            "certificate": str(issued.certificate),
+            "key": str(issued.key),
+            "names": list(issued.names),
+            "notAfter": issued.ends.isoformat(),
+        },
+    }
     bundle = base64.b64encode(issued.ca_certificate.read_bytes()).decode()
     if output is OutputFormat.JSON:
-        print_json(
-            {
-                "ca": {
-                    "certificate": str(issued.ca_certificate),
-                    "key": str(issued.ca_key),
-                    "outcome": state,
-                    "notAfter": issued.authority_ends.isoformat(),
-                },
-                "serving": {
-                    "certificate": str(issued.certificate),
-                    "key": str(issued.key),
-                    "names": list(issued.names),
-                    "notAfter": issued.ends.isoformat(),
-                },
-                "caBundle": bundle,
-            }
-        )
-        return
-    for line in (
-        f"CA           {issued.ca_certificate} ({state}, valid until {issued.authority_ends:%F})",
-        f"certificate  {issued.certificate} (valid until {issued.ends:%F})",
-        f"             for {', '.join(issued.names)}",
-        f"keys         {issued.ca_key}, {issued.key} (mode 0600)",
-        "",
-        "caBundle for the webhook configuration:",
-        bundle,
-    ):
-        typer.echo(line)
+        print_json(found | {"caBundle": bundle})
+    else:
+        print_facts(found)
+        typer.echo(f"\ncaBundle for the webhook configuration:\n{bundle}")
 
 
 def _print_certificates(found: dict[str, Any]) -> None:

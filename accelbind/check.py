@@ -2,14 +2,13 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
-from accelbind.manifests import expand, read_manifest, read_pods
+from accelbind.manifests import read_objects, read_pods
 from accelbind.options import (
     MAPPINGS,
     Domains,
@@ -18,15 +17,13 @@ from accelbind.options import (
     manifests_option,
     namespace_option,
 )
-from accelbind.output import Output, OutputFormat, count, print_json, table_lines
-from accelbind.survey import Survey, survey
+from accelbind.output import Output, OutputFormat, count, print_json, print_table
+from accelbind.survey import Survey, read_folder, survey
 from services.admission.findings import Finding, add_advertised, check, resource_uses
 from services.admission.mutate import Policy
-from services.kube.client import ClusterClient
-from services.kube.config import NO_KUBECONFIG, load_config
-from services.mappings.folder import load_folder
+from services.kube.connection import connector
 from services.mappings.index import MappingIndex
-from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
+from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
 
 EXIT_FOUND = 1
@@ -39,18 +36,8 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """The result of a check."""
-
-    mappings: int
-    """How many can be used."""
-    namespaces: int
-    findings: list[Finding]
-    unchecked: list[str]
-    """What was not checked, and why."""
-    is_partial: bool = False
-    """Whether something could not be checked, such as for a missing permission."""
+Checked: TypeAlias = tuple[MappingIndex, list[Finding], list[str]]
+"""The mappings that can be used, what was found, and what was not checked, and why."""
 
 
 @app.callback()
@@ -104,24 +91,24 @@ def mappings(
     if folder is None:
         if nodes or pods:
             raise InvalidSettings("--nodes and --pods need a folder; a cluster has its own")
-        report = _check_cluster(find_kubeconfig(kubeconfig), prefixes, namespace)
+        checked = _check_cluster(find_kubeconfig(kubeconfig), prefixes, namespace)
     elif kubeconfig is not None:
         raise InvalidSettings("name either a folder of mappings or --kubeconfig")
     else:
-        report = _check_folder(folder, nodes or (), pods or (), prefixes, namespace)
+        checked = _check_folder(folder, nodes or (), pods or (), prefixes, namespace)
+    index, findings, unchecked = checked
     if output is OutputFormat.JSON:
         print_json(
             {
-                "mappings": report.mappings,
-                "namespaces": report.namespaces,
-                "findings": [dataclasses.asdict(finding) for finding in report.findings],
-                "notChecked": report.unchecked,
+                "mappings": len(index),
+                "namespaces": len(index.namespaces),
+                "findings": [dataclasses.asdict(finding) for finding in findings],
+                "notChecked": unchecked,
             }
         )
     else:
-        for line in _lines(report):
-            typer.echo(line)
-    if report.findings or report.is_partial:
+        _print(*checked)
+    if findings or (unchecked and folder is None):
         raise typer.Exit(EXIT_FOUND)
 
 
@@ -131,12 +118,13 @@ def _check_folder(
     pods: Sequence[Path],
     prefixes: tuple[str, ...],
     namespace: str | None,
-) -> _Report:
-    try:
-        snapshot = load_folder(folder)
-    except WorldError as error:
-        raise InvalidSettings(str(error)) from error  # exit code 1 means findings here
+) -> Checked:
+    snapshot = read_folder(folder)
     index = snapshot.index
+    advertised: dict[str, int] = {}
+    wanted = "no node: kubectl get nodes -o yaml writes such a file"
+    for _, node in read_objects(nodes, _nodes, wanted):
+        add_advertised(advertised, node, prefixes)
     if namespace is not None:
         index = MappingIndex({namespace: index.namespace(namespace)})
     unchecked = []
@@ -146,7 +134,7 @@ def _check_folder(
         unchecked.append("whether pods ask for names that are not mapped (see --pods)")
     found = check(
         index,
-        advertised=_read_nodes(nodes, prefixes) if nodes else None,
+        advertised=advertised if nodes else None,
         uses=[
             use
             for _, pod in read_pods(pods)
@@ -155,71 +143,47 @@ def _check_folder(
         ],
         problems=() if namespace else snapshot.problems,
     )
-    return _Report(len(index), len(index.namespaces), found, unchecked)
+    return index, found, unchecked
 
 
 def _check_cluster(
     kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
-) -> _Report:
-    seen = asyncio.run(_survey(kubeconfig, prefixes, namespace))
-    found = check(seen.index, advertised=seen.advertised, uses=seen.uses)
-    return _Report(
-        len(seen.index), len(seen.index.namespaces), found, seen.missing, bool(seen.missing)
-    )
-
-
-async def _survey(
-    kubeconfig: Path | None, prefixes: tuple[str, ...], namespace: str | None
-) -> Survey:
+) -> Checked:
     try:
-        config = load_config(kubeconfig)
+        client = connector(kubeconfig)()
     except ClusterError as error:
         raise InvalidSettings(str(error)) from error  # the file is wrong, not the cluster
-    if config is None:
-        raise InvalidSettings(f"{NO_KUBECONFIG}, or name a folder of mappings")
-    async with ClusterClient(config) as client:
-        return await survey(client, prefixes, namespace=namespace)
+
+    async def read() -> Survey:
+        async with client:
+            return await survey(client, prefixes, namespace=namespace)
+
+    seen = asyncio.run(read())
+    found = check(seen.index, advertised=seen.advertised, uses=seen.uses)
+    return seen.index, found, seen.missing
 
 
-def _lines(report: _Report) -> Iterator[str]:
-    """Yield a table, a summary, and what was not checked."""
-    if report.findings:
+def _print(index: MappingIndex, findings: Sequence[Finding], unchecked: Sequence[str]) -> None:
+    """Prints a table, a summary, and what was not checked."""
+    if findings:
         rows = (
             (one.code.value, plain(one.namespace), one.name, plain(one.message, 1000))
-            for one in report.findings
+            for one in findings
         )
-        yield from table_lines(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
-    found = count(len(report.findings), "finding") if report.findings else "no findings"
-    yield f"{count(report.mappings, 'mapping')} in {count(report.namespaces, 'namespace')}: {found}"
-    yield from (f"not checked: {what}" for what in report.unchecked)
+        print_table(("FINDING", "NAMESPACE", "OF", "WHAT"), rows)
+    found = count(len(findings), "finding") if findings else "no findings"
+    mappings, namespaces = count(len(index), "mapping"), count(len(index.namespaces), "namespace")
+    typer.echo(f"{mappings} in {namespaces}: {found}")
+    for what in unchecked:
+        typer.echo(f"not checked: {what}")
 
 
-def _read_nodes(paths: Sequence[Path], prefixes: tuple[str, ...]) -> dict[str, int]:
-    """How many devices of each resource the nodes in some files have."""
-    totals: dict[str, int] = {}
-    for path, files in expand(paths):
-        nodes = [
-            node
-            for file in files
-            for _, document in read_manifest(file)
-            for node in _nodes(document.value)
-        ]
-        if not nodes:
-            raise InvalidManifest(
-                f"{path} contains no node: kubectl get nodes -o yaml writes such a file"
-            )
-        for node in nodes:
-            add_advertised(totals, node, prefixes)
-    return totals
-
-
-def _nodes(value: object) -> Iterator[object]:
+def _nodes(value: object) -> list[object]:
+    """The nodes in a document: itself, or the items of a list."""
     if not isinstance(value, dict):
-        return
+        return []
     if value.get("kind") == "Node":
-        yield value
-    elif str(value.get("kind", "")).endswith("List"):
-        items = value.get("items")
-        for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and item.get("kind", "Node") == "Node":
-                yield item
+        return [value]
+    items = value.get("items") if str(value.get("kind", "")).endswith("List") else None
+    listed = items if isinstance(items, list) else ()
+    return [one for one in listed if isinstance(one, dict) and one.get("kind", "Node") == "Node"]

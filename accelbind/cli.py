@@ -6,19 +6,19 @@ app or a function, listed in `COMMANDS`. Commands raise errors, and `main` trans
 
 Exit codes are those of `accelbind.exits`. A file or folder that is missing or unreadable is a fault
 of the environment (1). Only for `explain` and `check`, whose 1 is an answer like that of grep and
-diff, it is 2. `fpga` has three more codes, for scripts that wait for a busy device (`CodedError`).
+diff, it is 2. Devices have three more codes, for scripts that wait for a busy one (`_CODES`).
 With `-o json` an error is an object on stdout as well. Options for files are declared
 `readable=False`, since Typer would report some unreadable files with another exit code.
 """
 
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,7 +27,7 @@ from typer.main import get_command, get_group
 from accelbind import __version__
 from accelbind.exits import Exit
 from accelbind.output import print_json, styled
-from services.process.errors import AccelbindError, AskerError
+from services.process.errors import AccelbindError, AskerError, DeviceBusy, DeviceGone, DeviceHung
 
 if TYPE_CHECKING:
     from services.programming.ioctls import DriverCalls
@@ -42,66 +42,46 @@ INSPECT = "Inspect"
 SET_UP = "Set up"
 
 
-@dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """The module of a command, and what the overview shows without importing it."""
+class LazyCommand(NamedTuple):
+    """Where a command is, and what the overview shows without importing it."""
 
-    module: str
-    attribute: str
-    summary: str
+    target: str
+    """`module:attribute`."""
     panel: str
+    summary: str
 
 
 COMMANDS = {
-    "webhook": LazyCommand(
-        "accelbind.webhook", "webhook", "Serve the admission webhook over TLS.", RUN
-    ),
-    "plugin": LazyCommand(
-        "accelbind.plugin", "plugin", "Offer this node's cards to its kubelet.", RUN
-    ),
-    "demo": LazyCommand(
-        "accelbind.demo",
-        "demo",
-        "Run accelbind on this machine, without a cluster or a card.",
-        RUN,
-    ),
-    "devices": LazyCommand(
-        "accelbind.devices",
-        "devices",
-        "Show a node's devices, their health, and who has them.",
-        INSPECT,
-    ),
-    "explain": LazyCommand(
-        "accelbind.explain", "explain", "Show what the webhook would do to a pod, and why.", INSPECT
-    ),
-    "doctor": LazyCommand(
-        "accelbind.doctor.command",
-        "doctor",
-        "Find what is wrong with a node or a cluster, and what to do.",
-        INSPECT,
-    ),
-    "check": LazyCommand("accelbind.check", "app", "Find what is wrong with mappings.", INSPECT),
-    "names": LazyCommand(
-        "accelbind.names", "app", "Translate between ids and resource names.", INSPECT
-    ),
-    "fpga": LazyCommand(
-        "accelbind.fpga.command",
-        "app",
-        "Show this node's FPGAs, program and reset them.",
-        SET_UP,
-    ),
-    "bitstream": LazyCommand(
-        "accelbind.bitstream",
-        "app",
-        "Show bitstreams, and manage those of a node.",
-        SET_UP,
-    ),
-    "certs": LazyCommand(
-        "accelbind.certs",
-        "app",
-        "Create, renew, show and manage the webhook's certificates.",
-        SET_UP,
-    ),
+    name: LazyCommand(f"accelbind.{target}", panel, summary)
+    for name, (target, panel, summary) in {
+        "webhook": ("webhook:webhook", RUN, "Serve the admission webhook over TLS."),
+        "plugin": ("plugin:plugin", RUN, "Offer this node's cards to its kubelet."),
+        "demo": ("demo:demo", RUN, "Run accelbind on this machine, without a cluster or a card."),
+        "devices": (
+            "devices:devices",
+            INSPECT,
+            "Show a node's devices, their health, and who has them.",
+        ),
+        "explain": (
+            "explain:explain",
+            INSPECT,
+            "Show what the webhook would do to a pod, and why.",
+        ),
+        "doctor": (
+            "doctor.command:doctor",
+            INSPECT,
+            "Find what is wrong with a node or a cluster, and what to do.",
+        ),
+        "check": ("check:app", INSPECT, "Find what is wrong with mappings."),
+        "names": ("names:app", INSPECT, "Translate between ids and resource names."),
+        "fpga": ("fpga.command:app", SET_UP, "Show this node's FPGAs, program and reset them."),
+        "bitstream": ("bitstream:app", SET_UP, "Show bitstreams, and manage those of a node."),
+        "certs": (
+            "certs:app",
+            SET_UP,
+            "Create, renew, show and manage the webhook's certificates.",
+        ),
+    }.items()
 }
 
 
@@ -128,8 +108,7 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Private:
     """Imports a command and returns it as one that Typer can run."""
-    where = COMMANDS[name]
-    target = getattr(import_module(where.module), where.attribute)
+    target = pkgutil.resolve_name(COMMANDS[name].target)
     if isinstance(target, typer.Typer):
         command: Private = get_command(target)
         completion = {"install_completion", "show_completion"}  # they belong to the top level
@@ -143,12 +122,14 @@ def load(name: str) -> Private:
     return command
 
 
-class CodedError(AccelbindError):
-    """An error with its own exit code."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
+_CODES: Final[tuple[tuple[type[AccelbindError], Exit], ...]] = (
+    (AskerError, Exit.ASKER),
+    (DeviceBusy, Exit.BUSY),
+    (DeviceGone, Exit.GONE),
+    (DeviceHung, Exit.HUNG),
+    (AccelbindError, Exit.WORLD),
+)
+"""Exit codes by kind of error; the first that fits."""
 
 
 @dataclass(slots=True)
@@ -209,7 +190,7 @@ def main(
     """
     options = Options(driver_calls=driver_calls)
     try:
-        code = _run_and_report(arguments, options)
+        code = _run(arguments, options)
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
@@ -219,39 +200,26 @@ def main(
     return code
 
 
-def _run_and_report(arguments: Sequence[str] | None, options: Options) -> int:
-    try:
-        return _run(arguments, options)
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001 - every error becomes a line and an exit code
-        given = sys.argv[1:] if arguments is None else arguments
-        return report(error, debug=options.debug, as_json=_wants_json(given))
-
-
 def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether a command line, valid or not, asks for JSON output."""
     return not _JSON.isdisjoint([*arguments, *pairwise(arguments)])
 
 
 def _run(arguments: Sequence[str] | None, options: Options) -> int:
-    result = get_command(app).main(
-        args=None if arguments is None else list(arguments),
-        prog_name="accelbind",
-        standalone_mode=False,
-        obj=options,
-    )
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    try:
+        result = get_command(app).main(
+            args=given, prog_name="accelbind", standalone_mode=False, obj=options
+        )
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - every error becomes a line and an exit code
+        return _report(error, debug=options.debug, as_json=_wants_json(given))
     return result if isinstance(result, int) else 0
 
 
-def report(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
-    """Prints an error as one line on stderr, and returns its exit code.
-
-    Args:
-        error: What a command raised.
-        debug: Whether to print its traceback first.
-        as_json: Whether to print it as an object on stdout too.
-    """
+def _report(error: Exception, *, debug: bool, as_json: bool) -> int:
+    """Prints an error as one line on stderr, and as JSON on stdout too; returns its exit code."""
     if debug:
         traceback.print_exception(error)
     message, code = _describe(error)
@@ -269,10 +237,8 @@ def _describe(error: Exception) -> tuple[str, int]:
         return _usage(error), Exit.ASKER
     if isinstance(error, typer.Abort):
         return "aborted", Exit.WORLD
-    if isinstance(error, CodedError):
-        return str(error), error.code
     if isinstance(error, AccelbindError):
-        return str(error), Exit.ASKER if isinstance(error, AskerError) else Exit.WORLD
+        return str(error), next(code for kind, code in _CODES if isinstance(error, kind))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", Exit.WORLD

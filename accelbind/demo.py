@@ -2,14 +2,18 @@
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from accelbind.manifests import read_pods
 from accelbind.options import default_note, file_option, manifests_option
-
-if TYPE_CHECKING:
-    from simulator.demo.cluster import World
+from services.process.errors import InvalidSettings
+from simulator.demo import own
+from simulator.demo.cluster import World, demo_world, mappings_folder
+from simulator.demo.play import play
+from simulator.demo.show import make_console, make_picture, save_picture
+from simulator.demo.stage import make_folder
 
 
 def demo(
@@ -63,11 +67,6 @@ def demo(
       accelbind demo -v --keep
       accelbind demo -f pod.yaml -f more --mappings maps
     """
-    # Only when the demo runs: its help needs none of these.
-    from simulator.demo.play import play  # noqa: PLC0415
-    from simulator.demo.show import make_console, make_picture, save_picture  # noqa: PLC0415
-    from simulator.demo.stage import make_folder  # noqa: PLC0415
-
     world = _world(filename or [], mappings)
     picture, folder = make_picture() if svg else None, make_folder()
     try:
@@ -83,17 +82,8 @@ def demo(
         raise typer.Exit(1)
 
 
-def _world(files: list[Path], mappings: Path | None) -> "World":
-    """The cluster and pods that -f and --mappings describe, or those of the demo.
-
-    Raises:
-        AskerError: The options exclude each other, or a file can't be used.
-    """
-    from accelbind.manifests import read_pods  # noqa: PLC0415 - as above
-    from services.process.errors import InvalidSettings  # noqa: PLC0415 - as above
-    from simulator.demo import own  # noqa: PLC0415 - as above
-    from simulator.demo.cluster import demo_world, mappings_folder  # noqa: PLC0415 - as above
-
+def _world(files: list[Path], mappings: Path | None) -> World:
+    """The cluster and pods that -f and --mappings describe, or those of the demo."""
     if not files:
         if mappings is not None:
             raise InvalidSettings("--mappings goes with -f: the demo's own pods have their own")

@@ -8,17 +8,18 @@ the plugin would read it: the cards below the root, the kubelet's files and its 
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from accelbind import devices_show
+from accelbind.devices_show import show
 from accelbind.options import Mappings, time_option
 from accelbind.output import Output, OutputFormat
-from accelbind.plain_port import NoAnswer, query_devices, reachable
+from accelbind.plain_port import NoAnswer, PlainPort
 from accelbind.run import Given, load_settings, with_settings
 from plugin.settings import PluginSettings
 from services.containers.holder_source import HolderSource
@@ -35,14 +36,12 @@ from services.devices.model import Inventory, PluginMode
 from services.devices.resources import OfferMemory, advertise
 from services.kubelet.sockets import plugins_folder
 from services.mappings.folder import load_folder
-from services.mappings.model import Mapping
-from services.node.device_names import with_names
-from services.node.devices_answer import without_denied
 from services.node.offer import MAX_BYTES, decode
 from services.node.offer_memory import FILE
-from services.node.permissions import Needs, missing
-from services.node.table import Table, rows
+from services.node.permissions import Missing, Needs, missing
+from services.node.table import Table, rows, with_names
 from services.process.blocking import BlockingCalls
+from services.process.settings import dashed
 from services.process.text import plain
 
 WHERE: Final = "Where to read from (by default the running plugin)"
@@ -108,27 +107,19 @@ def devices(
     settings = load_settings(PluginSettings, given)
     with asyncio.Runner() as runner:
         source = DeviceSource(settings, runner, given=is_given, files=files, mappings=mappings)
-        show = devices_show.printer(as_json=output is OutputFormat.JSON, watch=watch)
-        last = source.read()
-        show(last)
-        while watch:
-            time.sleep(interval)
+        last = None
+        while True:
             table = source.read()
             if table != last:
-                show(table)
+                show(table, as_json=output is OutputFormat.JSON, watch=watch)
                 last = table
+            if not watch:
+                return
+            time.sleep(interval)
 
 
 class DeviceSource:
-    """Reads a node's devices, from the running plugin or from files.
-
-    Args:
-        settings: Those of a plugin on this node.
-        runner: Runs what is asynchronous.
-        given: Names of the settings that were given.
-        files: Whether to leave the plugin alone.
-        mappings: Folder of mappings, for logical names.
-    """
+    """Reads a node's devices, from the running plugin or from files."""
 
     def __init__(
         self,
@@ -150,43 +141,34 @@ class DeviceSource:
         self._calls = BlockingCalls()
 
     def read(self) -> Table:
-        """The devices now.
-
-        Raises:
-            WorldError: The folder of mappings can't be read, or the system has no thread left.
-        """
-        table = self._from_files() if self._files else self._from_plugin_or_files()
-        return with_names(table, _mappings_in(self._mappings)) if self._mappings else table
-
-    def _from_plugin_or_files(self) -> Table:
+        """The devices now."""
         try:
-            return self._from_plugin()
+            table = self._from_files("") if self._files else self._from_plugin()
         except NoAnswer as error:
-            return self._from_files(f"{error}; so this is from the files, with the health of now")
+            table = self._from_files(f"{error}; so this is from the files, with the health of now")
+        if self._mappings is None:
+            return table
+        index = load_folder(self._mappings).index
+        found = (index.namespace(namespace).by_name.values() for namespace in index.namespaces)
+        return with_names(table, chain.from_iterable(found))
 
     def _from_plugin(self) -> Table:
-        """The table of the running plugin.
-
-        Raises:
-            NoAnswer: There is none, or its settings are not those that were given.
-        """
-        host, port = reachable(self._settings.metrics_host), self._settings.metrics_port
-        where = f"{host}:{port}"
+        """The table of the running plugin."""
+        port = PlainPort.of(self._settings)
         try:
-            status, table = query_devices(host, port)
+            status, table = port.devices()
         except NoAnswer as error:
-            raise NoAnswer(f"no plugin answers on {where} ({error})") from error
+            raise NoAnswer(f"no plugin answers on {port} ({error})") from error
         if status != HTTPStatus.OK:
             why = "; ".join(plain(each, 300) for each in table.problems) or str(status)
-            raise NoAnswer(f"the plugin on {where} has no devices yet: {why}")
+            raise NoAnswer(f"the plugin on {port} has no devices yet: {why}")
         for name in _COMPARED:
             value = str(getattr(table, name))
             if name in self._given and str(getattr(self._settings, name)) != value:
-                flag = name.replace("_", "-")
-                raise NoAnswer(f"the plugin on {where} has --{flag} {plain(value)}")
+                raise NoAnswer(f"the plugin on {port} has --{dashed(name)} {plain(value)}")
         return table
 
-    def _from_files(self, note: str = "") -> Table:
+    def _from_files(self, note: str) -> Table:
         settings = self._settings
         inventory = self._inventory()
         previous = self._memory or self._last_offer()
@@ -196,16 +178,8 @@ class DeviceSource:
             kubelet_dir=settings.kubelet_dir, pod_logs_dir=settings.pod_logs_dir, calls=self._calls
         )
         found = self._runner.run(holder_source.snapshot())
-        needs = Needs(
-            mode=settings.mode,
-            root=settings.root,
-            kubelet_dir=settings.kubelet_dir,
-            pod_logs_dir=settings.pod_logs_dir,
-            clear_errors=False,
-            serve=False,
-        )
         problems = (problem.message for problem in inventory.problems)
-        denied = map(str, missing(needs, inventory))
+        denied = map(str, missing_to_read(settings, settings.mode, inventory))
         return Table(
             node=settings.node_name,
             mode=settings.mode.value,
@@ -213,7 +187,7 @@ class DeviceSource:
             kubelet_dir=str(settings.kubelet_dir),
             source=FILES,
             devices=rows(advertised, found.holders),
-            problems=without_denied((*filter(None, [note]), *problems, *denied), found.problems),
+            problems=(*filter(None, [note]), *problems, *denied, *found.problems),
         )
 
     def _last_offer(self) -> OfferMemory | None:
@@ -236,7 +210,16 @@ class DeviceSource:
         return apply_limits(inventory, over, limits)
 
 
-def _mappings_in(folder: Path) -> Iterator[Mapping]:
-    index = load_folder(folder).index
-    for namespace in index.namespaces:
-        yield from index.namespace(namespace).by_name.values()
+def missing_to_read(
+    settings: PluginSettings, mode: PluginMode, inventory: Inventory
+) -> tuple[Missing, ...]:
+    """The permissions that this user lacks to read what a plugin with these settings reads."""
+    needs = Needs(
+        mode=mode,
+        root=settings.root,
+        kubelet_dir=settings.kubelet_dir,
+        pod_logs_dir=settings.pod_logs_dir,
+        clear_errors=False,
+        serve=False,
+    )
+    return missing(needs, inventory)

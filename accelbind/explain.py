@@ -6,7 +6,6 @@ import difflib
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,7 +26,7 @@ from accelbind.options import (
     namespace_option,
 )
 from accelbind.output import Output, OutputFormat, line_width, print_json
-from accelbind.survey import read_index
+from accelbind.survey import read_folder, read_index
 from services.admission.mutate import (
     Patched,
     Policy,
@@ -37,20 +36,13 @@ from services.admission.mutate import (
     UnchangedReason,
 )
 from services.admission.preview import Explained, explain_pod
-from services.kube.client import ClusterClient
-from services.kube.config import NO_KUBECONFIG, load_config
-from services.mappings.folder import load_folder
+from services.kube.connection import connector
 from services.mappings.index import MappingIndex
 from services.mappings.model import Mapping, Mode
-from services.pods.manifests import FoundPod
-from services.pods.refusals import RefusalReason
-from services.pods.requests import requesting_containers
-from services.process.errors import ClusterError, InvalidSettings, WorldError
+from services.process.errors import ClusterError, InvalidSettings
 from services.process.text import plain
 
 _DEFAULT: Final = "default"
-_NONE: Final = ""
-"""Stands for the namespace of mappings that name none; no namespace is called so."""
 
 _UNCHANGED: Final = {
     UnchangedReason.NOTHING_ASKED: "no container asks for an accelerator",
@@ -102,94 +94,36 @@ def explain(
         raise InvalidSettings("--mappings and --kubeconfig exclude each other")
     pods = [pod for _, pod in read_pods(filename)]
     if mappings is not None:
-        loaded = _from_folder(mappings)
+        snapshot = read_folder(mappings)
+        index, problems = snapshot.index, snapshot.problems
     else:
         namespaces = {pod.namespace or namespace or _DEFAULT for pod in pods}
-        loaded = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces))
-    explained = [explain_pod(pod, loaded.index, policy, namespace=namespace) for pod in pods]
+        index, problems = _from_cluster(find_kubeconfig(kubeconfig), sorted(namespaces)), ()
+    explained = [explain_pod(pod, index, policy, namespace=namespace) for pod in pods]
     if output is OutputFormat.JSON:
         print_json([_as_object(one) for one in explained])
     else:
         _print(explained)
     for one in explained:
-        for hint in misspelt_resources(
-            one.found, loaded.index.namespace(one.namespace), policy.domains
-        ):
+        for hint in misspelt_resources(one.found, index.namespace(one.namespace), policy.domains):
             typer.echo(f"hint: {hint}", err=True)
-    if mappings is not None:
-        for hint in _namespace_hints(explained, loaded.index, policy, mappings):
-            typer.echo(f"hint: {hint}", err=True)
-    for problem in loaded.problems:
+    for problem in problems:
         typer.echo(f"warning: {problem}", err=True)
     if any(one.is_refused for one in explained):
         raise typer.Exit(1)
 
 
-# Mappings -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _LoadedMappings:
-    """Mappings, and the problems of those that can't be used."""
-
-    index: MappingIndex
-    problems: Sequence[object] = ()
-
-
-def _from_folder(folder: Path) -> _LoadedMappings:
-    try:
-        snapshot = load_folder(folder)
-    except WorldError as error:
-        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
-    return _LoadedMappings(snapshot.index, snapshot.problems)
-
-
-def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> _LoadedMappings:
+def _from_cluster(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
     """Reads only the pods' namespaces, since users often may list no others."""
+
+    async def read() -> MappingIndex:
+        async with connector(kubeconfig)() as client:
+            return await read_index(client, namespaces)
+
     try:
-        return _LoadedMappings(asyncio.run(_read_index(kubeconfig, namespaces)))
+        return asyncio.run(read())
     except ClusterError as error:
-        raise InvalidSettings(str(error)) from error  # as above
-
-
-async def _read_index(kubeconfig: Path | None, namespaces: Iterable[str]) -> MappingIndex:
-    config = load_config(kubeconfig)
-    if config is None:
-        raise ClusterError(f"{NO_KUBECONFIG}, or name a folder with --mappings")
-    async with ClusterClient(config) as client:
-        return await read_index(client, namespaces)
-
-
-def _namespace_hints(
-    explained: Sequence[Explained], index: MappingIndex, policy: Policy, mappings: Path
-) -> Iterator[str]:
-    """Yield a hint for each refused name that only a document without a namespace maps."""
-    refused = [one for one in explained if one.namespace != _DEFAULT and _has_unknown_name(one)]
-    if not refused:
-        return
-    unassigned = load_folder(mappings, default_namespace=_NONE).index.namespace(_NONE)
-    for one in refused:
-        unknown = _requested(one.found, policy) - index.namespace(one.namespace).by_name.keys()
-        for name in sorted(unknown & unassigned.by_name.keys()):
-            yield (
-                f"the mapping {plain(name)} names no namespace, so it counts for namespace"
-                f" {_DEFAULT}; for {one.found.label} set its metadata.namespace to"
-                f" {plain(one.namespace)}"
-            )
-
-
-def _has_unknown_name(one: Explained) -> bool:
-    return isinstance(one.result, Refused) and any(
-        refusal.reason is RefusalReason.UNKNOWN_NAME for refusal in one.result.refusals
-    )
-
-
-def _requested(found: FoundPod, policy: Policy) -> set[str]:
-    """The names, without their domains, that a pod's containers ask for."""
-    prefixes = tuple(f"{domain}/" for domain in policy.domains)
-    resources = (place.container.resources for place in requesting_containers(found.pod, prefixes))
-    keys = {key for one in resources if one and one.limits for key in one.limits}
-    return {key.partition("/")[2] for key in keys if key.startswith(prefixes)}
+        raise InvalidSettings(str(error)) from error  # exit code 1 means a refusal here
 
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -197,41 +131,39 @@ def _requested(found: FoundPod, policy: Policy) -> set[str]:
 
 def _as_object(one: Explained) -> dict[str, Any]:
     result = one.result
-    common: dict[str, Any] = {
+    found: dict[str, Any] = {
         "kind": one.found.kind,
         "pod": one.found.name,
         "namespace": one.namespace,
-        "outcome": "unchanged",
+        "outcome": "patched",
         "reasons": [],
         "message": "",
         "patch": [],
         "rewrites": [],
-        "warnings": [],
+        "warnings": [] if isinstance(result, Refused) else list(result.warnings),
     }
     if isinstance(result, Refused):
         reasons = [
             {"code": refusal.reason, "container": refusal.container, "message": refusal.message}
             for refusal in result.refusals
         ]
-        return common | {"outcome": "refused", "reasons": reasons, "message": result.message}
-    common["warnings"] = list(result.warnings)
+        return found | {"outcome": "refused", "reasons": reasons, "message": result.message}
     if isinstance(result, Unchanged):
         reason = {"code": result.reason, "container": "", "message": _UNCHANGED[result.reason]}
-        return common | {"reasons": [reason]}
-    rewrites = [_rewrite_object(rewrite) for rewrite in result.rewrites]
-    return common | {"outcome": "patched", "patch": result.operations, "rewrites": rewrites}
-
-
-def _rewrite_object(rewrite: Rewrite) -> dict[str, Any]:
-    return {
-        "container": rewrite.container,
-        "init": rewrite.init,
-        "logical": rewrite.logical,
-        "resource": rewrite.resource,
-        "count": rewrite.count,
-        "mode": rewrite.mapping.resolution.mode,
-        "mapping": rewrite.mapping.label,
-    }
+        return found | {"outcome": "unchanged", "reasons": [reason]}
+    rewrites = [
+        {
+            "container": rewrite.container,
+            "init": rewrite.init,
+            "logical": rewrite.logical,
+            "resource": rewrite.resource,
+            "count": rewrite.count,
+            "mode": rewrite.mapping.resolution.mode,
+            "mapping": rewrite.mapping.label,
+        }
+        for rewrite in result.rewrites
+    ]
+    return found | {"patch": result.operations, "rewrites": rewrites}
 
 
 # Text ---------------------------------------------------------------------------------------------
@@ -259,32 +191,16 @@ def _print(explained: Sequence[Explained]) -> None:
 
 
 def _wrapped(indent: str, text: Text, width: int) -> Iterator[Text]:
-    """Yield a line as lines that fit, broken between words only; 0 columns break nothing.
-
-    A word that is too long for its indentation gets less of it.
-    """
-    if not width or len(indent) + len(text) <= width:
-        yield _indented(indent, text)
-        return
-    parts = textwrap.wrap(
-        text.plain,
-        max(1, width - len(indent) - 2),
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
+    """Yield a line as lines that fit, broken between words only; 0 columns break nothing."""
+    wrapper = textwrap.TextWrapper(
+        width=max(1, width - len(indent) - 2), break_long_words=False, break_on_hyphens=False
     )
+    fits = not width or len(indent) + len(text) <= width
     end = 0
-    for part in parts:
+    for part in [text.plain] if fits else wrapper.wrap(text.plain):
         start = text.plain.index(part, end)
-        before = f"{indent}  " if end else indent
+        yield Text.assemble(f"{indent}  " if end else indent, text[start : start + len(part)])
         end = start + len(part)
-        yield _indented(before[: max(1, width - len(part))], text[start:end])
-
-
-def _indented(indent: str, text: Text) -> Text:
-    line = Text(indent, style=text.style)
-    return line.append_text(text)
 
 
 def _lines(one: Explained) -> Iterator[Line]:
@@ -332,7 +248,7 @@ def _diff(manifest: dict[str, object], result: Patched) -> Iterator[Text]:
     for line in lines:
         text = line[1:].lstrip()
         style = _STYLES.get(line[:1], "")
-        yield _indented(line[: len(line) - len(text)], Text(text, style=style))
+        yield Text.assemble(line[: len(line) - len(text)], (text, style))
 
 
 def _as_yaml(manifest: object) -> list[str]:

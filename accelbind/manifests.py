@@ -1,14 +1,16 @@
-"""The files that `-f` names: files, folders and stdin, and the pods in them."""
+"""The files that `-f` names: files, folders and stdin, and the objects in them."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from services.pods.manifests import MAKES_PODS, FoundPod, find_pods
 from services.process.errors import InvalidManifest, InvalidSettings
 from services.process.text import plain
-from services.process.yaml import BrokenDocument, Document, read_documents
+from services.process.yaml import BrokenDocument, read_documents
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Of one file: a list of a thousand nodes has about 20 MiB."""
@@ -18,49 +20,40 @@ _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 
 def read_pods(paths: Sequence[Path]) -> list[tuple[str, FoundPod]]:
-    """The pods of manifests, each with the name of its file.
+    """The pods of manifests, each with the name of its file."""
 
-    Every path must have at least one pod, so that none is ignored.
+    def find(value: object) -> Iterable[FoundPod]:
+        return find_pods(value) if value else ()
 
-    Args:
-        paths: Files, folders and `-` for stdin, as `expand` takes them.
-
-    Raises:
-        InvalidManifest: A file can't be read or parsed, or a path has no pod.
-        InvalidSettings: stdin is named twice.
-    """
-    found: list[tuple[str, FoundPod]] = []
-    for path, files in expand(paths):
-        before = len(found)
-        for file in files:
-            found += ((_label(file), pod) for pod in _pods(file))
-        if len(found) == before:
-            kinds = ", ".join(MAKES_PODS)
-            raise InvalidManifest(f"{_label(path)} contains nothing that makes pods ({kinds})")
-    return found
+    return read_objects(paths, find, f"nothing that makes pods ({', '.join(MAKES_PODS)})")
 
 
-def expand(paths: Sequence[Path]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield each path with its files: for a folder the YAML and JSON files in it, else itself.
+def read_objects(
+    paths: Sequence[Path], find: Callable[[object], Iterable[T]], what: str
+) -> list[tuple[str, T]]:
+    """What a function finds in the documents of files, each with the name of its file.
 
-    As in kubectl, folders in a folder are not read.
+    A path may be a file, `-` for stdin, or a folder, which stands for the YAML and JSON files in
+    it, but as in kubectl not for its folders. Every path must have `what` is looked for, so that
+    none is ignored.
 
     Raises:
-        InvalidManifest: A folder can't be read, or has no such file.
+        InvalidManifest: A file can't be read or parsed, or a path has nothing that is looked for.
         InvalidSettings: stdin is named twice.
     """
     if paths.count(STDIN) > 1:
         raise InvalidSettings("stdin (-) can be read only once")
+    found: list[tuple[str, T]] = []
     for path in paths:
-        yield path, _files(path) if path != STDIN and path.is_dir() else [path]
+        before = len(found)
+        for file in _files(path) if path != STDIN and path.is_dir() else [path]:
+            found += ((_label(file), each) for each in _objects(file, find))
+        if len(found) == before:
+            raise InvalidManifest(f"{_label(path)} contains {what}")
+    return found
 
 
-def read_manifest(path: Path) -> Iterator[tuple[str, Document]]:
-    """Yield the documents of a file or of stdin, each with its place.
-
-    Raises:
-        InvalidManifest: The file can't be read, is too large, or a document is broken.
-    """
+def _objects(path: Path, find: Callable[[object], Iterable[T]]) -> Iterator[T]:
     label = _label(path)
     try:
         data = _read(path)
@@ -72,13 +65,8 @@ def read_manifest(path: Path) -> Iterator[tuple[str, Document]]:
         place = f"{label}, line {document.line}"
         if isinstance(document, BrokenDocument):
             raise InvalidManifest(f"{place}: {plain(document.message, 500)}")
-        yield place, document
-
-
-def _pods(path: Path) -> Iterable[FoundPod]:
-    for place, document in read_manifest(path):
         try:
-            yield from find_pods(document.value) if document.value else ()
+            yield from find(document.value)
         except InvalidManifest as error:
             message = plain(" ".join(str(error).split()), 500)
             raise InvalidManifest(f"{place}: {message}") from error

@@ -20,11 +20,6 @@ def misspelt_resources(
     """Yield a hint for each resource of another domain that was probably meant to be ours.
 
     The webhook ignores such a resource, and the pod stays Pending.
-
-    Args:
-        found: The pod.
-        mappings: Those of its namespace.
-        domains: The domains that the webhook serves.
     """
     spec = found.pod.spec
     for container in (*(spec.init_containers or ()), *(spec.containers or ())) if spec else ():

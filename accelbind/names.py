@@ -8,7 +8,6 @@ from accelbind.output import Output, OutputFormat, print_facts, print_json
 from services.names import (
     DOMAIN,
     FunctionName,
-    RegionName,
     canonical_id,
     decode,
     function_name,
@@ -18,8 +17,6 @@ from services.names import (
 Interface = Annotated[
     str, typer.Argument(metavar="INTERFACE", help="Interface id: any case, with or without '-'.")
 ]
-
-_TITLES = {"resource": "resource", "interfaceId": "interface id", "afuId": "AFU id"}
 
 app = typer.Typer(
     name="names",
@@ -47,9 +44,8 @@ def af(
       accelbind names af ce48969398f05f33946d560708be108a \
         d8424dc4a4a3c413f89e433683f9040b
     """
-    name = function_name(interface, afu)
-    ids = FunctionName(canonical_id(interface), canonical_id(afu))
-    _show(name, ids, output, name_only=True)
+    resource = f"{DOMAIN}/{function_name(interface, afu)}"
+    _print(resource, {"interfaceId": canonical_id(interface), "afuId": canonical_id(afu)}, output)
 
 
 @app.command("region")
@@ -59,7 +55,8 @@ def region(interface: Interface, *, output: Output = OutputFormat.TEXT) -> None:
     [bold]Example[/bold]
       accelbind names region ce48969398f05f33946d560708be108a
     """
-    _show(region_name(interface), RegionName(canonical_id(interface)), output, name_only=True)
+    resource = f"{DOMAIN}/{region_name(interface)}"
+    _print(resource, {"interfaceId": canonical_id(interface)}, output)
 
 
 @app.command("decode")
@@ -78,18 +75,19 @@ def decode_(
     [bold]Example[/bold]
       accelbind names decode af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs
     """
-    _show(resource.removeprefix(f"{DOMAIN}/"), decode(resource), output)
-
-
-def _show(
-    name: str, ids: RegionName | FunctionName, output: OutputFormat, *, name_only: bool = False
-) -> None:
-    facts = {"resource": f"{DOMAIN}/{name}", "interfaceId": ids.interface_id}
-    if isinstance(ids, FunctionName):
-        facts["afuId"] = ids.afu_id
+    found = decode(resource)
+    facts = {"resource": f"{DOMAIN}/{resource.removeprefix(f'{DOMAIN}/')}"}
+    facts["interfaceId"] = found.interface_id
+    if isinstance(found, FunctionName):
+        facts["afuId"] = found.afu_id
     if output is OutputFormat.JSON:
         print_json(facts)
-    elif name_only:
-        typer.echo(facts["resource"])
     else:
-        print_facts({_TITLES[key]: value for key, value in facts.items()})
+        print_facts(facts)
+
+
+def _print(resource: str, ids: dict[str, str], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json({"resource": resource} | ids)
+    else:
+        typer.echo(resource)

@@ -3,10 +3,13 @@
 import os
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+
+from services.process.settings import duration, seconds_text
 
 FOUND_KUBECONFIG: Final = "$KUBECONFIG, ~/.kube/config, or the pod's service account"
 """Where `find_kubeconfig` looks."""
@@ -34,13 +37,7 @@ def time_option(
 
 def _time_between(least: float, most: float) -> Callable[[str | float], float]:
     def parse(value: str | float) -> float:
-        # Only where such an option is read: importing pydantic takes a while.
-        from services.process.settings import duration, seconds_text  # noqa: PLC0415
-
-        try:
-            seconds = duration(value).total_seconds()
-        except ValueError as error:
-            raise typer.BadParameter(f"{value!r:.80}: {error}") from error
+        seconds = parse_duration(value).total_seconds()
         if not least <= seconds <= most:
             raise typer.BadParameter(
                 f"{value!r:.80} must be a time from {seconds_text(least)} to {seconds_text(most)}"
@@ -50,17 +47,12 @@ def _time_between(least: float, most: float) -> Callable[[str | float], float]:
     return parse
 
 
-def whole_days(value: str | int) -> int:
-    """Reads an option that is a number of days, such as `90d` or `90`."""
-    from services.process.settings import duration  # noqa: PLC0415 - as above
-
+def parse_duration(value: str | float, *, unit: str = "s") -> timedelta:
+    """The time that was given to an option; a bare number counts units."""
     try:
-        time = duration(value, unit="d")
+        return duration(value, unit=unit)
     except ValueError as error:
         raise typer.BadParameter(f"{value!r:.80}: {error}") from error
-    if time.seconds or time.microseconds:
-        raise typer.BadParameter(f"{value!r:.80} must be a number of whole days, such as 90d")
-    return time.days
 
 
 def file_option(*flags: str, text: str, metavar: str = "FILE", group: str | None = None) -> Any:  # noqa: ANN401 - the same

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,12 @@ from typing import Annotated, Final
 
 import typer
 
+from services.process.text import plain
+
 GAP: Final = "   "
+_ACRONYMS: Final = {
+    word.lower(): word for word in ("AFU", "CA", "CPUs", "FME", "MHz", "NUMA", "PCI")
+}
 
 
 class OutputFormat(StrEnum):
@@ -62,12 +68,35 @@ def table_lines(
         yield gap.join(cells).rstrip()
 
 
-def print_facts(facts: Mapping[str, str]) -> None:
-    """Prints a name and a value per line; facts without a value are left out."""
-    width = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        if value:
-            typer.echo(f"{name.ljust(width)}  {value}")
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Prints what JSON output has too: a name and a value per line, without empty ones."""
+    rows = [*_facts("", facts)]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        typer.echo(f"{name.ljust(width)}  {value}")
+
+
+def _facts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _facts(f"{name} {_spelled(key)}".strip(), each)
+    elif isinstance(value, list):
+        separator = "; " if any(isinstance(each, Mapping) for each in value) else ", "
+        yield from _facts(name, separator.join(map(_in_line, value)))
+    elif value not in (None, ""):
+        yield name, plain(str(value), 400)
+
+
+def _in_line(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_spelled(key)} {each}" for key, each in value.items())
+    return str(value)
+
+
+def _spelled(key: str) -> str:
+    """A key of JSON in words: `interfaceId` is `interface id`, `afuId` is `AFU id`."""
+    words = re.findall(r"[A-Z][a-z]+|[^A-Z]+", key)
+    return " ".join(_ACRONYMS.get(word.lower(), word.lower()) for word in words)
 
 
 def count(number: int, noun: str) -> str:

@@ -48,12 +48,7 @@ _PRINT_CONFIG = Parameter(
 def settings_command(
     model: type[S], run: Callable[[S, typer.Context], None]
 ) -> Callable[..., None]:
-    """Makes a command that runs a process.
-
-    Args:
-        model: The process's settings.
-        run: Runs the process until it ends; its docstring is the command's help.
-    """
+    """Makes a command that runs a process; the docstring of `run` is its help."""
 
     def command(
         context: typer.Context,
@@ -81,7 +76,7 @@ def with_settings(
     group: str = "",
     aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds flags for some fields to a command, which gets their values as `given`.
+    """Adds flags for some fields to a command, which gets `settings`, or the flags as `given`.
 
     Args:
         model: The settings.
@@ -91,13 +86,18 @@ def with_settings(
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True).parameters
+
         def command(**values: Any) -> None:  # noqa: ANN401 - values of flags
             given = {name: values.pop(name) for name in fields}
-            function(**values, given=given)
+            if "settings" in own:
+                function(**values, settings=load_settings(model, given))
+            else:
+                function(**values, given=given)
 
-        own = inspect.signature(function, eval_str=True).parameters.values()
         added = _options(model, fields, group or None, aliases)
-        parameters = [*(each for each in own if each.name != "given"), *added]
+        known = [each for name, each in own.items() if name not in {"given", "settings"}]
+        parameters = [*known, *added]
         ordered = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
         named = _with_signature(command, ordered, function.__doc__)
         named.__name__ = function.__name__
@@ -107,11 +107,7 @@ def with_settings(
 
 
 def load_settings(model: type[S], given: Mapping[str, Any]) -> S:
-    """Reads settings from flags and variables; variables of other processes are accepted.
-
-    Raises:
-        InvalidSettings: A value does not fit, or a variable is unknown.
-    """
+    """Reads settings from flags and variables; variables of other processes are accepted."""
     return load(model, given, others=_fields_of_all)
 
 

@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from services.admission.findings import ResourceUse, add_advertised, resource_uses
-from services.kube.client import FORBIDDEN, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.kube.client import FORBIDDEN, GONE, NOT_FOUND, BadStatus, ClusterClient, TooLong
+from services.mappings.folder import FolderSnapshot, load_folder
 from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import (
     ACCELERATOR_FUNCTION,
@@ -24,12 +26,11 @@ from services.mappings.model import (
     read_entry,
 )
 from services.pods.manifests import find_pods
-from services.process.errors import ClusterError, InvalidManifest
+from services.process.errors import ClusterError, InvalidManifest, InvalidSettings, WorldError
 from services.process.text import plain
 
 T = TypeVar("T")
 
-_GONE: Final = 410
 _ATTEMPTS: Final = 5
 """Starts of a list: it may expire while it is read, or its pages may be too long."""
 _PAGE: Final = 200
@@ -41,40 +42,36 @@ class _Kind:
     """A kind, and where it is listed."""
 
     kind: str
-    group: str
-    version: str
+    api_version: str
     plural: str
 
     def path(self, namespace: str | None) -> str:
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        root = "/apis" if "/" in self.api_version else "/api"
         within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
-        return f"{root}{within}/{self.plural}"
+        return f"{root}/{self.api_version}{within}/{self.plural}"
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def label(self) -> str:
-        """Its name in RBAC rules, as kubectl writes it."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+    def permission(self, namespace: str | None) -> str:
+        """What RBAC must allow, with the kind's name as kubectl writes it."""
+        group = self.api_version.rpartition("/")[0]
+        label = f"{self.plural}.{group}" if group else self.plural
+        where = f"in namespace {namespace}" if namespace else "in the whole cluster"
+        return f'RBAC must allow us "list" on {label} {where}'
 
 
-_GROUP, _VERSION = API_VERSION.split("/")
 _MAPPINGS: Final = (
-    _Kind(ACCELERATOR_FUNCTION, _GROUP, _VERSION, "acceleratorfunctions"),
-    _Kind(FPGA_REGION, _GROUP, _VERSION, "fpgaregions"),
+    _Kind(ACCELERATOR_FUNCTION, API_VERSION, "acceleratorfunctions"),
+    _Kind(FPGA_REGION, API_VERSION, "fpgaregions"),
 )
-_NODES: Final = _Kind("Node", "", "v1", "nodes")
+_NODES: Final = _Kind("Node", "v1", "nodes")
 _POD_KINDS: Final = (
-    _Kind("Pod", "", "v1", "pods"),
-    _Kind("Deployment", "apps", "v1", "deployments"),
-    _Kind("StatefulSet", "apps", "v1", "statefulsets"),
-    _Kind("DaemonSet", "apps", "v1", "daemonsets"),
-    _Kind("ReplicaSet", "apps", "v1", "replicasets"),
-    _Kind("ReplicationController", "", "v1", "replicationcontrollers"),
-    _Kind("Job", "batch", "v1", "jobs"),
-    _Kind("CronJob", "batch", "v1", "cronjobs"),
+    _Kind("Pod", "v1", "pods"),
+    _Kind("Deployment", "apps/v1", "deployments"),
+    _Kind("StatefulSet", "apps/v1", "statefulsets"),
+    _Kind("DaemonSet", "apps/v1", "daemonsets"),
+    _Kind("ReplicaSet", "apps/v1", "replicasets"),
+    _Kind("ReplicationController", "v1", "replicationcontrollers"),
+    _Kind("Job", "batch/v1", "jobs"),
+    _Kind("CronJob", "batch/v1", "cronjobs"),
 )
 
 
@@ -95,61 +92,60 @@ class Survey:
 async def survey(
     client: ClusterClient, prefixes: tuple[str, ...], *, namespace: str | None = None
 ) -> Survey:
-    """Read a cluster, or what one namespace of it has.
-
-    Args:
-        client: The API server's.
-        prefixes: The domains of the resources, each with its slash.
-        namespace: The only one to read; None for all.
-
-    Raises:
-        ClusterError: There is no answer, or the mappings can't be listed.
-    """
+    """Read a cluster, or what one namespace of it has."""
     found = Survey(await read_index(client, [namespace]))
-    nodes = await _listed(
-        client, _NODES, None, lambda node: add_advertised({}, node, prefixes), found.missing
-    )
+
+    async def listed(
+        kind: _Kind, within: str | None, read: Callable[[dict[str, Any]], T]
+    ) -> list[T] | None:
+        """The objects of a kind; None if we may not list it, or the cluster does not serve it."""
+        try:
+            return await _objects(client, kind, within, read)
+        except BadStatus as error:
+            if error.status == FORBIDDEN:
+                found.missing.append(f"{kind.plural}: {kind.permission(within)}")
+            elif error.status != NOT_FOUND:
+                raise
+        return None
+
+    nodes = await listed(_NODES, None, lambda node: add_advertised({}, node, prefixes))
     if nodes is not None:
         totals: Counter[str] = Counter()
         for offered in nodes:
             totals.update(offered)
         found.advertised = totals
     for kind in _POD_KINDS:
-        listed = await _listed(
-            client, kind, namespace, lambda obj: list(_uses(obj, prefixes)), found.missing
-        )
-        found.uses += [use for uses in listed or () for use in uses]
+        for uses in await listed(kind, namespace, lambda obj: [*_uses(obj, prefixes)]) or ():
+            found.uses += uses
     return found
 
 
 async def read_index(client: ClusterClient, namespaces: Iterable[str | None]) -> MappingIndex:
-    """The mappings of some namespaces; None is all of them.
-
-    Raises:
-        ClusterError: There is no answer, or they can't be listed.
-    """
+    """The mappings of some namespaces; None is all of them."""
     entries: list[Entry] = []
     for kind, namespace in product(_MAPPINGS, namespaces):
         try:
-            found = await _items(client, kind, namespace, read_entry)
+            entries += await _objects(client, kind, namespace, read_entry)
         except BadStatus as error:
-            raise _explained(error, kind, namespace) from error
-        entries += filter(None, found)
+            if error.status == FORBIDDEN:
+                raise ClusterError(f"{error}: {kind.permission(namespace)}") from error
+            if error.status == NOT_FOUND:
+                text = f"{error}: are the definitions there (manifests/crd)?"
+                raise ClusterError(text) from error
+            raise
     return build_index(entries)
 
 
-def _explained(error: BadStatus, kind: _Kind, namespace: str | None) -> ClusterError:
-    """The error of a list of mappings, with what to do about it."""
-    if error.status == FORBIDDEN:
-        return ClusterError(f"{error}: {_permission(kind, namespace)}")
-    if error.status == NOT_FOUND:
-        return ClusterError(f"{error}: are the definitions there (manifests/crd)?")
-    return error
+def read_folder(folder: Path) -> FolderSnapshot:
+    """The mappings of a folder, and its problems.
 
-
-def _permission(kind: _Kind, namespace: str | None) -> str:
-    where = f"in namespace {namespace}" if namespace else "in the whole cluster"
-    return f'RBAC must allow us "list" on {kind.label} {where}'
+    Raises:
+        InvalidSettings: It can't be read, which is the asker's fault: exit code 1 is an answer.
+    """
+    try:
+        return load_folder(folder)
+    except WorldError as error:
+        raise InvalidSettings(str(error)) from error
 
 
 def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUse]:
@@ -166,46 +162,36 @@ def _uses(obj: dict[str, Any], prefixes: tuple[str, ...]) -> Iterator[ResourceUs
         return  # it can't run
 
 
-async def _listed(
+async def _objects(
     client: ClusterClient,
     kind: _Kind,
     namespace: str | None,
-    read: Callable[[dict[str, Any]], T],
-    missing: list[str],
-) -> list[T] | None:
-    """The objects of a kind; None if we may not list it, or the cluster does not serve it."""
-    try:
-        return await _items(client, kind, namespace, read)
-    except BadStatus as error:
-        if error.status == FORBIDDEN:
-            missing.append(f"{kind.plural}: {_permission(kind, namespace)}")
-        elif error.status != NOT_FOUND:
-            raise
-    return None
-
-
-async def _items(
-    client: ClusterClient,
-    kind: _Kind,
-    namespace: str | None,
-    read: Callable[[dict[str, Any]], T],
+    read: Callable[[dict[str, Any]], T | None],
 ) -> list[T]:
-    """The objects of a kind, from one list."""
-    path, limit, attempts = kind.path(namespace), _PAGE, _ATTEMPTS
+    about = {"apiVersion": kind.api_version, "kind": kind.kind}  # items of a list don't say it
+    return await list_objects(client, kind.path(namespace), lambda obj: read(about | obj))
+
+
+async def list_objects(
+    client: ClusterClient, path: str, read: Callable[[dict[str, Any]], T | None]
+) -> list[T]:
+    """What a function returns for each object of a list, without None: clusters may be large."""
+    limit, attempts = _PAGE, _ATTEMPTS
     while True:
         attempts -= 1
         try:
             return [
-                read({"apiVersion": kind.api_version, "kind": kind.kind} | obj)
+                found
                 async for page in client.pages(path, limit=limit)
-                for obj in _objects(page, path)
+                for obj in decode(page, path, _Page).items or ()
+                if (found := read(obj)) is not None
             ]
         except TooLong:
             limit = max(1, limit // 8)
             if not attempts:
                 raise
         except BadStatus as error:
-            if error.status != _GONE or not attempts:
+            if error.status != GONE or not attempts:
                 raise
 
 
@@ -213,13 +199,11 @@ class _Page(msgspec.Struct):
     items: list[dict[str, Any]] | None = None
 
 
-_PAGES: Final = msgspec.json.Decoder(_Page)
-
-
-def _objects(page: bytes, path: str) -> list[dict[str, Any]]:
+def decode(body: bytes, path: str, kind: type[T]) -> T:
+    """The answer to a GET as a value of a type."""
     try:
-        return _PAGES.decode(page).items or []
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ClusterError(
-            f"the answer to GET {path} is not a list: {plain(str(error), 200)}"
+            f"the answer to GET {path} can't be read: {plain(str(error), 200)}"
         ) from error

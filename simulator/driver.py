@@ -34,8 +34,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self
 
-from services.programming.ioctls import DriverCalls, DriverNode
-from services.programming.port_holders import Holder, holders_of
+from services.programming.ioctls import DriverCalls, DriverNode, holders_of
 
 SOCKET: Final = "accelbind-driver.sock"
 
@@ -60,7 +59,7 @@ class SimulatedCalls(DriverCalls):
     def open(self, path: Path, *, alone: bool = False) -> int:
         """Open a node; of a file that another process has open, only one may be a user."""
         descriptor = super().open(path, alone=alone)
-        if alone and _is_file(descriptor) and holders_of(descriptor, path):
+        if alone and _is_file(descriptor) and holders_of(path, descriptor):
             os.close(descriptor)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         return descriptor
@@ -87,9 +86,9 @@ class SimulatedCalls(DriverCalls):
             raise OSError(error, os.strerror(error))
         return 0
 
-    def holders(self, node: DriverNode) -> tuple[Holder, ...]:
+    def holders(self, node: DriverNode) -> list[str]:
         """The processes that have a file open; device nodes are /dev/null, which many have."""
-        return super().holders(node) if _is_file(node.descriptor) else ()
+        return super().holders(node) if _is_file(node.descriptor) else []
 
 
 def _is_file(descriptor: int) -> bool:

@@ -1,23 +1,19 @@
 """What `accelbind doctor` checks about the rights of accelbind's accounts.
 
-The API server itself answers, by SubjectAccessReview. Who may not ask about others asks about
-itself, if it is one of the accounts.
+The API server itself answers, by SubjectAccessReview.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from accelbind.doctor.cluster import Cluster, Json
-from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, unseen, warning
+from accelbind.doctor.cluster import Cluster, Json, part
+from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from accelbind.doctor.pools import read_uses
+from accelbind.survey import decode
 from services.devices.model import PluginMode
-from services.kube.client import HttpResponse
-from services.process.text import plain
+from services.kube.client import FORBIDDEN, ClusterClient
 
-_REVIEWS: Final = "/apis/authorization.k8s.io/v1"
-_WHO: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _CREATED: Final = 201
 _MAPPINGS: Final = "fpga.intel.com"
 _HOOKS: Final = "admissionregistration.k8s.io"
@@ -94,167 +90,91 @@ EXCESSIVE: Final = (Right("list", "secrets"), Right("create", "pods"), Right("*"
 
 
 def check_webhook_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the webhook's account."""
-    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK])
+    """Does the account accelbind-webhook have its rights, and no more?"""
+    return _check_account(cluster, WEBHOOK, NEEDED[WEBHOOK], {})
 
 
 def check_certs_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the certificates' account."""
-    return _check_account(cluster, CERTS, NEEDED[CERTS])
+    """Does the account accelbind-certs have its rights, and no more?"""
+    return _check_account(cluster, CERTS, NEEDED[CERTS], {})
 
 
 def check_plugin_access(cluster: Cluster) -> Iterator[Line]:
-    """The rights of the accounts of all pools, or of the usual one if no pool is known."""
-    try:
-        uses = read_uses(cluster)
-    except Unseen:
-        uses = {}
-    for account, modes in sorted(uses.items()) or [(PLUGIN, set())]:
-        needed, spare = _rights_by_mode(modes)
-        yield from _check_account(cluster, account, (*NEEDED[PLUGIN], *needed), spare)
+    """Does the account accelbind-plugin have its rights, and no more?"""
+    for account, modes in sorted(read_uses(cluster).items()) or [(PLUGIN, set())]:
+        programs = any(mode is PluginMode.REGION for mode, _ in modes)
+        enforces = programs or any(enforced for _, enforced in modes)
+        needed = [*NEEDED[PLUGIN]]
+        spare: dict[Right, str] = {}
+        for is_needed, rights, other in (
+            (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
+            (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
+        ):
+            if is_needed:
+                needed += rights
+            elif modes:
+                spare |= dict.fromkeys(rights, other)
+        yield from _check_account(cluster, account, needed, spare)
 
 
 def _check_account(
-    cluster: Cluster,
-    account: str,
-    needed: Sequence[Right],
-    spare: Mapping[Right, str] = MappingProxyType({}),
+    cluster: Cluster, account: str, needed: Sequence[Right], spare: Mapping[Right, str]
 ) -> Iterator[Line]:
     """Rights that an account lacks, and rights that it does not need.
 
-    Args:
-        cluster: The cluster.
-        account: Its name in accelbind's namespace.
-        needed: What it needs.
-        spare: What no mode in use needs, each with the account that has it.
+    `spare` is what no mode in use needs, each with the account that has it.
     """
     namespace = cluster.namespace
-    known = True
-    try:
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}"
-        if cluster.get(path) is None:
-            yield skipped(f"there is no account {account} in namespace {namespace}")
-            return
-    except Unseen:
-        known = False  # the API server may answer questions about its rights nevertheless
+    if cluster.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}") is None:
+        yield skipped(f"there is no account {account} in namespace {namespace}")
+        return
     needed = [
         right._replace(namespace=namespace) if right.namespace == _SYSTEM else right
         for right in needed
     ]
-    rights = [*needed, *EXCESSIVE, *spare]
-    answers = _review(cluster, account, rights)
-    if isinstance(answers, Line):
-        yield answers
-        return
-    allowed = {right for right, answer in zip(rights, answers, strict=True) if _allows(answer)}
-    if not known and not allowed:
-        yield unseen(f"nothing is known of an account {account} in namespace {namespace}")
-        return
-    yield from _right_lines(account, needed, spare, allowed)
-
-
-def _right_lines(
-    account: str, needed: Sequence[Right], spare: Mapping[Right, str], allowed: set[Right]
-) -> Iterator[Line]:
+    allowed = _allowed(cluster, account, [*needed, *EXCESSIVE, *spare])
     for right in needed:
         if right not in allowed:
             todo = _REMEDIES.get(right, "kubectl apply --server-side -k OVERLAY")
             yield failed(f"{account} may not {right}", todo)
-    for right in EXCESSIVE:
-        if right in allowed:
-            yield failed(
-                f"{account} may {right}, which it does not need",
-                f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
-            )
-    for right, other in spare.items():
-        if right in allowed:
-            yield warning(
-                f"{account} may {right}, which no mode in use needs",
-                f"run the pool under the account of its mode; only {other} needs this right",
-            )
+    for right in (each for each in EXCESSIVE if each in allowed):
+        yield failed(
+            f"{account} may {right}, which it does not need",
+            f"kubectl get clusterrolebinding,rolebinding -A -o wide | grep {account}",
+        )
+    for right in (each for each in spare if each in allowed):
+        yield warning(
+            f"{account} may {right}, which no mode in use needs",
+            f"run the pool under the account of its mode; only {spare[right]} needs this right",
+        )
     yield ok(f"{len(allowed.intersection(needed))} of {len(needed)} rights that {account} needs")
 
 
-def _rights_by_mode(
-    uses: Collection[tuple[PluginMode, bool]],
-) -> tuple[list[Right], dict[Right, str]]:
-    """What the modes in use need, and what they do not need, with the account that has it.
+def _allowed(cluster: Cluster, account: str, rights: Sequence[Right]) -> set[Right]:
+    """Those of some rights that an account has."""
+    system = "system:serviceaccount"
+    user = f"{system}:{cluster.namespace}:{account}"
+    groups = [f"{system}s", f"{system}s:{cluster.namespace}", "system:authenticated"]
 
-    Both are empty where no mode is known.
-    """
-    programs = any(mode is PluginMode.REGION for mode, _ in uses)
-    enforces = programs or any(enforced for _, enforced in uses)
-    needed: list[Right] = []
-    spare: dict[Right, str] = {}
-    for is_needed, rights, account in (
-        (enforces, NEEDED_TO_ENFORCE, "accelbind-plugin-mappings"),
-        (programs, NEEDED_TO_PROGRAM, "accelbind-plugin-region"),
-    ):
-        if is_needed:
-            needed += rights
-        elif uses:
-            spare |= dict.fromkeys(rights, account)
-    return needed, spare
+    async def ask(client: ClusterClient) -> set[Right]:
+        return {right for right in rights if await _may(client, right, user, groups)}
+
+    return cluster.query(ask)
 
 
-# Reviews ------------------------------------------------------------------------------------------
-
-
-def _review(cluster: Cluster, account: str, rights: list[Right]) -> list[HttpResponse] | Line:
-    """Ask about each right of an account; a line if that is not possible."""
-    user = f"system:serviceaccount:{cluster.namespace}:{account}"
-    groups = [
-        "system:serviceaccounts",
-        f"system:serviceaccounts:{cluster.namespace}",
-        "system:authenticated",
-    ]
-    about = {"user": user, "groups": groups}
-    bodies = [_review_of("SubjectAccessReview", right, about) for right in rights]
-    first = cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[:1])
-    match first[0].status:
-        case 201:
-            return [*first, *cluster.post(f"{_REVIEWS}/subjectaccessreviews", bodies[1:])]
-        case 404:
-            return unseen("this API server answers no questions about rights")
-        case 403 if _own_name(cluster) == user:
-            bodies = [_review_of("SelfSubjectAccessReview", right, {}) for right in rights]
-            return cluster.post(f"{_REVIEWS}/selfsubjectaccessreviews", bodies)
-        case 403:
-            return unseen(
-                "we may not ask about the rights of others",
-                "RBAC must allow us to create subjectaccessreviews; or try kubectl auth can-i"
-                f" --list --as={user}",
-            )
-        case status:
-            return unseen(f"the API server answers {status} to a question about rights")
-
-
-def _own_name(cluster: Cluster) -> str:
-    """Who we are; empty if that is unknown."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    (answer,) = cluster.post(_WHO, [body])
-    status = _decode(answer).get("status") or {}
-    return str((status.get("userInfo") or {}).get("username", ""))
-
-
-def _review_of(kind: str, right: Right, about: Json) -> Json:
+async def _may(client: ClusterClient, right: Right, user: str, groups: list[str]) -> bool:
     attributes = {key: value for key, value in right._asdict().items() if value}
-    return {
+    body = {
         "apiVersion": "authorization.k8s.io/v1",
-        "kind": kind,
-        "spec": {"resourceAttributes": attributes} | about,
+        "kind": "SubjectAccessReview",
+        "spec": {"resourceAttributes": attributes, "user": user, "groups": groups},
     }
-
-
-def _allows(answer: HttpResponse) -> bool:
+    answer = await client.request("POST", _REVIEWS, body=body)
+    if answer.status == FORBIDDEN:
+        raise Unseen(
+            "RBAC must allow us to create subjectaccessreviews; or try kubectl auth can-i --list"
+            f" --as={user}"
+        )
     if answer.status != _CREATED:
         raise Unseen(f"the API server answers {answer.status} to a question about rights")
-    return bool((_decode(answer).get("status") or {}).get("allowed"))
-
-
-def _decode(answer: HttpResponse) -> Json:
-    try:
-        found = json.loads(answer.body)
-    except ValueError as error:
-        raise Unseen(f"the answer of the API server is not JSON: {plain(str(error))}") from error
-    return found if isinstance(found, dict) else {}
+    return bool(part(decode(answer.body, _REVIEWS, Json), "status").get("allowed"))

@@ -1,8 +1,11 @@
-"""All checks of `accelbind doctor`. Their ids stay, since scripts name them."""
+"""All checks of `accelbind doctor`: their ids, which scripts name, and their functions.
 
-from collections.abc import Callable, Iterable
+The docstring of a function is the question that its check answers.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from accelbind.doctor import (
     access,
@@ -22,95 +25,61 @@ from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, Line
 from accelbind.doctor.node import Node
 
-NodeRow = tuple[str, str, Callable[[Node], Iterable[Line]]]
-ClusterRow = tuple[str, str, Callable[[Cluster], Iterable[Line]]]
+S = TypeVar("S", Node, Cluster)
+Find: TypeAlias = Callable[[S], Iterable[Line]]
 
-NODE: Final[tuple[NodeRow, ...]] = (
-    ("node.driver", "Is the cards' driver loaded?", node.check_driver),
-    ("node.cards", "Can all cards be read, and are they healthy?", node.check_cards),
-    ("node.device-nodes", "Does every device have its file in /dev?", node.check_device_nodes),
-    ("node.kubelet", "Does the kubelet accept registrations?", kubelet.check_kubelet),
-    ("node.plugin-sockets", "Does exactly one plugin serve?", kubelet.check_sockets),
-    ("node.checkpoint", "Can the kubelet's checkpoint be read?", kubelet.check_checkpoint),
-    (
-        "node.pod-resources",
-        "Does the kubelet report who has which device?",
-        kubelet.check_pod_resources,
-    ),
-    ("node.pod-logs", "Can pods be found by their log folders?", kubelet.check_pod_logs),
-    ("node.access", "Can this user read everything that is checked?", node.check_access),
-    ("node.cdi", "Can runtimes use our CDI file?", files.check_cdi),
-    ("node.bitstreams", "Can all bitstreams be used?", files.check_bitstreams),
-    ("node.state-dir", "Can only root write to the state folder?", files.check_state_dir),
-    ("node.hook", "Can the host start the OCI hook?", files.check_hook),
-    ("node.plugin", "Is the plugin alive and registered?", plugin.check_plugin),
-    ("node.devices", "Are all devices of the plugin healthy?", plugin.check_devices),
-    ("node.permissions", "Does the plugin have all permissions?", plugin.check_permissions),
-)
+NODE: Final[Mapping[str, Find[Node]]] = {
+    "node.driver": node.check_driver,
+    "node.cards": node.check_cards,
+    "node.device-nodes": node.check_device_nodes,
+    "node.kubelet": kubelet.check_kubelet,
+    "node.plugin-sockets": kubelet.check_sockets,
+    "node.checkpoint": kubelet.check_checkpoint,
+    "node.pod-resources": kubelet.check_pod_resources,
+    "node.pod-logs": kubelet.check_pod_logs,
+    "node.access": node.check_access,
+    "node.cdi": files.check_cdi,
+    "node.bitstreams": files.check_bitstreams,
+    "node.state-dir": files.check_state_dir,
+    "node.hook": files.check_hook,
+    "node.plugin": plugin.check_plugin,
+    "node.devices": plugin.check_devices,
+    "node.permissions": plugin.check_permissions,
+}
 
-CLUSTER: Final[tuple[ClusterRow, ...]] = (
-    ("cluster.api-server", "Does the API server answer?", cluster.check_api_server),
-    ("cluster.workloads", "Do accelbind's workloads run?", workloads.check_workloads),
-    ("cluster.other-suites", "Other FPGA suites are removed", workloads.check_other_suites),
-    ("cluster.nodes", "Do nodes offer accelerators?", workloads.check_nodes),
-    (
-        "cluster.pools",
-        "Does one plugin DaemonSet cover each node with accelerators?",
-        pools.check_pools,
-    ),
-    (
-        "cluster.definitions",
-        "Are both kinds of mappings defined?",
-        definitions.check_definitions,
-    ),
-    ("cluster.webhooks", "Is the webhook called for all reviews?", webhooks.check_webhooks),
-    ("cluster.webhook-rules", "Are the webhook configurations right?", webhooks.check_rules),
-    (
-        "cluster.other-webhooks",
-        "Does no other suite change FPGA pods?",
-        webhooks.check_other_webhooks,
-    ),
-    ("cluster.bundles", "Are the CA bundles valid?", certificates.check_bundles),
-    (
-        "cluster.served",
-        "Does the served certificate fit the CA bundle?",
-        certificates.check_served,
-    ),
-    ("cluster.mappings", "Are all mappings valid, and served by nodes?", pods.check_mappings),
-    ("cluster.pending-pods", "No FPGA pod is stuck", pods.check_pending),
-    ("cluster.failed-pods", "No pod failed because of its device", pods.check_failed),
-    (
-        "cluster.access.webhook",
-        "Does the account accelbind-webhook have its rights, and no more?",
-        access.check_webhook_access,
-    ),
-    (
-        "cluster.access.plugin",
-        "Does the account accelbind-plugin have its rights, and no more?",
-        access.check_plugin_access,
-    ),
-    (
-        "cluster.access.certs",
-        "Does the account accelbind-certs have its rights, and no more?",
-        access.check_certs_access,
-    ),
-    (
-        "cluster.policy",
-        "Can the account accelbind-certs change only caBundle?",
-        definitions.check_policy,
-    ),
-)
+CLUSTER: Final[Mapping[str, Find[Cluster]]] = {
+    "cluster.api-server": cluster.check_api_server,
+    "cluster.workloads": workloads.check_workloads,
+    "cluster.other-suites": workloads.check_other_suites,
+    "cluster.nodes": workloads.check_nodes,
+    "cluster.pools": pools.check_pools,
+    "cluster.definitions": definitions.check_definitions,
+    "cluster.webhooks": webhooks.check_webhooks,
+    "cluster.webhook-rules": webhooks.check_rules,
+    "cluster.other-webhooks": webhooks.check_other_webhooks,
+    "cluster.bundles": certificates.check_bundles,
+    "cluster.served": certificates.check_served,
+    "cluster.mappings": pods.check_mappings,
+    "cluster.pending-pods": pods.check_pending,
+    "cluster.failed-pods": pods.check_failed,
+    "cluster.access.webhook": access.check_webhook_access,
+    "cluster.access.plugin": access.check_plugin_access,
+    "cluster.access.certs": access.check_certs_access,
+    "cluster.policy": definitions.check_policy,
+}
 
-_GROWS: Final = frozenset({"node.bitstreams"})
+_MAY_GROW: Final = ("node.bitstreams", *CLUSTER)
+"""Checks that take longer where there is more to read."""
 
 
-def node_checks(subject: Node) -> list[Check]:
-    """The checks of a node."""
+def checks_of(table: Mapping[str, Find[S]], subject: S) -> list[Check]:
+    """The checks of a node or a cluster."""
     return [
-        Check(key, title, partial(find, subject), grows=key in _GROWS) for key, title, find in NODE
+        Check(key, question(find), partial(find, subject), grows=key in _MAY_GROW)
+        for key, find in table.items()
     ]
 
 
-def cluster_checks(subject: Cluster) -> list[Check]:
-    """The checks of a cluster, all of which take longer in a large one."""
-    return [Check(key, title, partial(find, subject), grows=True) for key, title, find in CLUSTER]
+def question(find: object) -> str:
+    """The question that a check answers."""
+    return (find.__doc__ or "").rstrip(".")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from accelbind.doctor import show
-from accelbind.doctor.catalogue import cluster_checks, node_checks
+from accelbind.doctor.catalogue import CLUSTER, NODE, checks_of
 from accelbind.doctor.certificates import parse_address
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Check, CheckStatus, run_checks
@@ -112,19 +112,19 @@ def doctor(
     if node or (not cluster and _is_node(given)):
         options = load_settings(PluginSettings, given)
         mode = options.mode if given.get("mode") is not None else None
-        checks += node_checks(Node(options, mode, seconds=time_limit))
+        checks += checks_of(NODE, Node(options, mode, seconds=time_limit))
     if cluster or kubeconfig is not None or (not node and _knows_cluster(config, checks)):
         prefixes = (Policy(tuple(domain)) if domain else Policy()).prefixes
         address = parse_address(webhook_address) if webhook_address else None
-        checks += cluster_checks(Cluster(config, namespace, prefixes, address))
+        checks += checks_of(CLUSTER, Cluster(config, namespace, prefixes, address))
     if not checks:
         raise InvalidSettings(f"this machine is not a node, and {NO_KUBECONFIG}, or use --node")
     results = run_checks(_choose(checks, only or (), skip or ()), time_limit)
     if output is OutputFormat.JSON:
         print_json(show.document(results))
     else:
-        for state, line in show.lines(results, verbose=verbose):
-            typer.echo(styled(line, show.COLOURS.get(state) if state else None))
+        for colour, line in show.lines(results, verbose=verbose):
+            typer.echo(styled(line, colour))
     if any(result.state is CheckStatus.FAILED for result in results):
         raise typer.Exit(EXIT_FAILED)
 

@@ -1,14 +1,15 @@
-"""What `accelbind doctor` checks about definitions: of the custom resources, and the policy.
+"""What `accelbind doctor` checks about definitions: of the custom resources, and the policies.
 
-RBAC lets the certificates' account update our webhook configurations completely. That it may change
-only `caBundle` is the work of a ValidatingAdmissionPolicy and its binding.
+RBAC lets the certificates' account update our webhook configurations completely, and create Secrets
+of any type. That it may change only `caBundle`, and create only Secrets of type Opaque, is the work
+of two ValidatingAdmissionPolicies and their bindings.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from accelbind.doctor.cluster import APPLY, Cluster, Json
+from accelbind.doctor.cluster import APPLY, Cluster, Json, part
 from accelbind.doctor.model import Line, Unseen, failed, ok, skipped, warning
 from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain
@@ -31,30 +32,47 @@ class Definition:
     """Number of CEL rules of `spec` and of the name."""
 
 
+_ID: Final = "^[0-9a-f]{8,32}$"
 DEFINITIONS: Final[Mapping[str, Definition]] = {
     "acceleratorfunctions": Definition(
         "AcceleratorFunction",
-        {
-            "afuId": "^[0-9a-f]{8,40}$",
-            "interfaceId": "^[0-9a-f]{8,32}$",
-            "mode": ("af", "region"),
-        },
+        {"afuId": "^[0-9a-f]{8,40}$", "interfaceId": _ID, "mode": ("af", "region")},
         3,
     ),
-    "fpgaregions": Definition(
-        "FpgaRegion", {"interfaceId": "^[0-9a-f]{8,32}$", "mode": ("regiondevel",)}, 1
-    ),
+    "fpgaregions": Definition("FpgaRegion", {"interfaceId": _ID, "mode": ("regiondevel",)}, 1),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a policy for the certificates' account says; a test compares it with the manifests."""
+
+    name: str
+    resources: tuple[str, ...]
+    validations: int
+    """Their number."""
+    risk: str
+
+
 ACCOUNT: Final = "accelbind-certs"
-POLICY: Final = "accelbind-certs"
-VALIDATIONS: Final = 3
-"""Number of validations of the policy; a test compares it with the manifests."""
-_RISK: Final = f"{ACCOUNT} could change more of our webhook configurations than caBundle"
+POLICIES: Final = (
+    Policy(
+        "accelbind-certs",
+        PLURALS,
+        3,
+        f"{ACCOUNT} could change more of our webhook configurations than caBundle",
+    ),
+    Policy(
+        "accelbind-certs-secrets",
+        ("secrets",),
+        1,
+        f"{ACCOUNT} could create a Secret that the cluster fills with another account's token",
+    ),
+)
 
 
 def check_definitions(cluster: Cluster) -> Iterator[Line]:
-    """Whether the custom resources are defined, and as we define them."""
+    """Are both kinds of mappings defined?"""
     for plural, expected in DEFINITIONS.items():
         name = f"{plural}.fpga.intel.com"
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
@@ -67,12 +85,12 @@ def check_definitions(cluster: Cluster) -> Iterator[Line]:
 
 
 def _definition_lines(name: str, found: Json, expected: Definition) -> Iterator[Line]:
-    spec, status = found.get("spec") or {}, found.get("status") or {}
-    if spec.get("scope") != "Namespaced" or (spec.get("names") or {}).get("kind") != expected.kind:
+    spec, status = part(found, "spec"), part(found, "status")
+    if spec.get("scope") != "Namespaced" or part(spec, "names").get("kind") != expected.kind:
         yield failed(f"{name} defines something other than {expected.kind}s", _APPLY)
         return
-    served: list[Json] = [one for one in spec.get("versions") or () if one.get("name") == "v2"]
-    version: Json = served[0] if served else {}
+    versions = {one.get("name"): one for one in spec.get("versions") or ()}
+    version: Json = versions.get("v2") or {}
     if not version.get("served"):
         todo = _OLD if "v1" in (status.get("storedVersions") or ()) else _APPLY
         yield failed(f"{name} does not serve version v2", todo)
@@ -80,8 +98,7 @@ def _definition_lines(name: str, found: Json, expected: Definition) -> Iterator[
     for one in status.get("conditions") or ():
         if one.get("type") in {"Established", "NamesAccepted"} and one.get("status") != "True":
             yield failed(f"{name}: {one['type']} is not true: {one.get('message')}", _APPLY)
-    different = [*_differences(version, expected)]
-    if different:
+    if different := [*_differences(version, expected)]:
         yield warning(
             f"{name} is not accelbind's ({'; '.join(different)}): it accepts mappings that no pod"
             " can use",
@@ -90,69 +107,66 @@ def _definition_lines(name: str, found: Json, expected: Definition) -> Iterator[
 
 
 def _differences(version: Json, expected: Definition) -> Iterator[str]:
-    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-    properties = schema.get("properties") or {}
-    spec = properties.get("spec") or {}
+    properties = part(version, "schema", "openAPIV3Schema", "properties")
+    spec = part(properties, "spec")
     for name, wanted in expected.fields.items():
-        got = (spec.get("properties") or {}).get(name) or {}
+        got = part(spec, "properties", name)
         found = got.get("pattern") if isinstance(wanted, str) else tuple(got.get("enum") or ())
         if found != wanted:
             yield f"spec.{name} accepts other values"
-    name_of = ((properties.get("metadata") or {}).get("properties") or {}).get("name") or {}
-    rules = sum(len(each.get("x-kubernetes-validations") or ()) for each in (spec, name_of))
+    of_name = part(properties, "metadata", "properties", "name")
+    rules = sum(len(each.get("x-kubernetes-validations") or ()) for each in (spec, of_name))
     if rules < expected.rules:
         yield "rules are missing"
 
 
 def check_policy(cluster: Cluster) -> Iterator[Line]:
-    """Whether the certificates' account is held to `caBundle`."""
+    """Can the account accelbind-certs change only caBundle?"""
     where = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/{ACCOUNT}"
     try:
-        is_used = cluster.get(where) is not None
+        if cluster.get(where) is None:
+            yield skipped(f"there is no account {ACCOUNT} in namespace {cluster.namespace}")
+            return
     except Unseen:
-        is_used = True
-    if not is_used:
-        yield skipped(f"there is no account {ACCOUNT} in namespace {cluster.namespace}")
-        return
-    policy = cluster.get(f"{GROUP}/validatingadmissionpolicies/{POLICY}")
-    if policy is None:
-        yield warning(
-            f"there is no ValidatingAdmissionPolicy {POLICY}: {_RISK}",
-            f"{APPLY}; before Kubernetes 1.30 use cert-manager",
-        )
-        return
-    lines = [*_policy_lines(policy.get("spec") or {}), *_binding_lines(cluster)]
-    yield from lines or [ok(f"ValidatingAdmissionPolicy {POLICY} is there and bound")]
+        pass  # it may exist
+    for policy in POLICIES:
+        found = cluster.get(f"{GROUP}/validatingadmissionpolicies/{policy.name}")
+        if found is None:
+            yield warning(
+                f"there is no ValidatingAdmissionPolicy {policy.name}: {policy.risk}",
+                f"{APPLY}; before Kubernetes 1.30 use cert-manager",
+            )
+            continue
+        bindings = cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
+        lines = [*_policy_lines(policy, part(found, "spec")), *_binding_lines(policy, bindings)]
+        yield from lines or [ok(f"ValidatingAdmissionPolicy {policy.name} is there and bound")]
 
 
-def _policy_lines(spec: Json) -> Iterator[Line]:
+def _policy_lines(policy: Policy, spec: Json) -> Iterator[Line]:
     if spec.get("failurePolicy", "Fail") != "Fail":
         yield warning(
-            f"{POLICY}: failurePolicy is {plain(str(spec['failurePolicy']))}: if an expression"
-            " fails, every change is allowed",
+            f"{policy.name}: failurePolicy is {plain(str(spec['failurePolicy']))}: if an expression"
+            " fails, everything is allowed",
             APPLY,
         )
-    rules = (spec.get("matchConstraints") or {}).get("resourceRules") or ()
+    rules = part(spec, "matchConstraints").get("resourceRules") or ()
     covered = {each for rule in rules for each in rule.get("resources") or ()}
-    missing = [each for each in PLURALS if not {each, "*"} & covered]
+    missing = [each for each in policy.resources if not {each, "*"} & covered]
     if missing:
-        yield failed(f"{POLICY} does not cover {', '.join(missing)}: {_RISK}", APPLY)
-    if len(spec.get("validations") or ()) < VALIDATIONS:
-        yield failed(f"{POLICY}: validations are missing: {_RISK}", APPLY)
+        yield failed(f"{policy.name} does not cover {', '.join(missing)}: {policy.risk}", APPLY)
+    if len(spec.get("validations") or ()) < policy.validations:
+        yield failed(f"{policy.name}: validations are missing: {policy.risk}", APPLY)
 
 
-def _binding_lines(cluster: Cluster) -> Iterator[Line]:
+def _binding_lines(policy: Policy, bindings: Sequence[Json]) -> Iterator[Line]:
     """Problems of the bindings; one that denies is enough."""
-    ours = [
-        spec
-        for each in cluster.items(f"{GROUP}/validatingadmissionpolicybindings")
-        if (spec := each.get("spec") or {}).get("policyName") == POLICY
-    ]
+    specs = [part(each, "spec") for each in bindings]
+    ours = [spec for spec in specs if spec.get("policyName") == policy.name]
     actions = {str(one) for each in ours for one in each.get("validationActions") or ()}
     if not ours:
-        yield failed(f"no ValidatingAdmissionPolicyBinding names {POLICY}: {_RISK}", APPLY)
+        text = f"no ValidatingAdmissionPolicyBinding names {policy.name}: {policy.risk}"
+        yield failed(text, APPLY)
     elif "Deny" not in actions:
         found = plain(", ".join(sorted(actions))) or "none"
-        yield failed(
-            f"the binding of {POLICY} does not deny (validationActions: {found}): {_RISK}", APPLY
-        )
+        text = f"the binding of {policy.name} does not deny (validationActions: {found})"
+        yield failed(f"{text}: {policy.risk}", APPLY)

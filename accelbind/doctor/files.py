@@ -5,12 +5,14 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from accelbind.doctor.model import AS_ROOT, Line, failed, ok, skipped, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.output import count
-from plugin.settings import PluginSettings, Programming
+from plugin.settings import Programming
 from services.bitstreams.storage import BitstreamStorage
 from services.devices.cdi import FILE_NAME, KIND
 from services.devices.model import PluginMode
@@ -19,8 +21,8 @@ from services.process.yaml import BrokenDocument, read_documents
 
 MAX_FILE: Final = 4 * 1024 * 1024
 """Bytes of a CDI file: one with a thousand devices has a fifth of that."""
-
 _SUFFIXES: Final = frozenset({".json", ".yaml"})
+
 _READ_SHARE: Final = 0.6
 """Share of the time limit for reading bitstreams, which may be as large as a card's flash."""
 _INSTALL: Final = "accelbind bitstream install FILE"
@@ -29,22 +31,33 @@ _INSTALL: Final = "accelbind bitstream install FILE"
 # CDI ----------------------------------------------------------------------------------------------
 
 
+class _Device(msgspec.Struct):
+    name: str
+
+
+class _CdiFile(msgspec.Struct):
+    devices: tuple[_Device, ...] = ()
+
+
 def check_cdi(node: Node) -> Iterator[Line]:
-    """Problems of the CDI files of our kind."""
+    """Can runtimes use our CDI file?"""
     options = node.options
-    folders = [options.root / "etc/cdi", options.root / "var/run/cdi"]
-    if options.cdi_dir:
-        folders = [options.cdi_dir]
-    files = [path for folder in folders for path in _cdi_files(folder)]
+    usual = [options.root / "etc/cdi", options.root / "var/run/cdi"]
+    folders = [options.cdi_dir] if options.cdi_dir else usual
+    files = sorted(path for each in folders for path in each.glob("*") if path.suffix in _SUFFIXES)
     owner: dict[str, Path] = {}
     ours = 0
     for path in files:
         content = _read_cdi(path)
         if isinstance(content, Line):
             yield content
-        elif content.get("kind") == KIND:
+        elif content is not None:
             ours += 1
-            yield from _cdi_lines(path, content, owner, options)
+            for name in (plain(device.name) for device in content.devices):
+                if name in owner:
+                    text = f"{path} and {owner[name]} both define {KIND}={name}: runtimes refuse it"
+                    yield failed(text, "remove the file that is not accelbind's")
+                owner[name] = path
     is_needed = options.cdi or options.programming is Programming.OCI_HOOK
     if is_needed and not any(path.name == FILE_NAME for path in files):
         yield failed(
@@ -57,77 +70,32 @@ def check_cdi(node: Node) -> Iterator[Line]:
         yield ok(f"{count(len(owner), 'device')} in {count(ours, 'file')}")
 
 
-def _cdi_lines(
-    path: Path, content: dict[str, Any], owner: dict[str, Path], options: PluginSettings
-) -> Iterator[Line]:
-    for device in _dicts(content.get("devices")):
-        name = str(device.get("name"))
-        if name in owner:
-            yield failed(
-                f"{path} and {owner[name]} both define {KIND}={plain(name)}: runtimes refuse it",
-                "remove the file that is not accelbind's",
-            )
-        owner[name] = path
-        edits = device.get("containerEdits")
-        edits = edits if isinstance(edits, dict) else {}
-        for section in ("deviceNodes", "hooks"):
-            for each in _dicts(edits.get(section)):
-                host = str(each.get("hostPath") or each.get("path"))
-                local = _local_path(host, options)
-                if local is not None and not os.path.lexists(local):
-                    yield failed(
-                        f"{path}: {plain(name)} needs {plain(host)}, which does not exist",
-                        "its containers don't start: see node.hook and node.device-nodes",
-                    )
-
-
-def _local_path(host: str, options: PluginSettings) -> Path | None:
-    """Where a path of the host is for us; None if it can't be seen from here."""
-    host_root = str(options.host_root).rstrip("/")
-    if host.startswith(f"{host_root}/dev/"):
-        return options.root / host.removeprefix(f"{host_root}/")
-    if options.root == Path("/") and host.startswith("/"):
-        return Path(host)
-    return None
-
-
-def _cdi_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _read_cdi(path: Path) -> dict[str, Any] | Line:
-    """The content of a CDI file, or what is wrong with it."""
+def _read_cdi(path: Path) -> _CdiFile | Line | None:
+    """A CDI file of ours, or what is wrong with a file; None if it is of another kind."""
     todo = "remove it: runtimes ignore it, and its owner writes it again"
     try:
-        if not path.is_file():  # opening a FIFO would block
-            return failed(f"{path} is not a file", todo)
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
+        if not path.is_file() or path.stat().st_size > MAX_FILE:  # opening a FIFO would block
+            return failed(f"{path} is not a file of up to {MAX_FILE} bytes", todo)
+        data = path.read_bytes()
     except PermissionError:
         return unseen(f"{path} can't be read by user {os.geteuid()}", AS_ROOT)
-    if len(data) > MAX_FILE:
-        return failed(f"{path} has more than {MAX_FILE} bytes", todo)
-    for document in read_documents(data, types=True):  # JSON is YAML too
-        if isinstance(document, BrokenDocument):
-            reason = plain(document.message, 200)
-            return failed(f"{path}, line {document.line}: {reason}", todo)
-        if isinstance(document.value, dict):
-            return document.value
-    return failed(f"{path} is not a CDI file", todo)
-
-
-def _dicts(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    document = next(iter(read_documents(data, types=True)), None)  # JSON is YAML too
+    if isinstance(document, BrokenDocument):
+        return failed(f"{path}, line {document.line}: {plain(document.message, 200)}", todo)
+    content = document.value if document else None
+    if isinstance(content, dict) and content.get("kind") != KIND:
+        return None
+    try:
+        return msgspec.convert(content, _CdiFile)
+    except msgspec.ValidationError as error:
+        return failed(f"{path} is not a CDI file: {plain(str(error), 200)}", todo)
 
 
 # Programming --------------------------------------------------------------------------------------
 
 
 def check_bitstreams(node: Node) -> Iterator[Line]:
-    """Bitstreams that can't be used, and cards without any."""
+    """Can all bitstreams be used?"""
     folder = node.options.bitstreams
     if not folder.exists():
         if node.mode is PluginMode.REGION and node.options.programming is not Programming.NONE:
@@ -142,9 +110,7 @@ def check_bitstreams(node: Node) -> Iterator[Line]:
     good, interfaces = 0, set()
     for stored in BitstreamStorage(folder).entries():
         if stored.bitstream is None:
-            yield failed(
-                stored.problem, "replace it: accelbind bitstream install --force FILE; or remove it"
-            )
+            yield failed(stored.problem, "replace it: accelbind bitstream install --force FILE")
         else:
             good += 1
             interfaces.add(stored.interface_id)
@@ -162,7 +128,7 @@ def check_bitstreams(node: Node) -> Iterator[Line]:
 
 
 def check_state_dir(node: Node) -> Iterator[Line]:
-    """Whether others than root can forge records and approvals."""
+    """Can only root write to the state folder?"""
     path = node.options.state_dir
     if node.mode is not PluginMode.REGION:
         yield skipped("only mode region needs it")
@@ -186,13 +152,12 @@ def check_state_dir(node: Node) -> Iterator[Line]:
 
 
 def check_hook(node: Node) -> Iterator[Line]:
-    """Whether the OCI hook can be started."""
+    """Can the host start the OCI hook?"""
     options = node.options
+    path = options.root / str(options.hook_path).lstrip("/")
     if options.programming is not Programming.OCI_HOOK:
         yield skipped(f"programming is {options.programming}")
-        return
-    path = options.root / str(options.hook_path).lstrip("/")
-    if options.root != Path("/") and not path.parent.exists():
+    elif options.root != Path("/") and not path.parent.exists():
         yield unseen(f"{path.parent} can't be seen from here", "run the doctor on the host")
     elif not path.is_file():
         yield failed(

@@ -30,66 +30,66 @@ OUR_SOCKET: Final = re.compile(r"accelbind-[0-9a-f]{8}-[0-9]{1,9}\.sock")
 _OTHER_SOCKET: Final = re.compile(r"fpga\.intel\.com-.*\.sock|accelerator\.sock")
 """Of the public suite, by resource; of the b<>com plugin."""
 _RESOURCES: Final = (f"{DOMAIN}/", UNIT_RESOURCE)
-_LOG: Final = "its log: journalctl -u kubelet"
-_NOT_LISTENING: Final = {
-    errno.ENOENT: "missing",
-    errno.EACCES: "denied",
-    errno.EPERM: "denied",
-    errno.ECONNREFUSED: "nothing listens on it",
-}
+_RESTART: Final = "restart the kubelet; its log: journalctl -u kubelet"
 
 
 def check_kubelet(node: Node) -> Iterator[Line]:
-    """Whether the kubelet listens where plugins register."""
+    """Does the kubelet accept registrations?"""
     folder = plugins_folder(node.options.kubelet_dir)
     start = "start the kubelet, or name its folder with --kubelet-dir"
     if not _is_folder(folder):
         yield failed(f"{folder} is not a directory", start)
         return
     path = folder / KUBELET_SOCKET
-    match problem_of(path):
-        case "":
-            yield ok(f"it listens on {path}")
-        case "missing":
-            yield failed(f"{path} does not exist", start)
-        case "denied":
-            yield unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
-        case problem:
-            yield failed(f"{path}: {problem}", f"restart the kubelet; {_LOG}")
+    yield _socket_line(path, start) or ok(f"it listens on {path}")
+
+
+def check_pod_resources(node: Node) -> Iterator[Line]:
+    """Does the kubelet report who has which device?"""
+    path = pod_resources_socket(node.options.kubelet_dir)
+    mount = "in a pod, mount the kubelet's --root-dir (components/kubelet-root)"
+    if problem := _socket_line(path, f"start the kubelet; {mount}"):
+        yield problem
+        return
+    try:
+        pods = asyncio.run(active_pods(path, seconds=CONNECT_SECONDS * 2))
+    except KubeletError as error:
+        yield failed(str(error), _RESTART)
+        return
+    held = [each.resource for pod in pods for each in pod.held]
+    yield ok(f"{path} answers: {_allocations(held)}")
 
 
 def check_sockets(node: Node) -> Iterator[Line]:
-    """Which plugins serve in the kubelet's folder."""
+    """Does exactly one plugin serve?"""
     folder = plugins_folder(node.options.kubelet_dir)
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is needed
+        ours = live_sockets(folder, OUR_SOCKET)
     except FileNotFoundError:
         yield skipped(f"{folder} does not exist")
         return
-    ours = [name for name in names if OUR_SOCKET.fullmatch(name) and is_alive(folder / name)]
-    plugins = {name.split("-")[1] for name in ours}
-    if len(plugins) > 1:
+    plugins = len({name.split("-")[1] for name in ours})
+    if plugins > 1:
         yield failed(
-            f"{len(plugins)} accelbind plugins serve here",
+            f"{plugins} accelbind plugins serve here",
             "remove one: see kubectl get daemonset -A, and plugins that were started by hand",
         )
-    for name in names:
-        if _OTHER_SOCKET.fullmatch(name) and is_alive(folder / name):
-            yield failed(
-                f"{folder / name}: another FPGA plugin serves here",
-                "remove it, and its operator too: docs/migration.md",
-            )
+    for name in live_sockets(folder, _OTHER_SOCKET):
+        yield failed(
+            f"{folder / name}: another FPGA plugin serves here",
+            "remove it, and its operator too: docs/migration.md",
+        )
     if not ours:
         yield warning(f"no accelbind plugin serves in {folder}", "start it: accelbind plugin")
-    elif len(plugins) == 1:
+    elif plugins == 1:
         yield ok(f"{count(len(ours), 'socket')} of one plugin")
 
 
 def check_checkpoint(node: Node) -> Iterator[Line]:
-    """Whether the kubelet's allocations can be read."""
+    """Can the kubelet's checkpoint be read?"""
     path = checkpoint_file(node.options.kubelet_dir)
     try:
-        entries = read_checkpoint(path)
+        held = [entry.resource for entry in read_checkpoint(path)]
     except KubeletError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             yield skipped(f"{path} does not exist: no container has had a device yet")
@@ -98,72 +98,60 @@ def check_checkpoint(node: Node) -> Iterator[Line]:
         else:
             yield failed(str(error), "keep a copy, and restart the kubelet, which rewrites it")
         return
-    number = sum(entry.resource.startswith(_RESOURCES) for entry in entries)
-    yield ok(f"{count(number, 'allocation')} in {path}")
-
-
-def check_pod_resources(node: Node) -> Iterator[Line]:
-    """Whether the kubelet reports who has which device."""
-    path = pod_resources_socket(node.options.kubelet_dir)
-    match problem_of(path):
-        case "":
-            try:
-                pods = asyncio.run(active_pods(path, seconds=CONNECT_SECONDS * 2))
-            except KubeletError as error:
-                yield failed(str(error), f"restart the kubelet; {_LOG}")
-                return
-            held = [each for pod in pods for each in pod.held]
-            number = sum(each.resource.startswith(_RESOURCES) for each in held)
-            yield ok(f"{path} answers: {count(number, 'allocation')}")
-        case "missing":
-            yield failed(
-                f"{path} does not exist",
-                "start the kubelet; in a pod, mount the kubelet's --root-dir"
-                " (components/kubelet-root)",
-            )
-        case "denied":
-            yield unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
-        case problem:
-            yield failed(f"{path}: {problem}", "restart the kubelet")
+    yield ok(f"{_allocations(held)} in {path}")
 
 
 def check_pod_logs(node: Node) -> Iterator[Line]:
-    """Whether pods can be found by the UID in their log folder."""
+    """Can pods be found by their log folders?"""
     path = node.options.pod_logs_dir
+    only = "pods in which only an init container has devices"
     try:
-        number = len(pod_folders(path))
+        yield ok(f"{count(len(pod_folders(path)), 'pod')} in {path}")
     except KubeletError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            yield ok(
-                f"{path} doesn't exist: pods are found by their devices, except those in which only"
-                " an init container has devices"
-            )
+            yield ok(f"{path} doesn't exist: pods are found by their devices, except {only}")
         elif isinstance(error.__cause__, PermissionError):
             yield unseen(str(error), AS_ROOT)
         else:
-            yield warning(str(error), "pods in which only an init container has devices need it")
-        return
-    yield ok(f"{count(number, 'pod')} in {path}")
+            yield warning(str(error), f"{only} need it")
 
 
-def is_alive(path: Path) -> bool:
-    """Whether a process listens on a socket."""
-    return not problem_of(path)
+def live_sockets(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    """The names of sockets on which somebody listens."""
+    names = sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
+    return [name for name in names if _connect_error(folder / name) is None]
 
 
-def problem_of(path: Path) -> str:
-    """Why nothing answers on a socket: `missing`, `denied` or a clause; empty if something does."""
+def _socket_line(path: Path, start: str) -> Line | None:
+    """Why the kubelet does not answer on a socket; None if it does."""
+    match _connect_error(path):
+        case None:
+            return None
+        case FileNotFoundError():
+            return failed(f"{path} does not exist", start)
+        case PermissionError():
+            return unseen(f"{path}: user {os.geteuid()} may not connect", AS_ROOT)
+        case ConnectionRefusedError():
+            return failed(f"{path}: nothing listens on it", _RESTART)
+        case error:
+            return failed(f"{path}: {error.strerror or 'it does not answer'}", _RESTART)
+
+
+def _connect_error(path: Path) -> OSError | None:
+    """Why nothing answers on a socket; None if something does."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return "it is not a socket"
+            return OSError(errno.ENOTSOCK, "it is not a socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(CONNECT_SECONDS)
             probe.connect(str(path))
-    except TimeoutError:
-        return "it does not answer"
     except OSError as error:
-        return _NOT_LISTENING.get(error.errno or 0) or str(error.strerror or error)
-    return ""
+        return error
+    return None
+
+
+def _allocations(resources: list[str]) -> str:
+    return count(sum(each.startswith(_RESOURCES) for each in resources), "allocation")
 
 
 def _is_folder(path: Path) -> bool:

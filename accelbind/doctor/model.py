@@ -1,22 +1,22 @@
 """Checks of `accelbind doctor`, and how they are run.
 
-A check is a row: a stable id, a question, and a function that takes the subject, a node or a
-cluster, and yields lines. Each runs in its own thread with a deadline, so that a check that hangs
-or crashes hides no other.
+A check is a row: a stable id and a function that takes the subject, a node or a cluster, and yields
+lines. Each runs in its own thread with a deadline, so that a check that hangs or crashes hides no
+other.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from services.process.blocking import BlockingCalls
 from services.process.errors import AccelbindError
 
-S = TypeVar("S", bound="Subject")
 T = TypeVar("T")
 
 MAX_LINES: Final = 500
@@ -49,76 +49,41 @@ class Line:
     state: CheckStatus
     what: str
     todo: str = ""
-    """What to do about it."""
+    """What to do about it; every failed line has it."""
     group: str = ""
     """What lines of one kind have in common. Text output shows several of them as one line: their
     number and this text."""
 
 
-def ok(what: str) -> Line:
-    """A line that says that something is well."""
-    return Line(CheckStatus.OK, what)
-
-
-def failed(what: str, todo: str) -> Line:
-    """A line about a fault."""
-    return Line(CheckStatus.FAILED, what, todo)
-
-
-def warning(what: str, todo: str, group: str = "") -> Line:
-    """A line about something that is no fault, but unusual."""
-    return Line(CheckStatus.WARNING, what, todo, group)
-
-
-def unseen(what: str, todo: str = "") -> Line:
-    """A line about something that could not be checked."""
-    return Line(CheckStatus.UNSEEN, what, todo)
-
-
-def skipped(what: str) -> Line:
-    """A line about something that is not used here."""
-    return Line(CheckStatus.SKIPPED, what)
+ok = partial(Line, CheckStatus.OK)
+failed = partial(Line, CheckStatus.FAILED)
+warning = partial(Line, CheckStatus.WARNING)
+unseen = partial(Line, CheckStatus.UNSEEN)
+skipped = partial(Line, CheckStatus.SKIPPED)
 
 
 class Unseen(AccelbindError):
     """Something that a check needs can't be read; the text says what is missing."""
 
 
-class SharedValue(Generic[T]):
-    """A value that several checks need: the first one makes it, all others get it, or its error."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: list[T] = []
-        self._error: Exception | None = None
-
-    def __call__(self) -> T:
-        """The value."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            if not self._made:
-                try:
-                    self._made.append(self._make())
-                except Exception as error:
-                    self._error = error
-                    raise
-            return self._made[0]
-
-
 class Subject:
     """What is checked, with the values that several checks need."""
 
     def __init__(self) -> None:
-        self._shared: dict[Any, SharedValue[Any]] = {}
+        self._values: dict[Any, Future[Any]] = {}
         self._lock = threading.Lock()
 
     def once(self, make: Callable[[Self], T]) -> T:
-        """What a function of this subject returns, which is called once."""
+        """The result or the error of a function of this subject, which is called once."""
         with self._lock:
-            found: SharedValue[T] = self._shared.setdefault(make, SharedValue(partial(make, self)))
-        return found()
+            is_first = make not in self._values
+            value: Future[T] = self._values.setdefault(make, Future())
+        if is_first:
+            try:
+                value.set_result(make(self))
+            except Exception as error:  # noqa: BLE001 - raised below, for every caller
+                value.set_exception(error)
+        return value.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +98,13 @@ class Check:
     """Whether it takes longer where there is more to read; then a time-out means no hanging."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a check found."""
 
     id: str
     title: str
-    lines: list[Line]
+    lines: Sequence[Line]
     """At least one."""
     seconds: float = 0.0
 
@@ -149,58 +114,43 @@ class Result:
         return max((line.state for line in self.lines), key=_ORDER.index)
 
 
-@dataclass(slots=True)
-class _Run:
-    check: Check
-    started: float = field(default_factory=time.monotonic)
-    lines: list[Line] = field(default_factory=list)
-    seconds: float | None = None
-
-    def __call__(self) -> None:
-        _collect(self.check, self.lines)
-        self.seconds = time.monotonic() - self.started
-
-
 def run_checks(checks: Sequence[Check], seconds: float) -> list[Result]:
-    """Run checks in parallel and return their results in order.
-
-    Args:
-        checks: The checks.
-        seconds: How long each may take. The thread of one that takes longer ends with the process.
-    """
-    runs = [_Run(check) for check in checks]
-    calls = {each.check.id: each for each in runs}
-    BlockingCalls().run_each(calls, timeout=seconds, what="a check")
-    return [_result(each, seconds) for each in runs]
-
-
-def _result(run: _Run, seconds: float) -> Result:
-    """The result of a check, with the lines that it gave before a time-out."""
-    lines = [*run.lines]
-    if run.seconds is None:
-        text = f"no answer within {seconds:g} s"
-        if run.check.grows:
-            lines.append(unseen(text, "raise --time-limit"))
-        else:
-            lines.append(
-                failed(text, "something hangs: see dmesg and the logs, or raise --time-limit")
-            )
-    return Result(run.check.id, run.check.title, lines, run.seconds or seconds)
+    """Run checks in parallel, each for so many seconds at most; the results are in order."""
+    found: dict[str, list[Line]] = {check.id: [] for check in checks}
+    calls = {check.id: partial(_collect, check, found[check.id]) for check in checks}
+    taken = BlockingCalls().run_each(calls, timeout=seconds, what="a check")
+    return [
+        Result(
+            check.id,
+            check.title,
+            [*found[check.id], *([] if check.id in taken else [_timeout(check, seconds)])],
+            taken.get(check.id, seconds),
+        )
+        for check in checks
+    ]
 
 
-def _collect(check: Check, lines: list[Line]) -> None:
-    """Append the lines of a check, or what keeps it from giving any."""
+def _timeout(check: Check, seconds: float) -> Line:
+    text = f"no answer within {seconds:g} s"
+    if check.grows:
+        return unseen(text, "raise --time-limit")
+    return failed(text, "something hangs: see dmesg and the logs, or raise --time-limit")
+
+
+def _collect(check: Check, lines: list[Line]) -> float:
+    """Append the lines of a check, or why it has none; return the seconds that it took."""
+    started = time.monotonic()
     try:
         for line in check.find():
             lines.append(line)
             if len(lines) == MAX_LINES:
                 lines.append(unseen(f"only the first {MAX_LINES} are shown"))
                 break
-        else:
-            if not lines:
-                lines.append(ok("no problems found"))
     except Exception as error:  # noqa: BLE001 - one check's error must not hide other checks
         lines.append(_line(error))
+    if not lines:
+        lines.append(ok("no problems found"))
+    return time.monotonic() - started
 
 
 def _line(error: Exception) -> Line:

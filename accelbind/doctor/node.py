@@ -7,24 +7,15 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from accelbind.doctor.model import (
-    AS_ROOT,
-    Line,
-    Subject,
-    failed,
-    ok,
-    skipped,
-    unseen,
-    warning,
-)
+from accelbind.devices import missing_to_read
+from accelbind.doctor.model import AS_ROOT, Line, Subject, failed, ok, skipped, unseen, warning
 from accelbind.output import count
-from accelbind.plain_port import query, query_devices, reachable
+from accelbind.plain_port import PlainPort
 from plugin.settings import PluginSettings
-from services.devices.hardware.scan import Scanner
+from services.devices.hardware.scan import scan
 from services.devices.model import Card, Inventory, PluginMode, Problem
 from services.devices.reasons import remedy
 from services.devices.resources import advertise
-from services.node.permissions import Needs, missing
 from services.node.table import Table
 from services.process.errors import AccelbindError
 from services.process.text import plain
@@ -34,13 +25,7 @@ _NODE_REASONS: Final = "node-"
 
 
 class Node(Subject):
-    """A node.
-
-    Args:
-        options: The settings of a plugin on it, as far as they are known.
-        mode: Its mode, if that was given.
-        seconds: The time limit of a check.
-    """
+    """A node."""
 
     def __init__(
         self, options: PluginSettings, mode: PluginMode | None = None, *, seconds: float = 15
@@ -48,6 +33,7 @@ class Node(Subject):
         super().__init__()
         self.options = options
         self.seconds = seconds
+        self.plugin = PlainPort.of(options)
         self._given_mode = mode
 
     @property
@@ -62,66 +48,67 @@ class Node(Subject):
 
     @property
     def inventory(self) -> Inventory:
-        """The cards."""
-        return self.once(_scan)
+        """The cards; none in mode units."""
+        return Inventory() if self.mode is PluginMode.UNITS else self.once(_scan)
 
     @property
     def table(self) -> Table:
-        """The devices, from the running plugin.
-
-        Raises:
-            NoAnswer: It can't be reached.
-        """
+        """The devices, from the running plugin."""
         return self.once(_read_table)
-
-    @property
-    def plugin_address(self) -> str:
-        """Where the running plugin answers."""
-        return f"{reachable(self.options.metrics_host)}:{self.options.metrics_port}"
-
-    def query_plugin(self, path: str) -> tuple[int, bytes]:
-        """Status and body of the running plugin's answer.
-
-        Raises:
-            NoAnswer: It can't be reached.
-        """
-        host, port = reachable(self.options.metrics_host), self.options.metrics_port
-        return query(host, port, path)
 
 
 def _scan(node: Node) -> Inventory:
-    return Scanner(node.options.root).scan()
+    return scan(node.options.root)
 
 
 def _read_table(node: Node) -> Table:
-    _, table = query_devices(reachable(node.options.metrics_host), node.options.metrics_port)
-    return table
+    return node.plugin.devices()[1]
 
 
 def check_driver(node: Node) -> Iterator[Line]:
-    """Whether there are cards with a driver."""
+    """Is the cards' driver loaded?"""
     if node.mode is PluginMode.UNITS:
         yield skipped("mode units needs no driver")
         return
     for problem in node.inventory.problems:
         yield failed(plain(problem.message, 500), remedy(problem.reason))
-    for driver in sorted({card.driver for card in node.inventory.cards}):
-        number = sum(card.driver == driver for card in node.inventory.cards)
-        yield ok(f"{count(number, 'card')} with driver {driver}")
+    drivers = [card.driver for card in node.inventory.cards]
+    for driver in sorted(set(drivers)):
+        yield ok(f"{count(drivers.count(driver), 'card')} with driver {driver}")
 
 
 def check_cards(node: Node) -> Iterator[Line]:
-    """Problems of each card, its management engine and its ports."""
-    if node.mode is PluginMode.UNITS:
-        yield skipped("mode units has no cards")
-        return
+    """Can all cards be read, and are they healthy?"""
+    if not node.inventory.cards:
+        yield skipped("there are no cards")
+    by_card = _device_problems(node)
+    for card in node.inventory.cards:
+        lines = [*_card_lines(card), *by_card.get(card.name, ())]
+        region = f", interface {card.fme.interface_id}" if card.fme else ""
+        yield from lines or [ok(f"{card.name}: {count(len(card.ports), 'port')}{region}")]
+
+
+def check_device_nodes(node: Node) -> Iterator[Line]:
+    """Does every device have its file in /dev?"""
     cards = node.inventory.cards
     if not cards:
         yield skipped("there are no cards")
-    by_card = _device_problems(node)
-    for card in cards:
-        lines = [*_card_lines(card), *by_card.get(card.name, ())]
-        yield from lines or [ok(f"{card.name}: {_describe(card)}")]
+        return
+    found = [problem for card in cards for _, problem in _problems(card) if _is_of_node(problem)]
+    for problem in found:
+        yield failed(problem.message, remedy(problem.reason))
+    if not found:
+        number = sum(len(card.ports) + (card.fme is not None) for card in cards)
+        yield ok(f"{count(number, 'device node')} in {node.options.root / 'dev'}")
+
+
+def check_access(node: Node) -> Iterator[Line]:
+    """Can this user read everything that is checked?"""
+    lacking = missing_to_read(node.options, node.mode, node.inventory)
+    for each in lacking:
+        yield unseen(f"{each.path}: no permission to {each.permission}", each.remedy)
+    if not lacking:
+        yield ok(f"user {os.geteuid()} can read everything")
 
 
 def _device_problems(node: Node) -> dict[str, list[Line]]:
@@ -138,48 +125,11 @@ def _device_problems(node: Node) -> dict[str, list[Line]]:
     return found
 
 
-def check_device_nodes(node: Node) -> Iterator[Line]:
-    """Problems with the files in /dev."""
-    cards = node.inventory.cards if node.mode is not PluginMode.UNITS else ()
-    if not cards:
-        yield skipped("there are no cards")
-        return
-    problems = [
-        problem
-        for card in cards
-        for _, problem in _problems(card)
-        if problem.reason.startswith(_NODE_REASONS)
-    ]
-    for problem in problems:
-        yield failed(problem.message, remedy(problem.reason))
-    if not problems:
-        number = sum(len(card.ports) + (card.fme is not None) for card in cards)
-        yield ok(f"{count(number, 'device node')} in {node.options.root / 'dev'}")
-
-
-def check_access(node: Node) -> Iterator[Line]:
-    """What this user can't read; the plugin reports what it lacks itself."""
-    options = node.options
-    needs = Needs(
-        mode=node.mode,
-        root=options.root,
-        kubelet_dir=options.kubelet_dir,
-        pod_logs_dir=options.pod_logs_dir,
-        clear_errors=False,
-        serve=False,
-    )
-    lacking = missing(needs, node.inventory)
-    for each in lacking:
-        yield unseen(f"{each.path}: no permission to {each.permission}", each.remedy)
-    if not lacking:
-        yield ok(f"user {os.geteuid()} can read everything")
-
-
 def _card_lines(card: Card) -> Iterator[Line]:
     for serious, problem in _problems(card):
-        if problem.reason.startswith(_NODE_REASONS):
-            continue  # reported by check_device_nodes
         what = f"{card.name}: {plain(problem.message, 400)}"
+        if _is_of_node(problem):
+            continue  # reported by check_device_nodes
         if serious:
             yield failed(what, remedy(problem.reason))
         elif problem.message.endswith("Permission denied"):
@@ -193,12 +143,9 @@ def _problems(card: Card) -> Iterator[tuple[bool, Problem]]:
     if card.failure is not None:
         yield True, card.failure
     yield from ((False, problem) for problem in card.problems)
-    if card.fme is not None:
-        yield from ((True, problem) for problem in card.fme.problems)
-    for port in card.ports:
-        yield from ((True, problem) for problem in port.problems)
+    for part in (card.fme, *card.ports):
+        yield from ((True, problem) for problem in (part.problems if part else ()))
 
 
-def _describe(card: Card) -> str:
-    region = f", interface {card.fme.interface_id}" if card.fme and card.fme.interface_id else ""
-    return f"{count(len(card.ports), 'port')}{region}"
+def _is_of_node(problem: Problem) -> bool:
+    return problem.reason.startswith(_NODE_REASONS)

@@ -1,14 +1,14 @@
 """What `accelbind doctor` asks the plugin that runs on a node."""
 
-import os
+import contextlib
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from accelbind.doctor.kubelet import OUR_SOCKET, is_alive
-from accelbind.doctor.model import Line, failed, ok, unseen, warning
+from accelbind.doctor.kubelet import OUR_SOCKET, live_sockets
+from accelbind.doctor.model import Line, Unseen, failed, ok, unseen, warning
 from accelbind.doctor.node import Node
 from accelbind.plain_port import NoAnswer
 from services.kubelet.sockets import plugins_folder
@@ -20,29 +20,27 @@ _UNREACHABLE: Final = "the plugin does not answer: see node.plugin"
 
 
 def check_plugin(node: Node) -> Iterator[Line]:
-    """Liveness and readiness, with what they say."""
-    where = node.plugin_address
-    try:
-        alive, text = _probe(node, "/healthz")
-        if alive != HTTPStatus.OK:
-            yield failed(f"{where}/healthz: {text}", "restart the plugin: its own sockets hang")
-        status, text = _probe(node, "/readyz")
-    except NoAnswer as error:
-        yield _unreachable(node, error)
-        return
-    if status == HTTPStatus.OK:
-        yield ok(f"{where}/readyz: {text}")
-    else:
-        yield failed(f"{where}/readyz: {text}", "see node.kubelet and the plugin's log")
+    """Is the plugin alive and registered?"""
+    for path, todo in (
+        ("/healthz", "restart the plugin: its own sockets hang"),
+        ("/readyz", "see node.kubelet and the plugin's log"),
+    ):
+        try:
+            status, answer = node.plugin.get(path)
+        except NoAnswer as error:
+            yield _unreachable(node, error)
+            return
+        answered = plain("; ".join(answer.decode(errors="replace").strip().splitlines()), 600)
+        text = f"{node.plugin}{path}: {answered}"
+        yield ok(text) if status == HTTPStatus.OK else failed(text, todo)
 
 
 def check_devices(node: Node) -> Iterator[Line]:
-    """Devices that the plugin reports as unhealthy."""
+    """Are all devices of the plugin healthy?"""
     try:
         table = node.table
-    except NoAnswer:
-        yield unseen(_UNREACHABLE)
-        return
+    except NoAnswer as error:
+        raise Unseen(_UNREACHABLE) from error
     for problem in table.problems:
         yield warning(plain(problem, 500), "see accelbind devices")
     for row in table.devices:
@@ -59,20 +57,17 @@ def check_devices(node: Node) -> Iterator[Line]:
 
 
 def check_permissions(node: Node) -> Iterator[Line]:
-    """Permissions that the plugin reports as missing."""
+    """Does the plugin have all permissions?"""
     try:
-        status, text = node.query_plugin("/metrics")
-    except NoAnswer:
-        yield unseen(_UNREACHABLE)
-        return
-    if status != HTTPStatus.OK:
-        yield unseen(f"{node.plugin_address}/metrics answers {status}")
-        return
+        status, answer = node.plugin.get("/metrics")
+    except NoAnswer as error:
+        raise Unseen(_UNREACHABLE) from error
     try:
-        families = [*text_string_to_metric_families(text.decode(errors="replace"))]
+        families = [*text_string_to_metric_families(answer.decode(errors="replace"))]
     except ValueError:
-        yield unseen(f"the answer of {node.plugin_address}/metrics can't be parsed")
-        return
+        families = []
+    if status != HTTPStatus.OK or not families:
+        raise Unseen(f"{node.plugin}/metrics has no metrics ({status})")
     for family in families:
         for sample in family.samples if family.name == _PERMISSIONS else ():
             path, permission = sample.labels.get("path"), sample.labels.get("permission")
@@ -84,25 +79,15 @@ def check_permissions(node: Node) -> Iterator[Line]:
 
 def _unreachable(node: Node, error: NoAnswer) -> Line:
     folder = plugins_folder(node.options.kubelet_dir)
-    where = node.plugin_address
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - names are all that is needed
-    except OSError:
-        names = []
-    if any(OUR_SOCKET.fullmatch(name) and is_alive(folder / name) for name in names):
-        return unseen(
-            f"a plugin serves in {folder}, but does not answer on {where}: {error}",
-            "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin --"
-            " accelbind doctor; or give the pod's address as --metrics-host",
-        )
+    with contextlib.suppress(OSError):
+        if live_sockets(folder, OUR_SOCKET):
+            return unseen(
+                f"a plugin serves in {folder}, but does not answer on {node.plugin}: {error}",
+                "run the doctor in its pod: kubectl exec -n accelbind-system ds/accelbind-plugin"
+                " -- accelbind doctor; or give the pod's address as --metrics-host",
+            )
     return failed(
-        f"no plugin answers on {where} ({error}), and none serves in {folder}",
+        f"no plugin answers on {node.plugin} ({error}), and none serves in {folder}",
         "start it (manifests/overlays, or accelbind plugin); if it runs, check --metrics-port and"
         " --kubelet-dir",
     )
-
-
-def _probe(node: Node, path: str) -> tuple[int, str]:
-    status, text = node.query_plugin(path)
-    lines = text.decode(errors="replace").strip().splitlines()
-    return status, plain("; ".join(lines), 600)

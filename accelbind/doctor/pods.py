@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from accelbind.doctor.cluster import Cluster, Json, metadata, name_of
+from accelbind.doctor.cluster import Cluster, Json, full_name, part
 from accelbind.doctor.model import Line, failed, ok, unseen, warning
 from accelbind.doctor.workloads import read_nodes, waiting_reasons
 from accelbind.survey import survey
@@ -32,7 +32,7 @@ _START_PROBLEMS: Final = ("PreStartContainer", "Allocate failed", "device plugin
 
 
 def check_mappings(cluster: Cluster) -> Iterator[Line]:
-    """What `accelbind check mappings` finds."""
+    """Are all mappings valid, and served by nodes?"""
     found = cluster.query(lambda client: survey(client, cluster.prefixes))
     for each in check(found.index, advertised=found.advertised, uses=found.uses):
         name = "/".join(filter(None, (plain(each.namespace), each.name)))
@@ -41,43 +41,54 @@ def check_mappings(cluster: Cluster) -> Iterator[Line]:
             yield warning(text, _TODO[each.code], _GROUPS[each.code])
         else:
             yield failed(text, _TODO[each.code])
-    yield from (unseen(what) for what in found.missing)
+    yield from map(unseen, found.missing)
     yield ok(f"mappings: {len(found.index)}, namespaces: {len(found.index.namespaces)}")
 
 
+def read_pods(cluster: Cluster) -> list[Json]:
+    """The pods of all namespaces that wait or have failed and ask for our resources.
+
+    Raises as `Cluster.get`. What they ask for is in `requested`.
+    """
+
+    def keep(pod: Json) -> Json | None:
+        requested = _requested(pod, cluster.prefixes)
+        is_stuck = part(pod, "status").get("phase") in {"Pending", "Failed"}
+        return pod | {"requested": requested} if requested and is_stuck else None
+
+    return cluster.items("/api/v1/pods", keep)
+
+
 def check_pending(cluster: Cluster) -> Iterator[Line]:
-    """Pods that ask for our resources and don't start."""
+    """No FPGA pod is stuck."""
     totals: dict[str, int] = {}
     for node in cluster.once(read_nodes):
         add_advertised(totals, node, (*cluster.prefixes, UNIT_RESOURCE))
-    waiting = 0
-    for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Pending"):
-        keys = _requested(pod, cluster.prefixes)
-        waiting += bool(keys)
-        if keys and (pod.get("spec") or {}).get("nodeName"):
+    pending = [pod for pod in cluster.once(read_pods) if pod["status"]["phase"] == "Pending"]
+    for pod in pending:
+        if part(pod, "spec").get("nodeName"):
             yield from _starting_lines(pod)
-            continue
-        for key in keys:
-            yield _unscheduled_line(pod, key, totals)
-    if not waiting:
+        else:
+            yield from (_unscheduled_line(pod, key, totals) for key in pod["requested"])
+    if not pending:
         yield ok("no pod with our resources is pending")
 
 
 def check_failed(cluster: Cluster) -> Iterator[Line]:
-    """Pods that the kubelet refused because of their devices."""
-    for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Failed"):
-        status = pod.get("status") or {}
-        refused = status.get("reason") == "UnexpectedAdmissionError"
-        if refused and _requested(pod, cluster.prefixes):
+    """No pod failed because of its device."""
+    for pod in cluster.once(read_pods):
+        status = pod["status"]
+        if status["phase"] == "Failed" and status.get("reason") == "UnexpectedAdmissionError":
+            why = plain(str(status.get("message")), 500)
             yield warning(
-                f"{_label(pod)} has failed for good: {plain(str(status.get('message')), 500)}",
+                f"pod {full_name(pod)} has failed for good: {why}",
                 "delete it, and create it again unless its controller has done so",
             )
 
 
 def _unscheduled_line(pod: Json, key: str, totals: dict[str, int]) -> Line:
     name = key.partition("/")[2]
-    waits = f"{_label(pod)} waits for {plain(key)}"
+    waits = f"pod {full_name(pod)} waits for {plain(key)}"
     if totals.get(name):
         return warning(
             f"{waits}, of which nodes have {totals[name]}: {_scheduler_message(pod)}",
@@ -101,13 +112,13 @@ def _starting_lines(pod: Json) -> Iterator[Line]:
     for reason in waiting_reasons(pod):
         if any(word in reason for word in _START_PROBLEMS):
             yield failed(
-                f"{_label(pod)} does not start: {plain(reason, 600)}",
+                f"pod {full_name(pod)} does not start: {plain(reason, 600)}",
                 "run accelbind doctor on its node; see the plugin's log",
             )
 
 
 def _scheduler_message(pod: Json) -> str:
-    for one in (pod.get("status") or {}).get("conditions") or ():
+    for one in part(pod, "status").get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") != "True":
             return plain(str(one.get("message") or one.get("reason")), 300)
     return "no message from the scheduler yet"
@@ -115,14 +126,9 @@ def _scheduler_message(pod: Json) -> str:
 
 def _requested(pod: Json, prefixes: tuple[str, ...]) -> list[str]:
     """The resources of our domains that a pod's containers ask for."""
-    spec = pod.get("spec") or {}
+    spec = part(pod, "spec")
     keys: set[str] = set()
-    for part in ("initContainers", "containers"):
-        for container in spec.get(part) or ():
-            limits = (container.get("resources") or {}).get("limits") or {}
-            keys.update(key for key in limits if key.startswith(prefixes) or key == UNIT_RESOURCE)
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        limits = part(container, "resources", "limits")
+        keys.update(key for key in limits if key.startswith(prefixes) or key == UNIT_RESOURCE)
     return sorted(keys)
-
-
-def _label(pod: Json) -> str:
-    return f"pod {plain(str(metadata(pod).get('namespace')))}/{name_of(pod)}"

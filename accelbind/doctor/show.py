@@ -30,8 +30,8 @@ _INDENT: Final = " " * (_WIDTH + 2)
 _MESSAGE: Final = 1200
 _MORE: Final = "(--verbose lists them)"
 
-StyledLine = tuple[CheckStatus | None, str]
-"""A line of text, and the state that gives its colour."""
+StyledLine = tuple[str | None, str]
+"""A colour, and a line of text."""
 
 
 def document(results: Sequence[Result]) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def document(results: Sequence[Result]) -> dict[str, Any]:
             {
                 "id": result.id,
                 "title": result.title,
-                "state": result.state.value,
+                "state": result.state,
                 "seconds": round(result.seconds, 3),
                 "lines": [
-                    {"state": line.state.value, "what": line.what, "todo": line.todo}
+                    {"state": line.state, "what": line.what, "todo": line.todo}
                     for line in result.lines
                 ],
             }
@@ -66,10 +66,11 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
     alike: dict[object, list[Result]] = {}
     for result in results:
         merge = result.state is CheckStatus.UNSEEN and not verbose
-        alike.setdefault(tuple(result.lines) if merge else id(result), []).append(result)
+        alike.setdefault(tuple(result.lines) if merge else result.id, []).append(result)
     for first, *others in alike.values():
         title = f"and {count(len(others), 'more check')} {_MORE}" if others else first.title
-        yield first.state, f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
+        text = f"{MARKS[first.state].ljust(_WIDTH)}  {first.id}  {title}"
+        yield COLOURS.get(first.state), text
         yield from _result_lines(first, verbose=verbose)
     yield None, ""
     counts = _counts(results)
@@ -79,14 +80,13 @@ def lines(results: Sequence[Result], *, verbose: bool = False) -> Iterator[Style
 
 def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
     """Yield the problems of a check, or if there are none, what is well."""
-    wrong = [line for line in result.lines if line.state not in _FINE]
-    found = wrong or result.lines
+    found = [line for line in result.lines if line.state not in _FINE] or result.lines
     shown = found if verbose else [*_grouped(found)]
     most = len(shown) if verbose else MOST
     for line in shown[:most]:
         mark = "" if line.state in _FINE else f"{line.state}: "
         text = plain(" ".join(line.what.split()), _MESSAGE)
-        yield line.state if wrong else None, f"{_INDENT}{mark}{text}"
+        yield COLOURS.get(line.state), f"{_INDENT}{mark}{text}"
         if line.todo:
             yield None, f"{_INDENT}→ {plain(line.todo, _MESSAGE)}"
     if len(shown) > most:
@@ -96,13 +96,12 @@ def _result_lines(result: Result, *, verbose: bool) -> Iterator[StyledLine]:
 def _grouped(found: Sequence[Line]) -> Iterator[Line]:
     """Yield the lines, those of one group as one."""
     sizes = Counter(line.group for line in found)
-    seen: set[str] = set()
     for line in found:
-        if not line.group or sizes[line.group] == 1:
+        size = sizes.pop(line.group, 0) if line.group else 1
+        if size == 1:
             yield line
-        elif line.group not in seen:
-            seen.add(line.group)
-            yield replace(line, what=f"{sizes[line.group]} {line.group} {_MORE}")
+        elif size:
+            yield replace(line, what=f"{size} {line.group} {_MORE}")
 
 
 def _counts(results: Sequence[Result]) -> Counter[str]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of
+from accelbind.doctor.cluster import APPLY, Cluster, Json, name_of, part
 from accelbind.doctor.model import Line, failed, ok, warning
 from services.kube.objects import GROUP, PLURALS
 from services.process.text import plain
@@ -15,62 +15,69 @@ _SUFFIX: Final = ".accelbind.dev"
 _OTHER_SUITES: Final = ("fpga.mutator.webhooks.intel.com", "fpga.intel.com")
 _SLOWEST: Final = 10
 
-_WANTED: Final = (
-    (True, "pods", "logical names are not replaced, and such pods never start"),
-    (False, "pods", "changes by other webhooks are not checked"),
-    (False, "acceleratorfunctions", "mappings that clash are accepted"),
-    (True, "acceleratorfunctions", "kubectl get af does not show what a name stands for"),
-)
-"""Reviews that a configuration has to ask for (mutating or not), and what is lost without."""
 
-PATHS: Final = (
-    ("pods", True, ("/mutate", "/pods")),
-    ("pods", False, ("/validate",)),
-    ("acceleratorfunctions", True, ("/mutate-mapping",)),
-    ("acceleratorfunctions", False, ("/validate-mapping",)),
+class Review(NamedTuple):
+    """A kind of review that a configuration has to ask for; a test compares the paths."""
+
+    kind: str
+    resource: str
+    paths: tuple[str, ...]
+    loss: str
+    """What is lost without."""
+
+
+MUTATING, VALIDATING = KINDS = ("mutating", "validating")
+_PODS, _MAPPINGS = "pods", "acceleratorfunctions"
+
+REVIEWS: Final = (
+    Review(MUTATING, _PODS, ("/mutate", "/pods"), "logical names are not replaced"),
+    Review(VALIDATING, _PODS, ("/validate",), "changes by other webhooks are not checked"),
+    Review(VALIDATING, _MAPPINGS, ("/validate-mapping",), "mappings that clash are accepted"),
+    Review(MUTATING, _MAPPINGS, ("/mutate-mapping",), "kubectl get af does not show resources"),
 )
-"""Where the webhook answers for what, mutating or not; a test compares it with the webhook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
     """One entry of a webhook configuration."""
 
+    kind: str
+    """Of `KINDS`."""
     configuration: str
-    """`mutating` or `validating`, and the configuration's name."""
     entry: Json
-    mutating: bool
 
     @property
     def label(self) -> str:
         """Its name for people."""
-        return f"{self.configuration}: {plain(str(self.entry.get('name')))}"
+        return f"{self.kind} {self.configuration}: {plain(str(self.entry.get('name')))}"
 
     @property
     def client(self) -> Json:
         """Its `clientConfig`."""
-        found = self.entry.get("clientConfig")
-        return found if isinstance(found, dict) else {}
+        return part(self.entry, "clientConfig")
 
     def covers(self, resource: str) -> bool:
         """Whether one of its rules covers a resource."""
         rules = self.entry.get("rules") or ()
         return any({resource, "*", "*/*"} & {*(rule.get("resources") or ())} for rule in rules)
 
+    def asks_for(self, review: Review) -> bool:
+        """Whether it is called for a kind of review."""
+        return self.kind == review.kind and self.covers(review.resource)
+
     def is_ours(self, namespace: str) -> bool:
         """Whether it calls our webhook, which runs in this namespace."""
-        service = self.client.get("service") or {}
-        if service:
+        if service := part(self.client, "service"):
             return bool(service.get("namespace") == namespace)
         name = str(self.entry.get("name", ""))
-        return name.endswith(_SUFFIX) or self.configuration.endswith(f" {NAME}")
+        return name.endswith(_SUFFIX) or self.configuration == NAME
 
 
 def read_hooks(cluster: Cluster) -> list[Hook]:
     """The entries of all webhook configurations. Raises as `Cluster.get`."""
     return [
-        Hook(f"{kind} {name_of(item)}", entry, kind == "mutating")
-        for plural, kind in zip(PLURALS, ("mutating", "validating"), strict=True)
+        Hook(kind, name_of(item), entry)
+        for plural, kind in zip(PLURALS, KINDS, strict=True)
         for item in cluster.items(f"{GROUP}/{plural}")
         for entry in item.get("webhooks") or ()
         if isinstance(entry, dict)
@@ -83,34 +90,32 @@ def our_hooks(cluster: Cluster) -> list[Hook]:
 
 
 def check_webhooks(cluster: Cluster) -> Iterator[Line]:
-    """Whether the webhook is called for all reviews."""
+    """Is the webhook called for all reviews?"""
     ours = our_hooks(cluster)
-    for mutating, resource, loss in _WANTED:
-        hooks = [hook for hook in ours if hook.mutating is mutating and hook.covers(resource)]
-        if hooks:
-            yield ok(f"{resource}: {', '.join(hook.label for hook in hooks)}")
-            continue
-        kind = "mutating" if mutating else "validating"
-        text = f"no {kind} webhook of accelbind covers {resource}: {loss}"
-        yield (failed if resource == "pods" else warning)(text, APPLY)
+    for review in REVIEWS:
+        labels = [hook.label for hook in ours if hook.asks_for(review)]
+        text = f"no {review.kind} webhook of accelbind covers {review.resource}: {review.loss}"
+        if labels:
+            yield ok(f"{review.resource}: {', '.join(labels)}")
+        else:
+            yield (failed if review.resource == _PODS else warning)(text, APPLY)
 
 
 def check_rules(cluster: Cluster) -> Iterator[Line]:
-    """What is wrong with our entries."""
+    """Are the webhook configurations right?"""
     for hook in our_hooks(cluster):
         lines = [*hook_lines(hook, cluster.prefixes)]
         yield from lines or [ok(hook.label)]
 
 
 def check_other_webhooks(cluster: Cluster) -> Iterator[Line]:
-    """Webhooks of the suites that accelbind replaces."""
+    """Does no other suite change FPGA pods?"""
     for hook in cluster.once(read_hooks):
         name = str(hook.entry.get("name", ""))
         if not hook.is_ours(cluster.namespace) and name.endswith(_OTHER_SUITES):
             yield failed(
                 f"{hook.label} changes FPGA pods too",
-                "remove it from its configuration (docs/migration.md): only one webhook can"
-                " replace names",
+                "remove it (docs/migration.md): only one webhook can replace names",
             )
 
 
@@ -120,10 +125,8 @@ def hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
     if "v1" not in (entry.get("admissionReviewVersions") or ()):
         yield failed(f"{label} does not accept admission.k8s.io/v1", APPLY)
     if not hook.client.get("caBundle"):
-        yield failed(
-            f"{label} has no caBundle: the API server does not trust the webhook",
-            "accelbind certs run sets it: see its log",
-        )
+        text = f"{label} has no caBundle: the API server does not trust the webhook"
+        yield failed(text, "accelbind certs run sets it: see its log")
     timeout = entry.get("timeoutSeconds", 10)
     if timeout > _SLOWEST:
         yield warning(f"{label}: timeoutSeconds is {timeout}: pods wait that long", APPLY)
@@ -131,70 +134,54 @@ def hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
         yield warning(f"{label}: matchPolicy is {entry['matchPolicy']}", APPLY)
     yield from _selector_lines(hook)
     yield from _path_lines(hook)
-    if hook.covers("pods"):
-        yield from _pod_hook_lines(hook, prefixes)
+    if hook.covers(_PODS):
+        for text in _pod_faults(entry, prefixes):
+            yield failed(f"{label} {text}", APPLY)
+        if hook.kind == MUTATING and entry.get("reinvocationPolicy", "Never") != "IfNeeded":
+            text = "names that a later webhook adds are refused instead of replaced"
+            yield warning(f"{label}: reinvocationPolicy is not IfNeeded: {text}", APPLY)
 
 
-def _pod_hook_lines(hook: Hook, prefixes: tuple[str, ...]) -> Iterator[Line]:
-    entry, label = hook.entry, hook.label
+def _pod_faults(entry: Json, prefixes: tuple[str, ...]) -> Iterator[str]:
     conditions = entry.get("matchConditions") or ()
     expressions = " ".join(str(one.get("expression")) for one in conditions)
-    if entry.get("failurePolicy", "Fail") != "Fail":
-        yield failed(
-            f"{label}: failurePolicy is {entry['failurePolicy']}: while the webhook is down, FPGA"
-            " pods are not checked",
-            APPLY,
-        )
+    policy = entry.get("failurePolicy", "Fail")
+    if policy != "Fail":
+        yield f"has failurePolicy {policy}: while the webhook is down, FPGA pods are not checked"
     elif not conditions:
-        yield failed(
-            f"{label} has no matchConditions: while the webhook is down, no pod can be created",
-            APPLY,
-        )
+        yield "has no matchConditions: while the webhook is down, no pod can be created"
     missing = [prefix for prefix in prefixes if conditions and prefix not in expressions]
     if missing:
-        yield failed(
-            f"{label}: its matchConditions do not name {', '.join(missing)}: the webhook never"
-            " sees such pods",
-            "add the domain to the condition",
-        )
+        yield f"does not name {', '.join(missing)} in matchConditions: it never sees such pods"
     if conditions and "initContainers" not in expressions:
-        yield failed(f"{label}: its matchConditions leave out init containers", APPLY)
+        yield "leaves out init containers in matchConditions"
     operations = {each for rule in entry.get("rules") or () for each in rule.get("operations", ())}
     if not operations & {"CREATE", "*"}:
-        yield failed(f"{label} is not called when pods are created", APPLY)
-    if hook.mutating and entry.get("reinvocationPolicy", "Never") != "IfNeeded":
-        yield warning(
-            f"{label}: reinvocationPolicy is not IfNeeded: names that a later webhook adds are"
-            " refused instead of replaced",
-            APPLY,
-        )
+        yield "is not called when pods are created"
 
 
 def _path_lines(hook: Hook) -> Iterator[Line]:
-    path = (hook.client.get("service") or {}).get("path")
+    path = part(hook.client, "service").get("path")
     path = str(path or urlsplit(str(hook.client.get("url") or "")).path)
-    for resource, mutating, known in PATHS:
+    for review in REVIEWS:
         # endswith: a proxy in front of the webhook may add to the path
-        if hook.covers(resource) and hook.mutating is mutating and not path.endswith(known):
-            yield failed(
-                f"{hook.label} calls {plain(path) or '/'} for {resource}, not {' or '.join(known)}",
-                APPLY,
-            )
+        if hook.asks_for(review) and not path.endswith(review.paths):
+            calls = f"{hook.label} calls {plain(path) or '/'} for {review.resource}"
+            yield failed(f"{calls}, not {' or '.join(review.paths)}", APPLY)
 
 
 def _selector_lines(hook: Hook) -> Iterator[Line]:
     """Selectors by which objects without a label are not reviewed."""
     for name in ("namespaceSelector", "objectSelector"):
-        selector = hook.entry.get(name) or {}
-        labels = [*(selector.get("matchLabels") or {})]
-        labels += [
-            str(one.get("key"))
-            for one in selector.get("matchExpressions") or ()
-            if one.get("operator") in {"In", "Exists"}
+        selector = part(hook.entry, name)
+        labels = [
+            *part(selector, "matchLabels"),
+            *(
+                str(one.get("key"))
+                for one in selector.get("matchExpressions") or ()
+                if one.get("operator") in {"In", "Exists"}
+            ),
         ]
         if labels:
-            yield warning(
-                f"{hook.label}: {name} leaves out what has no label"
-                f" {', '.join(map(plain, labels))}",
-                f"{APPLY}; or label everything that asks for FPGAs",
-            )
+            shown = ", ".join(map(plain, labels))
+            yield warning(f"{hook.label}: {name} leaves out what has no label {shown}", APPLY)

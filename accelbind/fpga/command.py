@@ -10,19 +10,17 @@ import typer
 
 from accelbind.fpga import info as device_info
 from accelbind.fpga import mappings, show
-from accelbind.fpga.run import exit_codes, in_time, progress
+from accelbind.fpga.run import in_time, progress
 from accelbind.options import default_note, namespace_option, time_option
 from accelbind.output import Output, OutputFormat, print_facts, print_json, print_table
-from accelbind.run import Given, load_settings, with_settings
+from accelbind.run import with_settings
 from plugin.settings import PluginSettings
 from services.bitstreams.storage import read_bitstream
 from services.devices.hardware.scan import scan
 from services.kubelet.sockets import plugins_folder
 from services.node.node_mark import lasting_folder
-from services.process.errors import InvalidSettings
 from services.programming.clock_registers import ClockPolicy
 from services.programming.error_registers import clear_device_errors
-from services.programming.image import Image, Programmed
 from services.programming.ioctls import KERNEL
 from services.programming.port import (
     DeviceFiles,
@@ -33,7 +31,7 @@ from services.programming.port import (
     port_meant,
 )
 from services.programming.port_session import port_session
-from services.programming.programmer import Programmer
+from services.programming.programmer import Image, Programmed, Programmer
 
 Device = Annotated[
     str,
@@ -103,7 +101,7 @@ def list_(
     kind: Annotated[
         Kind | None, typer.Option(help=f"Only FMEs, or only ports. {default_note('all')}")
     ] = None,
-    given: Given,
+    settings: PluginSettings,
     output: Annotated[
         ListFormat,
         typer.Option(
@@ -124,7 +122,6 @@ def list_(
       accelbind fpga list --kind port
       accelbind fpga list -o mapping -n team-a > mappings.yaml
     """
-    settings = load_settings(PluginSettings, given)
     inventory = scan(settings.root)
     for problem in inventory.problems:
         typer.echo(f"warning: {problem.message}", err=True)
@@ -145,7 +142,7 @@ def list_(
 def info(
     device: Device,
     *,
-    given: Given,
+    settings: PluginSettings,
     output: Output = OutputFormat.TEXT,
     timeout: ShortTimeout = 10.0,
 ) -> None:
@@ -154,10 +151,8 @@ def info(
     [bold]Example[/bold]
       accelbind fpga info dfl-port.0
     """
-    root = load_settings(PluginSettings, given).root
-    with exit_codes():
-        device = name_behind(root, device)
-        found = in_time(device, lambda: device_info.describe(root, device), timeout)
+    device = name_behind(settings.root, device)
+    found = in_time(device, lambda: device_info.describe(settings.root, device), timeout)
     if output is OutputFormat.JSON:
         print_json(found)
     else:
@@ -180,14 +175,14 @@ def program(
         bool, typer.Option("--force", help="Program it even if the port has the function already.")
     ] = False,
     user_clock: Annotated[
-        str,
+        ClockPolicy,
         typer.Option(
             metavar="POLICY",
             help="What to do if the card can't provide the clock that the bitstream asks for: try"
             " (program it and warn), require (refuse), or leave (ignore clocks).",
         ),
-    ] = "try",
-    given: Given,
+    ] = ClockPolicy.TRY,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -201,26 +196,24 @@ def program(
       accelbind fpga program dfl-port.0 nlb0.gbs
       accelbind fpga program dfl-port.0 nlb0.gbs --dry-run -o json
     """
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(
         context,
         settings,
         timeout,
-        clock=_clock_policy(user_clock),
+        clock=user_clock,
         durable_dir=_durable_dir(settings.kubelet_dir),
     )
-    with exit_codes():
-        port = _find_port(settings.root, port)
-        image = Image.from_bitstream(read_bitstream(bitstream))
-        if dry_run:
-            done = programmer.check(port, image, force=force)
-        else:
-            with progress(port, quiet=output is OutputFormat.JSON) as on_step:
+    port = _find_port(settings.root, port)
+    image = Image.from_bitstream(read_bitstream(bitstream))
+    if dry_run:
+        done = programmer.check(port, image, force=force)
+    else:
+        with progress(port, quiet=output is OutputFormat.JSON) as on_step:
 
-                def ensure() -> Programmed:
-                    return programmer.ensure(port, image, force=force, on_step=on_step)
+            def ensure() -> Programmed:
+                return programmer.ensure(port, image, force=force, on_step=on_step)
 
-                done = in_time(port, ensure, timeout)
+            done = in_time(port, ensure, timeout)
     for remark in done.remarks:
         typer.echo(f"warning: {remark}", err=True)
     sentence = show.program_sentence(done, dry_run=dry_run)
@@ -233,7 +226,7 @@ def reset(
     context: typer.Context,
     port: PortName,
     *,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -242,11 +235,9 @@ def reset(
     [bold]Example[/bold]
       accelbind fpga reset dfl-port.0
     """
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
-    with exit_codes():
-        port = _find_port(settings.root, port)
-        in_time(port, lambda: programmer.reset(port), timeout)
+    port = _find_port(settings.root, port)
+    in_time(port, lambda: programmer.reset(port), timeout)
     _print_done(output, f"{port} is reset", {"device": port, "outcome": "reset"})
 
 
@@ -256,7 +247,7 @@ def clear_errors(
     context: typer.Context,
     device: Device,
     *,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -268,7 +259,7 @@ def clear_errors(
     [bold]Example[/bold]
       accelbind fpga clear-errors dfl-port.0
     """
-    root = load_settings(PluginSettings, given).root
+    root = settings.root
 
     def clear() -> tuple[str, list[dict[str, Any]]]:
         place = find_device(scan(root), device)
@@ -277,9 +268,8 @@ def clear_errors(
             cleared = clear_device_errors(DeviceFiles(root, place), place)
         return place.name, [show.cleared_register(place.name, each) for each in cleared]
 
-    with exit_codes():
-        device = name_behind(root, device)
-        name, cleared = in_time(device, clear, timeout)
+    device = name_behind(root, device)
+    name, cleared = in_time(device, clear, timeout)
     if output is OutputFormat.JSON:
         print_json({"device": name, "cleared": cleared})
         return
@@ -311,18 +301,16 @@ def move(
     fme: EngineName,
     *,
     port: PortNumber = 0,
-    given: Given,
+    settings: PluginSettings,
     timeout: Timeout = TIMEOUT,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Move a port between a card's physical function and its virtual ones."""
-    settings = load_settings(PluginSettings, given)
     programmer = _programmer(context, settings, timeout)
     is_release = context.info_name == "release"
     call = programmer.release if is_release else programmer.assign
-    with exit_codes():
-        name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
-        in_time(name, lambda: call(name, port), timeout)
+    name = find_engine(scan(settings.root), name_behind(settings.root, fme)).name
+    in_time(name, lambda: call(name, port), timeout)
     outcome = "released" if is_release else "assigned"
     result = {"device": name, "port": port, "outcome": outcome}
     _print_done(output, f"port {port} of {name} is {outcome}", result)
@@ -336,14 +324,6 @@ def _durable_dir(kubelet_dir: Path) -> Path | None:
     """Where the plugin keeps what survives reboots; None without a kubelet, or access to it."""
     plugins = plugins_folder(kubelet_dir)
     return lasting_folder(plugins) if os.access(plugins, os.X_OK) else None
-
-
-def _clock_policy(text: str) -> ClockPolicy:
-    try:
-        return ClockPolicy(text)
-    except ValueError as error:
-        known = ", ".join(ClockPolicy)
-        raise InvalidSettings(f"--user-clock must be one of {known}, not {text!r}") from error
 
 
 def _programmer(

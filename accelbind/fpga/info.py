@@ -1,14 +1,14 @@
 """What `accelbind fpga info` shows of an FME or a port."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from accelbind.fpga.show import as_objects
 from services.devices.hardware.pci import function_folder
 from services.devices.hardware.scan import CLASSES, scan
 from services.devices.hardware.sensor_reader import SensorReader
 from services.devices.hardware.sysfs import Sysfs
-from services.devices.model import Card, Problem
+from services.devices.model import Card
 from services.process.errors import HardwareError
 from services.programming.clock_registers import read_user_clock
 from services.programming.error_registers import read_errors
@@ -35,12 +35,7 @@ _PCI_FILES = {
 
 
 def describe(root: Path, device: str) -> dict[str, Any]:
-    """All that is known of a device, by its name or its node.
-
-    Raises:
-        DeviceGone: There is no such device.
-        HardwareError: Its files can't be read.
-    """
+    """All that is known of a device, by its name or its node."""
     inventory = scan(root)
     place = find_device(inventory, device)
     files = DeviceFiles(root, place)
@@ -79,7 +74,7 @@ def _engine(root: Path, place: EnginePlace, files: DeviceFiles) -> dict[str, Any
     found |= {name: files.text(file) for name, file in _FME_FILES.items()}
     found |= _driver_answers(place, files)
     found |= _sensors(root, place)
-    found["problems"] = _problems(place.fme.problems)
+    found["problems"] = as_objects(place.fme.problems)
     return found
 
 
@@ -103,15 +98,11 @@ def _port(root: Path, place: PortPlace, files: DeviceFiles) -> dict[str, Any]:
     }
     found |= _driver_answers(place, files)
     if place.engine is None:
-        return found | {"problems": _problems(place.port.problems)}
+        return found | {"problems": as_objects(place.port.problems)}
     found["socketId"] = DeviceFiles(root, place.engine).text("socket_id")
     found |= _sensors(root, place.engine)
-    found["problems"] = _problems((*place.engine.fme.problems, *place.port.problems))
+    found["problems"] = as_objects((*place.engine.fme.problems, *place.port.problems))
     return found
-
-
-def _problems(problems: tuple[Problem, ...]) -> list[dict[str, str]]:
-    return [{"reason": each.reason, "message": each.message} for each in problems]
 
 
 def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[str, Any]:
@@ -122,7 +113,7 @@ def _driver_answers(place: PortPlace | EnginePlace, files: DeviceFiles) -> dict[
                 found: dict[str, Any] = {"apiVersion": node.api_version()}
                 if isinstance(place, PortPlace):
                     found |= _regions(node)
-                found["usedBy"] = [str(each) for each in node.calls.holders(node)]
+                found["usedBy"] = node.calls.holders(node)
             except OSError as error:
                 raise translated(error, f"{place.name} does not answer") from error
     except HardwareError as error:
@@ -143,67 +134,11 @@ def _regions(node: DriverNode) -> dict[str, Any]:
     return found
 
 
-TITLES = {
-    "device": "device",
-    "kind": "kind",
-    "driver": "driver",
-    "card": "card",
-    "node": "node",
-    "sysfs": "sysfs folder",
-    "fme": "FME",
-    "number": "port number",
-    "interfaceId": "interface id",
-    "afuId": "AFU id",
-    "apiVersion": "driver interface",
-    "driverSays": "driver",
-    "portsNum": "ports",
-    "socketId": "socket",
-    "bitstreamId": "bitstream id",
-    "bitstreamMetadata": "bitstream metadata",
-    "cacheSize": "cache size",
-    "version": "version",
-    "userClock": "user clock",
-    "powerState": "power state",
-    "umsgs": "unordered messages",
-    "capability": "capability",
-    "interrupts": "interrupts",
-}
-PCI_TITLES = {
-    "address": "PCI address",
-    "physicalFunction": "physical function",
-    "class": "PCI class",
-    "numaNode": "NUMA node",
-    "localCpus": "local CPUs",
-    "virtualFunctions": "virtual functions",
-    "maxVirtualFunctions": "virtual functions at most",
-}
-
-
-def facts(found: dict[str, Any]) -> dict[str, str]:
-    """The same for people: a title and a text for each fact."""
-    return dict(_facts(found))
-
-
-def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    pci = found["pci"]
-    for key, title in TITLES.items():
-        if key == "driverSays" and key in found:
-            yield "not asked", found[key]
-        elif key in found:
-            yield title, _text(found[key])
-        if key == "sysfs":
-            yield from ((title, _text(pci.get(key))) for key, title in PCI_TITLES.items())
-            yield "PCI device", f"{pci['vendor']}:{pci['device']}" if pci.get("vendor") else ""
-    for each in found.get("regions", []):
-        text = f"{each['size']} bytes at {each['offset']:#x}, {each['access']}"
-        yield f"region {each['index']}", text
-    for key, title, unit in (("temperatures", "temperature", "°C"), ("powers", "power", "W")):
-        for name, value in found.get(key, {}).items():
-            yield f"{title} {name}", f"{value:g} {unit}"
-    yield from found["errors"].items()
-    yield "used by", ", ".join(found.get("usedBy", []))
-    yield "state", "; ".join(each["message"] for each in found["problems"]) or "ok"
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)
+def facts(found: dict[str, Any]) -> dict[str, Any]:
+    """The same for people: with units, and the problems as a sentence."""
+    problems = "; ".join(each["message"] for each in found["problems"]) or "none"
+    shown = found | {"problems": problems}
+    for key, unit in (("temperatures", "°C"), ("powers", "W")):
+        if key in found:
+            shown[key] = {name: f"{value:g} {unit}" for name, value in found[key].items()}
+    return shown

@@ -24,16 +24,7 @@ Ids = tuple[str, ...]
 
 
 def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None) -> str:
-    """The mappings as YAML documents; empty if there is nothing to map.
-
-    Args:
-        inventory: The cards of the node.
-        mode: The node's: af and region map functions, regiondevel maps regions.
-        namespace: That of the mappings; None leaves it out.
-
-    Raises:
-        InvalidSettings: Devices of this mode need no mapping.
-    """
+    """The mappings as YAML documents; empty if there is nothing to map."""
     if mode not in (PluginMode.AF, PluginMode.REGION, PluginMode.REGIONDEVEL):
         raise InvalidSettings(f"devices of mode {mode} need no mapping")
     devices: dict[Ids, list[str]] = defaultdict(list)
@@ -41,7 +32,7 @@ def mappings_yaml(inventory: Inventory, mode: PluginMode, namespace: str | None)
         if ids := _ids(port, mode):
             devices[ids].append(port["device"])
     documents = [
-        f"---\n# {', '.join(devices[ids])}\n{_dump(_mapping(name, ids, mode, namespace))}"
+        f"---\n# {', '.join(devices[ids])}\n{_mapping(name, ids, mode, namespace)}"
         for ids, name in zip(devices, _names([*devices]), strict=True)
     ]
     return _HEAD + "".join(documents) if documents else ""
@@ -71,16 +62,13 @@ def _name(ids: Ids, digits: int | None) -> str:
     return "-".join(["afu" if len(ids) > 1 else "fpga", *(each[:digits] for each in ids)])
 
 
-def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> dict[str, Any]:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    common = {"apiVersion": API_VERSION, "metadata": metadata}
+def _mapping(name: str, ids: Ids, mode: PluginMode, namespace: str | None) -> str:
     if mode is PluginMode.REGIONDEVEL:
-        return common | {"kind": FPGA_REGION, "spec": {"interfaceId": ids[0]}}
-    spec = {"interfaceId": ids[0], "afuId": ids[1], "mode": str(mode)}
-    return common | {"kind": ACCELERATOR_FUNCTION, "spec": spec}
-
-
-def _dump(mapping: dict[str, Any]) -> str:
-    order = {key: mapping[key] for key in ("apiVersion", "kind", "metadata", "spec")}
-    text: str = yaml.safe_dump(order, sort_keys=False)
+        kind, spec = FPGA_REGION, {"interfaceId": ids[0]}
+    else:
+        kind = ACCELERATOR_FUNCTION
+        spec = {"interfaceId": ids[0], "afuId": ids[1], "mode": str(mode)}
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    mapping = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    text: str = yaml.safe_dump(mapping, sort_keys=False)
     return text

@@ -1,10 +1,11 @@
 """What `accelbind fpga` shows of FMEs, ports and its results."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from services.devices.model import Card, Inventory, Port, Problem
 from services.programming.error_registers import ClearedRegister
-from services.programming.image import Programmed
+from services.programming.programmer import Programmed
 
 HEADINGS: Final = ("DEVICE", "KIND", "CARD", "PCI", "NUMA", "INTERFACE", "AFU", "STATE")
 
@@ -46,8 +47,13 @@ def _device(card: Card, name: str, kind: str, problems: tuple[Problem, ...]) -> 
         "pciAddress": card.address,
         "numaNode": card.pci.numa_node if card.pci else None,
         "healthy": not problems,
-        "problems": [{"reason": each.reason, "message": each.message} for each in problems],
+        "problems": as_objects(problems),
     }
+
+
+def as_objects(problems: Iterable[Problem]) -> list[dict[str, str]]:
+    """Problems for JSON."""
+    return [{"reason": each.reason, "message": each.message} for each in problems]
 
 
 def row(device: dict[str, Any]) -> tuple[str, ...]:

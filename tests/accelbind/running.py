@@ -3,12 +3,16 @@
 import contextlib
 import io
 import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from accelbind.cli import main
+from simulator.driver import SimulatedCalls
 from tests.support import REPOSITORY, accelbind_command, clean_environment
 
 
@@ -20,7 +24,11 @@ class Done(NamedTuple):
     stderr: str
 
 
-def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
+def run(
+    *arguments: object,
+    env: dict[str, str] | None = None,
+    driver_calls: SimulatedCalls | None = None,
+) -> Done:
     """Runs `accelbind` in this process, with variables beside those of the test.
 
     Not while a stand-in or a plugin of the test logs to the same stdout: see `run_process`.
@@ -33,7 +41,7 @@ def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Done:
     ):
         for name, value in (env or {}).items():
             patch.setenv(name, value)
-        code = main([str(each) for each in arguments])
+        code = main([str(each) for each in arguments], driver_calls=driver_calls)
     return Done(code, out.getvalue(), err.getvalue())
 
 
@@ -49,3 +57,27 @@ def run_process(*arguments: str | Path) -> Done:
         timeout=300,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def plain_port(answers: dict[str, tuple[int, bytes]]) -> Iterator[int]:
+    """Something that answers on a plain port; other paths than these with 404."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = answers.get(self.path, (404, b"not found\n"))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,24 +1,20 @@
-"""`accelbind check mappings`, on folders and on the API server stand-in as a process."""
+"""`accelbind check mappings`, on folders and on the API server stand-in."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lightkube
 import pytest
 import yaml
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.models.core_v1 import NodeStatus
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Node
 
-from tests.accelbind.running import Done, run
-from tests.support import Processes, python_module
+from simulator.apiserver.standin import ApiServerStandIn
+from tests.accelbind.running import Done, run, run_process
+from tests.simulator.apiserver.support import node_with
 
-Function = create_namespaced_resource(
-    "fpga.intel.com", "v2", "AcceleratorFunction", "acceleratorfunctions"
-)
+pytestmark = pytest.mark.anyio
+
 INTERFACE = "ce48969398f05f33946d560708be108a"
 AFU = "d8424dc4a4a3c413f89e433683f9040b"
 RESOURCE = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
@@ -161,53 +157,29 @@ def test_a_wrong_request_is_exit_code_2(folder: Folder, arguments: list[str]) ->
     assert done.stderr.startswith("error: ")
 
 
-def test_a_cluster_is_looked_at(processes: Processes, tmp_path: Path) -> None:
-    ports = tmp_path / "ports.json"
-    command = python_module("simulator.apiserver", "--dir", tmp_path / "api", "--ports-file", ports)
-    server = processes.start(command, name="api")
-    server.ports(ports)
-    kubeconfig = tmp_path / "api" / "kubeconfig"
-    with lightkube.Client(lightkube.KubeConfig.from_file(kubeconfig)) as client:
-        for name in ("a", "b"):
-            made = function(name)
-            client.create(Function(metadata=ObjectMeta(name=name), spec=made["spec"]))
-        assert found("--kubeconfig", kubeconfig) == (
-            1,
-            [
-                ("never-advertised", "default", "AcceleratorFunction a"),
-                ("never-advertised", "default", "AcceleratorFunction b"),
-                ("duplicate", "default", "AcceleratorFunction a"),
-            ],
-        )
-        client.delete(Function, "b")
-        amounts: dict[str, Any] = {RESOURCE: "1"}
-        node = NodeStatus(capacity=amounts, allocatable=amounts)
-        client.create(Node(metadata=ObjectMeta(name="n"), status=node))
-        done = check("--kubeconfig", kubeconfig)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "1 mapping in 1 namespace: no findings\n"
-        assert check(env={"KUBECONFIG": str(kubeconfig)}).stdout == done.stdout
-        explained = explain(tmp_path, "a", "--kubeconfig", kubeconfig)
-        assert (explained.returncode, explained.stderr) == (0, "")
-        assert RESOURCE in explained.stdout
-        unknown = explain(tmp_path, "aa", env={"KUBECONFIG": str(kubeconfig)})
-        assert (unknown.returncode, "did you mean" in unknown.stdout) == (1, True)
-    assert server.terminate() == 0
-    done = check("--kubeconfig", kubeconfig)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the API server ")
-    assert explain(tmp_path, "a", "--kubeconfig", kubeconfig).returncode == 2
+async def test_a_cluster_is_looked_at(tmp_path: Path) -> None:
+    def pod_of(name: str) -> Path:
+        limits = {f"fpga.intel.com/{name}": 1}
+        containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+        (tmp_path / name).write_text(json.dumps(pod | {"spec": {"containers": containers}}))
+        return tmp_path / name
 
+    async def command(*words: str | Path) -> Done:
+        return await asyncio.to_thread(run_process, *words, "--kubeconfig", api.kubeconfig_path)
 
-def explain(
-    folder: Path, name: str, *arguments: str | Path, env: dict[str, str] | None = None
-) -> Done:
-    """`accelbind explain` for a pod that asks for a mapping."""
-    container = {
-        "name": "c",
-        "image": "i",
-        "resources": {"limits": {f"fpga.intel.com/{name}": 1}},
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
-    (folder / "pod.yaml").write_text(json.dumps(pod | {"spec": {"containers": [container]}}))
-    return run("explain", "-f", folder / "pod.yaml", *arguments, env=env)
+    async with ApiServerStandIn(tmp_path) as api:
+        api.put(function("a"))
+        done = await command("check", "mappings", "-o", "json")
+        codes = [one["code"] for one in json.loads(done.stdout)["findings"]]
+        assert (done.returncode, codes) == (1, ["never-advertised"])
+        api.put(node_with("n", {RESOURCE: "1"}))
+        done = await command("check", "mappings")
+        assert done == (0, "1 mapping in 1 namespace: no findings\n", "")
+        done = await command("explain", "-f", pod_of("a"))
+        assert (done.returncode, RESOURCE in done.stdout, done.stderr) == (0, True, "")
+        done = await command("explain", "-f", pod_of("aa"))
+        assert (done.returncode, "did you mean" in done.stdout) == (1, True)
+    done = await command("check", "mappings")
+    assert (done.returncode, done.stderr.startswith("error: the API server ")) == (1, True)
+    assert (await command("explain", "-f", pod_of("a"))).returncode == 2

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import types
@@ -19,9 +20,6 @@ from accelbind import __version__, cli
 from services.process.errors import HardwareError, InvalidName
 from tests.accelbind.running import run
 from tests.support import REPOSITORY, accelbind_command, clean_environment
-
-GROUPS = {"bitstream", "certs", "check", "fpga", "names"}
-"""Commands whose own commands have the examples."""
 
 
 def process(
@@ -42,7 +40,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """A module that stands for a command; tests give it the function `it`."""
     module = types.ModuleType("tests_example_command")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    example = cli.LazyCommand(module.__name__, "it", "An example.", cli.INSPECT)
+    example = cli.LazyCommand(f"{module.__name__}:it", cli.INSPECT, "An example.")
     monkeypatch.setitem(cli.COMMANDS, "example", example)
     return module
 
@@ -68,25 +66,16 @@ PAGES = [page for name in cli.COMMANDS for page in pages_of([name], cli.load(nam
 
 
 @pytest.mark.parametrize("page", PAGES, ids=" ".join)
-def test_a_page_has_examples_that_fit_80_columns(page: list[str]) -> None:
+def test_examples_fit_80_columns(page: list[str]) -> None:
     narrow, wide = (run(*page, "--help", env={"COLUMNS": width}) for width in ("80", "200"))
     assert (narrow.returncode, narrow.stderr) == (0, "")
     assert narrow.stdout != wide.stdout
     assert examples(narrow.stdout) == examples(wide.stdout)
-    if " ".join(page) not in GROUPS:
-        words = " ".join(["accelbind", *page])
-        assert any(words in line for line in examples(narrow.stdout))
 
 
 def examples(page: str) -> list[str]:
     before_options = page.partition("╭")[0]
     return [line.strip() for line in before_options.partition("Example")[2].splitlines()]
-
-
-def test_the_overview_names_every_command() -> None:
-    done = run("--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [name for name in cli.COMMANDS if f" {name} " not in done.stdout] == []
 
 
 def test_no_command_shows_the_overview() -> None:
@@ -166,27 +155,6 @@ def test_an_interrupt_ends_quietly(command: types.ModuleType) -> None:
     assert run("example") == (130, "", "")
 
 
-def test_a_command_sets_its_exit_code(command: types.ModuleType) -> None:
-    command.it = raising(typer.Exit(3))  # type: ignore[attr-defined]
-    assert run("example").returncode == 3
-
-
-def test_a_typer_app_is_a_command_too(command: types.ModuleType) -> None:
-    app = typer.Typer()
-
-    @app.callback()
-    def group() -> None:
-        """A group."""
-
-    @app.command()
-    def say(word: str) -> None:
-        typer.echo(word)
-
-    command.it = app  # type: ignore[attr-defined]
-    assert run("example", "say", "hello") == (0, "hello\n", "")
-    assert "completion" not in run("example", "--help").stdout
-
-
 # Files --------------------------------------------------------------------------------------------
 
 
@@ -201,27 +169,18 @@ def files_of(command: Any) -> Iterator[Any]:
 
 
 def test_which_files_cannot_be_read_is_found_out_by_the_commands_themselves() -> None:
-    found = {name: list(files_of(cli.load(name))) for name in cli.COMMANDS}
-    assert {name for name, files in found.items() if files} >= {
-        "devices",
-        "explain",
-        "check",
-        "certs",
-    }
-    assert [one for files in found.values() for one in files if one.readable] == []
+    found = [file for name in cli.COMMANDS for file in files_of(cli.load(name))]
+    assert len(found) > 10
+    assert [one for one in found if one.readable] == []
 
 
 def test_certificates_are_issued_and_shown(tmp_path: Path) -> None:
     done = run("certs", "issue", "--dir", tmp_path, "--name", "hook.svc", "--name", "::1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "ca.crt",
-        "ca.key",
-        "tls.crt",
-        "tls.key",
-    ]
-    assert "(new, valid until" in done.stdout
-    assert "for hook.svc, ::1" in done.stdout
+    names = ["ca.crt", "ca.key", "tls.crt", "tls.key"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert re.search(r"^CA outcome +new$", done.stdout, re.MULTILINE)
+    assert re.search(r"^serving names +hook.svc, ::1$", done.stdout, re.MULTILINE)
     again = run("certs", "issue", "--dir", tmp_path, "--name", "hook.svc", "-o", "json")
     document = json.loads(again.stdout)
     assert (document["ca"]["outcome"], document["serving"]["names"]) == ("kept", ["hook.svc"])
@@ -279,7 +238,7 @@ def test_a_reader_that_goes_away_is_no_traceback(lines: int) -> None:
         "import sys, typer; from accelbind import cli\n"
         "import types; m = types.ModuleType('m'); sys.modules['m'] = m\n"
         f"m.it = lambda: [typer.echo('line') for _ in range({lines})] and None\n"
-        "cli.COMMANDS['example'] = cli.LazyCommand('m', 'it', '', '')\n"
+        "cli.COMMANDS['example'] = cli.LazyCommand('m:it', '', '')\n"
         "sys.exit(cli.main(['example']))"
     )
     reading, writing = os.pipe()

@@ -4,10 +4,8 @@ import asyncio
 import json
 import signal
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from services.node.table import Owner, Reason, Row, Table
 from simulator.card_faults import Fault
 from simulator.cards import NLB0, CardSpec, Rack
 from simulator.kubelet.standin import KubeletStandIn
-from tests.accelbind.running import Done, run, run_process
+from tests.accelbind.running import Done, plain_port, run, run_process
 from tests.plugin.support import AF, REGION, container, pod, running, settings
 from tests.support import (
     REPOSITORY,
@@ -59,10 +57,6 @@ def asked_json(*flags: str | Path, env: dict[str, str] | None = None) -> dict[st
     assert done.stderr == ""
     told: dict[str, Any] = json.loads(done.stdout)
     return told
-
-
-def columns(line: str) -> list[str]:
-    return line.split("  ")
 
 
 def test_a_node_without_plugin_is_read_from_its_files(short_dir: Path, free_port: str) -> None:
@@ -132,12 +126,6 @@ def test_logical_names_are_shown_where_mappings_are_given(short_dir: Path) -> No
     assert f"/{NLB0} ({','.join(device['names'])})" in done.stdout
 
 
-def test_a_folder_of_mappings_that_is_not_there_is_an_error(short_dir: Path) -> None:
-    done = ask(*here(short_dir, "--files", "--mappings", short_dir / "gone"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: the folder of mappings")
-
-
 @pytest.mark.parametrize("flags", [["--mode", "fpga"], ["--interval", "0"], ["--units", "none"]])
 def test_flags_that_make_no_sense_are_refused(flags: list[str]) -> None:
     assert ask(*flags).returncode == 2
@@ -201,29 +189,6 @@ async def asked_by_process(*flags: str | Path) -> dict[str, Any]:
     return told
 
 
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """Something on a port that answers all questions with this."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield str(server.server_port)
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
@@ -241,8 +206,8 @@ def test_what_is_no_plugin_or_not_ready_is_not_believed(
     short_dir: Path, status: int, body: bytes, why: str
 ) -> None:
     Rack(short_dir / "root").add_card(CardSpec())
-    with answering(status, body) as port:
-        flags = ["--metrics-host", "127.0.0.1", "--metrics-port", port]
+    with plain_port({"/devices": (status, body)}) as port:
+        flags = ["--metrics-host", "127.0.0.1", "--metrics-port", str(port)]
         told = asked_json(*here(short_dir), *flags)
     assert told["source"] == "files"
     assert why in told["problems"][0]
@@ -320,7 +285,7 @@ async def test_a_plugin_that_dies_is_replaced_by_the_files(
     plugin = processes.accelbind(
         *("plugin", "--root", short_dir / "root", "--kubelet-dir", short_dir / "k"),
         *("--metrics-host", "127.0.0.1", "--metrics-port", "0"),
-        *("--ports-file", short_dir / "ports"),
+        *("--ports-file", short_dir / "ports", "--state-dir", short_dir / "state"),
     )
     (short_dir / "k").mkdir(exist_ok=True)
     port = str(plugin.ports(short_dir / "ports")["metrics"])

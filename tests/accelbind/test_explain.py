@@ -8,7 +8,7 @@ from rich.console import Console
 
 from accelbind import explain as command
 from accelbind import manifests
-from accelbind.cli import main
+from tests.accelbind.running import Done, run
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -70,20 +70,13 @@ def maps(tmp_path: Path) -> Path:
 class Explain:
     """Runs the command on the text of a manifest."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str], folder: Path, maps: Path) -> None:
-        self._capsys = capsys
-        self._folder = folder
+    def __init__(self, folder: Path, maps: Path) -> None:
+        self._path = folder / "pod.yaml"
         self._maps = maps
 
-    def __call__(self, manifest: str, *options: str) -> tuple[int, str, str]:
-        path = self._folder / "pod.yaml"
-        path.write_text(manifest)
-        return self.run("-f", str(path), *options)
-
-    def run(self, *options: str) -> tuple[int, str, str]:
-        code = main(["explain", "--mappings", str(self._maps), *options])
-        shown = self._capsys.readouterr()
-        return code, shown.out, shown.err
+    def __call__(self, manifest: str, *options: str) -> Done:
+        self._path.write_text(manifest)
+        return run("explain", "--mappings", self._maps, "-f", self._path, *options)
 
     def json(self, manifest: str, *options: str) -> Any:
         code, out, err = self(manifest, "-o", "json", *options)
@@ -94,8 +87,8 @@ class Explain:
 
 
 @pytest.fixture
-def explain(capsys: pytest.CaptureFixture[str], tmp_path: Path, maps: Path) -> Explain:
-    return Explain(capsys, tmp_path, maps)
+def explain(tmp_path: Path, maps: Path) -> Explain:
+    return Explain(tmp_path, maps)
 
 
 def test_a_pod_is_shown_before_and_after_with_the_reason(explain: Explain) -> None:
@@ -283,15 +276,6 @@ def test_templates_lists_and_many_documents_are_read(explain: Explain) -> None:
     assert out.endswith("\n\n5 admitted, 1 refused\n")
 
 
-def test_the_manifest_may_come_from_stdin(
-    explain: Explain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
-    code, out, _ = explain.run("-f", "-")
-    assert code == 0
-    assert out.startswith("Pod nlb in namespace default: admitted, rewritten\n")
-
-
 def test_the_namespace_of_the_pod_decides_which_mappings_count(
     explain: Explain, maps: Path
 ) -> None:
@@ -299,35 +283,15 @@ def test_the_namespace_of_the_pod_decides_which_mappings_count(
         MAPPINGS.split("---")[1].replace("name: nlb0-af", "name: theirs, namespace: team")
     )
     theirs = '{"fpga.intel.com/theirs": 1}'
-    (explained,) = explain.json(pod(theirs, namespace="team"))
-    assert (explained["namespace"], explained["outcome"]) == ("team", "patched")
-    (explained,) = explain.json(pod(theirs), "-n", "team")
-    assert (explained["namespace"], explained["outcome"]) == ("team", "patched")
-
-
-def test_mappings_without_a_namespace_are_of_namespace_default_as_in_the_webhook(
-    explain: Explain, maps: Path
-) -> None:
-    (maps / "team.yaml").write_text(
-        MAPPINGS.split("---")[1].replace("name: nlb0-af", "name: devel, namespace: team")
-    )
-    asked = '{"fpga.intel.com/nlb0-af": 1, "fpga.intel.com/devel": 1, "cpu": 1}'
-    manifest = pod(asked)
-    code, out, err = explain(manifest, "--namespace", "team")
-    assert code == 1
-    assert 'fpga.intel.com/nlb0-af does not exist in namespace "team"' in out
-    assert err == (
-        "hint: the mapping nlb0-af names no namespace, so it counts for namespace default; for Pod"
-        " p set its metadata.namespace to team\n"
-    )
-
-
-def test_there_is_no_hint_where_no_document_would_help(explain: Explain) -> None:
-    for options in ([], ["-n", "team"]):
-        code, _, err = explain(pod('{"fpga.intel.com/gone": 1}'), *options)
-        assert (code, err) == (1, "")
-    code, _, err = explain(pod('{"fpga.intel.com/nlb0-af": "x"}'), "-n", "team")
+    for explained in (
+        explain.json(pod(theirs, namespace="team")),
+        explain.json(pod(theirs), "-n", "team"),
+    ):
+        assert [(one["namespace"], one["outcome"]) for one in explained] == [("team", "patched")]
+    # As in the webhook, mappings without a namespace are of namespace default.
+    code, out, err = explain(pod('{"fpga.intel.com/nlb0-af": 1}'), "--namespace", "team")
     assert (code, err) == (1, "")
+    assert 'fpga.intel.com/nlb0-af does not exist in namespace "team"' in out
 
 
 def test_the_limits_and_domains_of_the_webhook_can_be_given(explain: Explain) -> None:
@@ -354,37 +318,25 @@ def test_bad_mappings_are_named_beside_the_answer(explain: Explain, maps: Path) 
     ("manifest", "error"),
     [
         ("", "contains nothing that makes pods (Pod, List, CronJob, "),
-        ("kind: ConfigMap", "contains nothing that makes pods"),
         ("{", "pod.yaml, line 2: not YAML: did not find expected node content"),
         ("a: *unknown", "line 1: *unknown: write out what this alias stands for"),
         ("kind: !!python/object:os.system x", "object:os.system' is refused"),
-        ("\x00", "not YAML: unacceptable character"),
         ("[" * 5000, "it nests more than 100 levels deep"),
         ("just text", "a document of a manifest must be an object with a kind"),
         ("a: b", "an object of a manifest must have a kind"),
-        ("{kind: List, items: 3}", "items of a List must be a list"),
-        ("{kind: List, items: [x]}", "a document of a manifest must be an object with a kind"),
         ("{kind: List, items: [{kind: List}]}", "a list within a list is not a manifest"),
-        ("kind: Deployment", "a Deployment must have an object at spec.template"),
         ("{kind: Job, spec: {template: 3}}", "a Job must have an object at spec.template"),
         ("{kind: Pod, metadata: {namespace: 3}}", "metadata.namespace of a Pod must be a text"),
         (
             "{kind: Pod, metadata: {name: p}, spec: []}",
             "Pod p: the pod can't be read: Expected `object | null`, got `array` - at `$.spec`",
         ),
-        ("{kind: Pod, metadata: {name: 3}}", "Pod: the pod can't be read: Expected `str"),
         ("{kind: Pod, ? [1] : 2}", "a key has to be a text"),
-        ("{kind: Pod, metadata: {name: p}, ? null : 2}", "a key has to be a text"),
         (
-            (
-                "{kind: Pod, spec: {containers: "
-                "[{resources: {limits: {fpga.intel.com/x: 1}}, env: x}]}}"
-            ),
-            (
-                "Pod: the pod can't be read: Expected `array | null`, got `str` in "
-                "/spec/containers/0/env"
-            ),
+            "kind: Pod\nspec: {containers: [{env: x, resources: {limits: {fpga.intel.com/x: 1}}}]}",
+            "Expected `array | null`, got `str` in /spec/containers/0/env",
         ),
+        ("{kind: Pod, spec: {containers: [{resources: {limits: {a/c: .nan}}}]}}", "not a number"),
     ],
 )
 def test_what_is_no_manifest_is_one_line_of_error(
@@ -409,24 +361,6 @@ def test_a_manifest_without_end_is_not_read(
     code, _, err = explain(POD)
     assert code == 2
     assert err.endswith("pod.yaml has more than 100 bytes\n")
-
-
-def test_files_that_are_not_there_are_named(explain: Explain, tmp_path: Path) -> None:
-    code, _, err = explain.run("-f", str(tmp_path / "none.yaml"))
-    assert (code, err.startswith("error: ")) == (2, True)
-    assert "none.yaml: No such file or directory" in err
-    code, _, err = explain(POD, "--mappings", str(tmp_path / "nowhere"))
-    assert (code, "nowhere" in err) == (2, True)
-
-
-@pytest.mark.parametrize("quantity", [".nan", ".inf", "-.INF"])
-def test_what_json_has_no_number_for_is_refused(explain: Explain, quantity: str) -> None:
-    manifest = (
-        f"kind: Pod\nspec: {{containers: [{{resources: {{limits: {{a.b/c: {quantity}}}}}}}]}}"
-    )
-    code, out, err = explain(manifest)
-    assert (code, out) == (2, "")
-    assert err.endswith(f"line 2: {quantity} is not a number in JSON\n")
 
 
 def test_what_only_yaml_1_1_knows_is_a_text(explain: Explain) -> None:
@@ -464,7 +398,7 @@ def test_a_resource_that_was_probably_meant_to_be_ours_gets_a_hint(
     assert err == (hint if meant else "")
 
 
-@pytest.mark.parametrize("columns", [30, 60, 72, 79, 80, 81, 100, 200])
+@pytest.mark.parametrize("columns", [30, 60, 80, 200])
 @pytest.mark.parametrize("manifest", [POD, pod('{"fpga.intel.com/nlb0-af": 1}'), "refused"])
 def test_lines_are_broken_between_words_only(
     explain: Explain, monkeypatch: pytest.MonkeyPatch, columns: int, manifest: str
@@ -479,4 +413,3 @@ def test_lines_are_broken_between_words_only(
     assert text.split() == wide_text.split()
     too_long = [line for line in text.splitlines() if len(line) > columns]
     assert [line for line in too_long if len(line.split()) > 1] == []
-    assert [line for line in too_long if len(line.lstrip()) < columns] == []

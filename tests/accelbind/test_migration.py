@@ -15,8 +15,7 @@ import httpx2
 import pytest
 import yaml
 
-from accelbind.doctor.model import CheckStatus
-from accelbind.plain_port import query
+from accelbind.plain_port import PlainPort
 from certs.folder import issue
 from services.bitstreams.storage import BitstreamStorage
 from services.names import DOMAIN, function_name
@@ -41,98 +40,60 @@ NLB3_RESOURCE = f"{DOMAIN}/{function_name(A10, NLB3)}"
 GIVEN = "simulator.accelbind.dev/containers"
 OLD_CONFIGURATION = "intelfpgawebhook-mutating-webhook-configuration"
 
-DEFINITION = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: acceleratorfunctions.fpga.intel.com}
-spec:
-  group: fpga.intel.com
-  scope: Namespaced
-  names:
-    kind: AcceleratorFunction
-    listKind: AcceleratorFunctionList
-    plural: acceleratorfunctions
-    singular: acceleratorfunction
-    shortNames: [af]
-  versions:
-  - name: v2
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        required: [spec]
-        properties:
-          spec:
-            type: object
-            required: [afuId, interfaceId, mode]
-            properties:
-              afuId: {type: string, pattern: '^[0-9a-f]{8,40}$'}
-              interfaceId: {type: string, pattern: '^[0-9a-f]{8,32}$'}
-              mode: {type: string, pattern: '^af|region$'}
-          status: {type: object}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: fpgaregions.fpga.intel.com}
-spec:
-  group: fpga.intel.com
-  scope: Namespaced
-  names:
-    kind: FpgaRegion
-    listKind: FpgaRegionList
-    plural: fpgaregions
-    singular: fpgaregion
-    shortNames: [fpga]
-  versions:
-  - name: v2
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        required: [spec]
-        properties:
-          spec:
-            type: object
-            required: [interfaceId]
-            properties:
-              interfaceId: {type: string, pattern: '^[0-9a-f]{8,32}$'}
-          status: {type: object}
-"""
+ID = "^[0-9a-f]{8,32}$"
+MODE = {"type": "string", "pattern": "^af|region$"}
+SPECS: dict[str, Json] = {
+    "AcceleratorFunction": {
+        "afuId": {"type": "string", "pattern": "^[0-9a-f]{8,40}$"},
+        "interfaceId": {"type": "string", "pattern": ID},
+        "mode": MODE,
+    },
+    "FpgaRegion": {"interfaceId": {"type": "string", "pattern": ID}},
+}
+"""The fields of both kinds in the suite's definitions."""
+
+
+def definition(kind: str) -> Json:
+    """A definition of the public suite."""
+    spec = {"type": "object", "required": [*SPECS[kind]], "properties": SPECS[kind]}
+    parts = {"spec": spec, "status": {"type": "object"}}
+    schema = {"type": "object", "required": ["spec"], "properties": parts}
+    version = {"name": "v2", "served": True, "storage": True}
+    names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.lower()}s.fpga.intel.com"},
+        "spec": {
+            "group": "fpga.intel.com",
+            "scope": "Namespaced",
+            "names": names | {"listKind": f"{kind}List"},
+            "versions": [version | {"schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
 
 COLLECTION = f"""
 # One card's image: the region, and two functions in both modes
 apiVersion: fpga.intel.com/v2
 kind: FpgaRegion
-metadata:
-  name: arria10.dcp1.2
-spec:
-  interfaceId: {A10}
+metadata: {{name: arria10.dcp1.2}}
+spec: {{interfaceId: {A10}}}
 ---
 apiVersion: fpga.intel.com/v2
 kind: AcceleratorFunction
-metadata:
-  name: arria10.dcp1.2-nlb0-orchestrated
-spec:
-  afuId: {NLB0}
-  interfaceId: {A10}
-  mode: region
+metadata: {{name: arria10.dcp1.2-nlb0-orchestrated}}
+spec: {{afuId: {NLB0}, interfaceId: {A10}, mode: region}}
 ---
 apiVersion: fpga.intel.com/v2
 kind: AcceleratorFunction
-metadata:
-  name: arria10.dcp1.2-nlb3-preprogrammed
-spec:
-  afuId: {NLB3}
-  interfaceId: {A10}
-  mode: af
+metadata: {{name: arria10.dcp1.2-nlb3-preprogrammed}}
+spec: {{afuId: {NLB3}, interfaceId: {A10}, mode: af}}
 ---
 # Of an OpenCL image, whose id is longer
 apiVersion: fpga.intel.com/v2
 kind: AcceleratorFunction
-metadata:
-  name: d5005-matrix-orchestrated
+metadata: {{name: d5005-matrix-orchestrated}}
 spec:
   afuId: 40007c0623210742000ebc58df6f5343e668b03a
   interfaceId: bfac4d851ee856fe8c95865ce1bbaa2d
@@ -142,23 +103,15 @@ spec:
 DEMO = """
 apiVersion: v1
 kind: Pod
-metadata:
-  name: demo-{name}
+metadata: {{name: demo-{name}}}
 spec:
   containers:
   - name: test-container
     image: registry.example/opae-nlb-demo:1
     imagePullPolicy: IfNotPresent
-    securityContext:
-      capabilities:
-        add:
-          [IPC_LOCK]
+    securityContext: {{capabilities: {{add: [IPC_LOCK]}}}}
     resources:
-      limits:
-        fpga.intel.com/{resource}: 1
-        cpu: 1
-        hugepages-2Mi: 20Mi
-
+      limits: {{"fpga.intel.com/{resource}": 1, cpu: 1, hugepages-2Mi: 20Mi}}
   restartPolicy: Never
 """
 
@@ -219,13 +172,10 @@ class Stage:
 
         return await eventually_async(look, timeout=120, what=f"pod {name} running") or {}
 
-    async def capacity(self, node: str, resource: str, part: str = "allocatable") -> str:
-        status = (await self.http.get(f"{NODES}/{node}")).json().get("status", {})
-        return str(status.get(part, {}).get(resource, ""))
-
     async def has(self, node: str, resource: str, count: str) -> None:
         async def look() -> bool:
-            return await self.capacity(node, resource) == count
+            status = (await self.http.get(f"{NODES}/{node}")).json().get("status", {})
+            return bool(status.get("allocatable", {}).get(resource) == count)
 
         await eventually_async(look, timeout=120, what=f"{count} of {resource} on {node}")
 
@@ -247,34 +197,23 @@ def allocated(pod: Json, resource: str) -> list[str]:
 
 async def furnish_as_the_public_suite(stage: Stage) -> None:
     """Definitions, mappings, and a webhook that nobody runs any more and that lets pods pass."""
-    for each in yaml.safe_load_all(DEFINITION):
-        stage.api.put(each)
-    paths = {"AcceleratorFunction": "acceleratorfunctions", "FpgaRegion": "fpgaregions"}
+    for kind in SPECS:
+        stage.api.put(definition(kind))
     for each in yaml.safe_load_all(COLLECTION):
-        path = f"/apis/fpga.intel.com/v2/namespaces/default/{paths[each['kind']]}"
+        path = f"/apis/fpga.intel.com/v2/namespaces/default/{each['kind'].lower()}s"
         await created(stage.http, path, each)
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods"],
-    }
-    hook: Json = {
-        "name": "fpga.mutator.webhooks.intel.com",
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": "https://127.0.0.1:9/pods"},
-        "failurePolicy": "Ignore",
-        "rules": [rule],
-        "sideEffects": "None",
-    }
-    stage.api.put(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": OLD_CONFIGURATION},
-            "webhooks": [hook],
+    (configuration,) = cluster.documents("base/webhook-mutating.yaml")
+    configuration["metadata"] = {"name": OLD_CONFIGURATION}
+    configuration["webhooks"] = [
+        configuration["webhooks"][0]
+        | {
+            "name": "fpga.mutator.webhooks.intel.com",
+            "clientConfig": {"url": "https://127.0.0.1:9/pods"},
+            "failurePolicy": "Ignore",
+            "matchConditions": [],
         }
-    )
+    ]
+    stage.api.put(configuration)
 
 
 async def start_nodes(stage: Stage) -> None:
@@ -312,13 +251,6 @@ def start_webhook(stage: Stage) -> tuple[int, bytes]:
     return found["admission"], issued.ca_certificate.read_bytes()
 
 
-async def doctor(stage: Stage, check: str) -> CheckStatus:
-    found = await asyncio.to_thread(
-        lambda: cluster.looked(stage.api.kubeconfig_path, only=check)[check]
-    )
-    return found.state
-
-
 async def migrate_cluster(stage: Stage) -> None:
     """Steps 1 to 3: definitions, our webhook beside the old one, then the old one's end."""
     for each in cluster.definitions():
@@ -326,10 +258,10 @@ async def migrate_cluster(stage: Stage) -> None:
     port, bundle = await asyncio.to_thread(start_webhook, stage)
     for each in cluster.configurations(f"https://127.0.0.1:{port}", bundle):
         stage.api.put(each)
-    assert await doctor(stage, "cluster.other-webhooks") is CheckStatus.FAILED
+    await cluster.expect(stage.api, "cluster.other-webhooks", "failed")
     stage.api.drop("MutatingWebhookConfiguration", OLD_CONFIGURATION)
     for check in ("other-webhooks", "webhooks", "webhook-rules", "served", "definitions"):
-        assert await doctor(stage, f"cluster.{check}") is CheckStatus.OK, check
+        await cluster.expect(stage.api, f"cluster.{check}", "ok")
 
 
 def container_of(pod: Json) -> dict[str, Any]:
@@ -379,8 +311,8 @@ async def test_a_deployment_of_the_public_suite_goes_on_unchanged(stage: Stage) 
     assert {path.read_text().strip() for path in afu} == {NLB0}, "the function was programmed"
     refused = await stage.http.post(PODS, json=demo("misspelled", "arria10.dcp1.2-nlb3-pre"))
     assert (refused.status_code, "did you mean" in refused.text) == (403, True)
-    assert await doctor(stage, "cluster.pending-pods") is CheckStatus.OK
-    assert await doctor(stage, "cluster.nodes") is CheckStatus.OK
+    for check in ("pending-pods", "nodes"):
+        await cluster.expect(stage.api, f"cluster.{check}", "ok")
 
 
 async def all_registered(ports: Path) -> None:
@@ -388,8 +320,8 @@ async def all_registered(ports: Path) -> None:
         if not ports.exists():
             return False
         port = json.loads(ports.read_text())["metrics"]
-        status, told = query("127.0.0.1", port, "/readyz", seconds=5)
-        return status == 200 and AF in told.decode()
+        status, answer = PlainPort("127.0.0.1", port).get("/readyz")
+        return status == 200 and AF in answer.decode()
 
     async def in_thread() -> bool:
         return await asyncio.to_thread(look)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from accelbind.cli import main
+from tests.accelbind.running import Done, run
 
 ARRIA = "ce48969398f05f33946d560708be108a"
 NLB0 = "d8424dc4a4a3c413f89e433683f9040b"
@@ -10,10 +10,8 @@ REGION = f"fpga.intel.com/region-{ARRIA}"
 AF = "fpga.intel.com/af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main(["names", *arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+def names(*arguments: str) -> Done:
+    return run("names", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -24,56 +22,35 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         (["region", ARRIA], REGION),
     ],
 )
-def test_ids_give_the_resource_in_full(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], shown: str
-) -> None:
-    assert run(capsys, *arguments) == (0, shown + "\n", "")
+def test_ids_give_the_resource_in_full(arguments: list[str], shown: str) -> None:
+    assert names(*arguments) == (0, shown + "\n", "")
 
 
 @pytest.mark.parametrize("resource", [AF, AF.removeprefix("fpga.intel.com/")])
-def test_a_function_gives_its_ids(capsys: pytest.CaptureFixture[str], resource: str) -> None:
-    code, out, err = run(capsys, "decode", resource)
-    assert (code, err) == (0, "")
-    assert out.splitlines() == [
-        f"resource      {AF}",
-        f"interface id  {ARRIA}",
-        f"AFU id        {NLB0}",
-    ]
-
-
-def test_a_region_gives_its_id(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "decode", REGION)
-    assert code == 0
-    assert out.splitlines() == [f"resource      {REGION}", f"interface id  {ARRIA}"]
+def test_a_function_gives_its_ids(resource: str) -> None:
+    lines = (f"resource      {AF}", f"interface id  {ARRIA}", f"AFU id        {NLB0}", "")
+    assert names("decode", resource) == (0, "\n".join(lines), "")
 
 
 @pytest.mark.parametrize(
     ("arguments", "known"),
     [
-        (
-            ["af", ARRIA.upper(), NLB0],
-            {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0},
-        ),
+        (["af", ARRIA.upper(), NLB0], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),
         (["decode", AF], {"resource": AF, "interfaceId": ARRIA, "afuId": NLB0}),
         (["region", ARRIA], {"resource": REGION, "interfaceId": ARRIA}),
         (["decode", REGION], {"resource": REGION, "interfaceId": ARRIA}),
     ],
 )
-@pytest.mark.parametrize("option", ["-o", "--output"])
-def test_programs_get_json(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], known: dict[str, str], option: str
-) -> None:
-    code, out, err = run(capsys, *arguments, option, "json")
+def test_programs_get_json(arguments: list[str], known: dict[str, str]) -> None:
+    code, out, err = names(*arguments, "-o", "json")
     assert (code, err) == (0, "")
     assert json.loads(out) == known
 
 
-def test_short_ids_have_a_name_even_if_it_could_be_read_in_several_ways(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys, "af", "0" * 10, "0" * 10)
+def test_short_ids_have_a_name_even_if_it_could_be_read_in_several_ways() -> None:
+    code, out, _ = names("af", "0" * 10, "0" * 10)
     assert code == 0
-    code, _, err = run(capsys, "decode", out.strip())
+    code, _, err = names("decode", out.strip())
     assert code == 2
     assert "could spell" in err
 
@@ -89,17 +66,8 @@ def test_short_ids_have_a_name_even_if_it_could_be_read_in_several_ways(
         (["af", ARRIA], "error: "),
     ],
 )
-def test_what_is_no_id_and_no_name_is_one_line_of_error(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
-) -> None:
-    code, out, err = run(capsys, *arguments)
+def test_what_is_no_id_and_no_name_is_one_line_of_error(arguments: list[str], error: str) -> None:
+    code, out, err = names(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith(error)
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["af", "region", "decode"])
-def test_help_has_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    code, out, _ = run(capsys, command, "--help")
-    assert code == 0
-    assert f"accelbind names {command}" in out.partition("Usage:")[2].partition("\n")[2]

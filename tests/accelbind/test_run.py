@@ -65,16 +65,14 @@ def test_a_flag_of_each_type_reaches_its_field() -> None:
     assert settings.domain == ("a", "b", "c")
 
 
-def test_what_is_not_given_is_the_default_and_short_flags_are_flags() -> None:
-    settings = loaded("-u", "3")
-    assert (settings.units, settings.pause, settings.domain) == (3, 5.0, ("a.example",))
-    assert (settings.quiet, settings.metrics_port) == (True, 9101)
-
-
-def test_a_variable_counts_where_its_flag_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_flag_the_variable_counts_or_else_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ACCELBIND_UNITS", "8")
-    assert loaded().units == 8
-    assert loaded("--units", "9").units == 9
+    settings = loaded()
+    assert (settings.units, settings.pause, settings.domain) == (8, 5.0, ("a.example",))
+    assert (settings.quiet, settings.metrics_port) == (True, 9101)
+    assert loaded("-u", "9").units == 9
 
 
 def test_help_is_the_docstrings_with_defaults_as_they_are_typed() -> None:

@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 
 from accelbind import survey as survey_module
@@ -17,18 +15,7 @@ from services.process.errors import ClusterError
 from simulator.apiserver.faults import Matches
 from simulator.apiserver.http_server import Request
 from simulator.apiserver.standin import ApiServerStandIn
-from tests.simulator.apiserver.support import (
-    CRS,
-    FUNCTIONS,
-    NODES,
-    PHYSICAL,
-    PODS,
-    client_of,
-    created,
-    function,
-    node_with,
-    pod,
-)
+from tests.simulator.apiserver.support import CRS, PHYSICAL, Json, function, node_with, pod
 
 pytestmark = pytest.mark.anyio
 PREFIXES = ("fpga.intel.com/",)
@@ -38,12 +25,6 @@ PREFIXES = ("fpga.intel.com/",)
 async def api(tmp_path: Path) -> AsyncIterator[ApiServerStandIn]:
     async with ApiServerStandIn(tmp_path) as running:
         yield running
-
-
-@pytest.fixture
-async def http(api: ApiServerStandIn) -> AsyncIterator[httpx2.AsyncClient]:
-    async with client_of(api) as client:
-        yield client
 
 
 async def look(api: ApiServerStandIn, namespace: str | None = None) -> Survey:
@@ -60,27 +41,23 @@ def of(plural: str) -> Matches:
     return matches
 
 
-async def test_an_empty_cluster_has_nothing(api: ApiServerStandIn) -> None:
+async def test_mappings_nodes_and_pods_are_seen(api: ApiServerStandIn) -> None:
+    def within(namespace: str, obj: Json) -> Json:
+        return obj | {"metadata": obj["metadata"] | {"namespace": namespace}}
+
     seen = await look(api)
     assert (len(seen.index), seen.advertised, seen.uses, seen.missing) == (0, {}, [], [])
-
-
-async def test_mappings_nodes_and_pods_are_seen(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, "/api/v1/namespaces", {"metadata": {"name": "team"}} | kind("Namespace"))
-    await created(http, FUNCTIONS, function("a"))
-    team = FUNCTIONS.replace("default", "team")
-    await created(http, team, function("a"))
-    await created(http, NODES, node_with("n1", {PHYSICAL: "2", "cpu": "4"}))
-    await created(http, NODES, node_with("n2", {PHYSICAL: "1"}))
-    await created(http, PODS, pod("one", "fpga.intel.com/a"))
-    await created(http, PODS, pod("plain"))
-    await created(http, PODS.replace("default", "team"), pod("two", "fpga.intel.com/b"))
+    owned, ended = pod("three", "fpga.intel.com/c"), pod("done", "fpga.intel.com/a")
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u"}
-    owned = pod("three", "fpga.intel.com/c")
     owned["metadata"]["ownerReferences"] = [owner | {"controller": True}]
-    await created(http, PODS, owned)
+    ended["status"] = {"phase": "Succeeded"}
+    for each in (
+        *(function("a"), within("team", function("a"))),
+        *(node_with("n1", {PHYSICAL: "2", "cpu": "4"}), node_with("n2", {PHYSICAL: "1"})),
+        *(pod("one", "fpga.intel.com/a"), pod("plain"), owned, ended),
+        within("team", pod("two", "fpga.intel.com/b")),
+    ):
+        api.put(each)
     seen = await look(api)
     assert set(seen.index.namespaces) == {"default", "team"}
     assert seen.advertised == {PHYSICAL.partition("/")[2]: 3}
@@ -95,27 +72,12 @@ async def test_mappings_nodes_and_pods_are_seen(
     assert only.advertised == seen.advertised
 
 
-async def test_pods_that_have_ended_ask_for_nothing(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, PODS, pod("done", "fpga.intel.com/a"))
-    path = f"{PODS}/done/status"
-    found = (await http.get(path)).json()
-    found["status"]["phase"] = "Succeeded"
-    assert (await http.put(path, json=found)).status_code == 200
-    assert (await look(api)).uses == []
-
-
-def kind(name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": name}
-
-
 async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expire(
-    api: ApiServerStandIn, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey_module, "_PAGE", 3)
     for number in range(8):
-        await created(http, FUNCTIONS, function(f"f{number}"))
+        api.put(function(f"f{number}"))
     pages: list[str] = []
 
     def second(request: Request) -> bool:
@@ -135,10 +97,10 @@ async def test_lists_are_read_page_by_page_from_the_start_again_where_they_expir
 
 
 async def test_pages_that_are_too_long_are_asked_for_in_smaller_pieces(
-    api: ApiServerStandIn, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    api: ApiServerStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
-        await created(http, FUNCTIONS, function(f"f{number}"))
+        api.put(function(f"f{number}"))
     monkeypatch.setattr(client_module, "MAX_BODY", 20_000)
     assert len((await look(api)).index) == 40
     monkeypatch.setattr(client_module, "MAX_BODY", 100)
@@ -146,10 +108,8 @@ async def test_pages_that_are_too_long_are_asked_for_in_smaller_pieces(
         await look(api)
 
 
-async def test_what_we_may_not_list_is_named_with_the_permission(
-    api: ApiServerStandIn, http: httpx2.AsyncClient
-) -> None:
-    await created(http, FUNCTIONS, function("a"))
+async def test_what_we_may_not_list_is_named_with_the_permission(api: ApiServerStandIn) -> None:
+    api.put(function("a"))
     with api.faults.failing(403, matches=of("nodes")), api.faults.failing(403, matches=of("pods")):
         seen = await look(api)
         assert (len(seen.index), seen.advertised, seen.uses) == (1, None, [])
@@ -198,7 +158,7 @@ async def test_what_cant_be_used_is_kept_with_its_reason(api: ApiServerStandIn) 
     }
     with (
         api.faults.replaying(b'{"metadata":{},"items":5}', matches=of("fpgaregions")),
-        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions is not a list"),
+        pytest.raises(ClusterError, match=f"GET {CRS}/fpgaregions can't be read"),
     ):
         await look(api)
     broken = b'{"metadata":{},"items":[{"metadata":{"name":"p"},"spec":5}]}'

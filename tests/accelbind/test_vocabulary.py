@@ -162,28 +162,24 @@ def test_days_are_documented_where_a_bare_number_counts_them() -> None:
 
 
 @pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))
-def test_the_variable_kubeconfig_counts_where_no_flag_is_given(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_a_kubeconfig_is_found_as_kubectl_finds_it(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: str,
+    *,
+    by_variable: bool,
 ) -> None:
-    named = tmp_path / "named-by-the-variable"
-    monkeypatch.setenv("KUBECONFIG", str(named))
+    named = tmp_path / ".kube" / "config"
+    named.parent.mkdir()
+    named.write_text("[]")
+    monkeypatch.setenv("HOME", "/nowhere" if by_variable else str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if by_variable:
+        monkeypatch.setenv("KUBECONFIG", str(named))
     sample = REPOSITORY / "examples" / "pods" / "preprogrammed.yaml"
     more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"]}.get(words, [])
     assert main([*words.split(), *more]) in {1, 2}
     shown = capsys.readouterr()
     assert str(named) in shown.out + shown.err
-
-
-@pytest.mark.parametrize("words", sorted(READS_THE_API_SERVER - PROCESSES))
-def test_the_file_of_kubectl_counts_where_nothing_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
-) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "config").write_text("[]")
-    sample = REPOSITORY / "examples" / "pods" / "preprogrammed.yaml"
-    more = {"explain": ["-f", str(sample)], "doctor": ["--cluster"]}.get(words, [])
-    assert main([*words.split(), *more]) in {1, 2}
-    shown = capsys.readouterr()
-    assert str(tmp_path / ".kube" / "config") in shown.out + shown.err

@@ -99,7 +99,12 @@ def the_service(address: str) -> Answers:
     service = one(rendered("base"), "Service", "accelbind-webhook")
     host, _, port = address.partition(":")
     names = [{"name": each["name"], "port": int(port)} for each in service["spec"]["ports"]]
-    behind = {"ports": names, "endpoints": [{"addresses": [host]}]}
+    labels = {"kubernetes.io/service-name": "accelbind-webhook"}
+    behind = {
+        "metadata": {"labels": labels},
+        "ports": names,
+        "endpoints": [{"addresses": [host]}],
+    }
     within = f"namespaces/{NAMESPACE}"
     return first_of(
         at(f"/api/v1/{within}/services/accelbind-webhook", service),

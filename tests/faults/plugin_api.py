@@ -1,22 +1,21 @@
 """The API server stand-in as a process that can be killed, frozen and started again."""
 
 import signal
-import socket
 from pathlib import Path
 from typing import Final
 
-from services.process.errors import AccelbindError
-from simulator.apiserver.tls import make_pair
 from simulator.client import Client, Json
-from tests.support import Process, Processes, eventually, python_module
+from tests.support import Process, Processes, python_module
 
 ANNOTATION: Final = "fpga.intel.com/device-plugin-mode"
 NODE: Final = "n1"
-TOKEN: Final = "a-token-of-the-test"  # noqa: S105 - of a stand-in that only the test can reach
 
 
 class ApiServer:
-    """The test's end of the process. It comes back on its port, with its certificate, but empty."""
+    """The test's end of the process.
+
+    It comes back empty, on its port, with another certificate and token.
+    """
 
     def __init__(self, processes: Processes, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
@@ -25,16 +24,7 @@ class ApiServer:
         self._process: Process | None = None
         self._frozen = False
         self._mode = ""
-        pair = make_pair(["127.0.0.1", "localhost"])
-        folder.mkdir()
-        for name, content in (
-            ("crt", pair.certificate),
-            ("key", pair.key),
-            ("ca", pair.authority),
-        ):
-            (folder / name).write_bytes(content)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = int(free.getsockname()[1])
+        self._port = 0
 
     @property
     def up(self) -> bool:
@@ -43,26 +33,12 @@ class ApiServer:
 
     def start(self) -> None:
         """Starts it, with the node and its pods."""
-        folder = self._folder
-        self._process = process = self._processes.start(
-            python_module(
-                *("simulator.apiserver", "--dir", folder, "--port", str(self._port)),
-                *("--token", TOKEN, "--no-scheduler", "--tls-cert", folder / "crt"),
-                *("--tls-key", folder / "key", "--tls-ca", folder / "ca"),
-                *("--kubeconfig-out", self.kubeconfig),
-            ),
-            name="apiserver",
-        )
-
-        def answers() -> bool:
-            process.assert_running()
-            try:
-                self._ask("GET", "/api/v1/nodes")
-            except (OSError, AccelbindError):
-                return False
-            return True
-
-        eventually(answers, timeout=60, what="the API server stand-in")
+        ports = self._folder / "ports"
+        ports.unlink(missing_ok=True)
+        command = python_module("simulator.apiserver", "--dir", self._folder)
+        command += ["--port", str(self._port), "--ports-file", str(ports)]
+        self._process = self._processes.start(command, name="apiserver")
+        self._port = self._process.ports(ports)["https"]
         annotations = {ANNOTATION: self._mode} if self._mode else {}
         node = {"kind": "Node", "apiVersion": "v1"}
         self._ask("POST", "/api/v1/nodes", node | {"metadata": _named(NODE, annotations)})

@@ -5,7 +5,7 @@ import json
 import uuid
 from typing import Any
 
-from services.mappings.index import MappingIndex, MappingTable
+from services.mappings.index import MappingIndex, build_index
 from services.mappings.model import Mapping, parse
 
 NAMESPACE = "default"
@@ -107,14 +107,13 @@ def _container(name: str, variables: int, *, asks: bool) -> dict[str, object]:
 
 def index(count: int, namespaces: int = 1) -> MappingIndex:
     """Mappings, of which the first is the one that the reviews ask for, as a webhook has them."""
-    table = MappingTable()
-    table.upsert(_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU))
+    mappings = [_mapping(NAMESPACE, FUNCTION, INTERFACE, AFU)]
     for number in range(1, count):
         place = number % namespaces
         namespace = NAMESPACE if place == 0 else f"team-{place}"
         afu = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
-        table.upsert(_mapping(namespace, f"function-{number}", INTERFACE, afu))
-    return table.snapshot()
+        mappings.append(_mapping(namespace, f"function-{number}", INTERFACE, afu))
+    return build_index(mappings)
 
 
 def _mapping(namespace: str, name: str, interface: str, afu: str) -> Mapping:

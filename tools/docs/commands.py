@@ -46,8 +46,9 @@ def sections() -> Iterator[str]:
 
 def checks() -> str:
     """Return the table of doctor's checks."""
-    found = (*catalogue.NODE, *catalogue.CLUSTER)
-    return table(("check", "question"), ((code(key), title) for key, title, _ in found))
+    found = (*catalogue.NODE.items(), *catalogue.CLUSTER.items())
+    rows = ((code(key), catalogue.question(find)) for key, find in found)
+    return table(("check", "question"), rows)
 
 
 def _of(words: str, command: Any) -> Iterator[str]:  # noqa: ANN401 - Typer exports no type of it

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from accelbind.doctor.access import NEEDED
-from accelbind.doctor.catalogue import cluster_checks
+from accelbind.doctor.catalogue import CLUSTER, checks_of
 from accelbind.doctor.cluster import Cluster
 from accelbind.doctor.model import Result, run_checks
 from certs.folder import issue
@@ -54,14 +54,12 @@ def configurations(url: str, bundle: bytes) -> list[Json]:
 @contextmanager
 def answering(api: ApiServerStandIn, answers: Answers) -> Iterator[None]:
     """Has the stand-in give these answers: an object, an error's code, None for its own."""
-    found: list[Json | int | None] = []
 
     def matches(request: Request) -> bool:
-        found[:] = [answers(request)]
-        return found[0] is not None
+        return answers(request) is not None
 
-    def respond() -> Response:
-        answer = found[0]
+    def respond(request: Request) -> Response:
+        answer = answers(request)
         if isinstance(answer, int):
             status = {"kind": "Status", "code": answer, "message": "as the test says"}
             return Response(answer, json.dumps(status).encode())
@@ -76,7 +74,7 @@ def items(path: str, *objects: Json) -> Answers:
     """A list at a path."""
 
     def answer(request: Request) -> Json | None:
-        return {"items": list(objects)} if request.path == path else None
+        return {"metadata": {}, "items": list(objects)} if request.path == path else None
 
     return answer
 
@@ -149,27 +147,23 @@ def judging(allowed: Callable[[Json], bool]) -> Answers:
     return answer
 
 
-def policies() -> dict[str, Json]:
-    """The policy of the certificates' account and its binding, by kind."""
-    return {
-        each["kind"]: each
-        for each in documents("base/certs-policy.yaml")
-        if each["metadata"]["name"] == "accelbind-certs"
-    }
+def policies() -> list[Json]:
+    """The policies of the certificates' account, and their bindings."""
+    return documents("base/certs-policy.yaml")
 
 
-def with_policy(found: dict[str, Json]) -> Answers:
+def with_policies(found: list[Json]) -> Answers:
     """An API server that has these of `policies`."""
     group = "/apis/admissionregistration.k8s.io/v1"
-    policy, binding = (
-        found.get(kind)
-        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+    return first_of(
+        items(f"{group}/validatingadmissionpolicybindings", *bindings),
+        *(
+            one(f"{group}/validatingadmissionpolicies/{each['metadata']['name']}", each)
+            for each in found
+            if each not in bindings
+        ),
     )
-    bindings = items(f"{group}/validatingadmissionpolicybindings", *([binding] if binding else []))
-    if policy is None:
-        return bindings
-    where = f"{group}/validatingadmissionpolicies/{policy['metadata']['name']}"
-    return first_of(one(where, policy), bindings)
 
 
 def as_the_manifests_say(spec: Json) -> bool:
@@ -212,7 +206,7 @@ def looked(
 ) -> dict[str, Result]:
     """What comes of the checks of a cluster, by id; for a thread."""
     cluster = Cluster(kubeconfig, namespace, ("fpga.intel.com/",), address)
-    checks = [check for check in cluster_checks(cluster) if check.id.startswith(only)]
+    checks = [check for check in checks_of(CLUSTER, cluster) if check.id.startswith(only)]
     return {result.id: result for result in run_checks(checks, 60)}
 
 
@@ -246,3 +240,19 @@ async def looked_in_thread(api: ApiServerStandIn, **values: Any) -> dict[str, Re
 
 async def looked_at(api: ApiServerStandIn, check: str, **values: Any) -> Result:
     return (await looked_in_thread(api, only=check, **values))[check]
+
+
+async def expect(
+    api: ApiServerStandIn,
+    check: str,
+    state: str,
+    *words: str,
+    answers: Answers | None = None,
+    **values: Any,
+) -> Result:
+    """Has a check of the cluster, with these answers, find a state and say these words."""
+    with answering(api, answers or (lambda _: None)):
+        result = await looked_at(api, check, **values)
+    text = told(result)
+    assert (result.state, [word for word in words if word not in text]) == (state, []), text
+    return result

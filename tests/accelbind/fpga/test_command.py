@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from accelbind.cli import main
 from accelbind.fpga import command as fpga_command
 from services.process.errors import DeviceBusy, DeviceGone, DeviceHung, DeviceRefused
 from simulator.bitstreams import make_gbs
 from simulator.card_faults import Fault
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
 from simulator.driver import SimulatedCalls
+from tests.accelbind.running import Done, run
 from tests.support import Processes, holding
 
 DRIVERS = ("opae", "dfl")
@@ -25,58 +26,52 @@ def rack(tmp_path: Path) -> Rack:
     return Rack(tmp_path / "root")
 
 
-def run(capsys: pytest.CaptureFixture[str], rack: Rack, *arguments: object) -> tuple[int, str, str]:
-    command = ["fpga", *map(str, arguments), "--root", str(rack.root)]
-    code = main(command, driver_calls=SimulatedCalls())
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+def fpga(rack: Rack, *arguments: object) -> Done:
+    return run("fpga", *arguments, "--root", rack.root, driver_calls=SimulatedCalls())
 
 
-def test_a_node_without_cards_has_an_empty_list_and_a_reason(
-    capsys: pytest.CaptureFixture[str], rack: Rack
-) -> None:
-    code, out, err = run(capsys, rack, "list")
+def listed(rack: Rack, *flags: str) -> Any:
+    return json.loads(fpga(rack, "list", "-o", "json", *flags).stdout)
+
+
+def test_a_node_without_cards_has_an_empty_list_and_a_reason(rack: Rack) -> None:
+    code, out, err = fpga(rack, "list")
     assert (code, out) == (0, "")
     assert err.startswith("warning: neither /sys/class/fpga nor")
-    assert run(capsys, rack, "list", "-o", "json")[1] == "[]\n"
+    assert fpga(rack, "list", "-o", "json")[1] == "[]\n"
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_the_list_has_the_ports_of_virtual_functions_with_their_engine(
-    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str
+    rack: Rack, driver: str
 ) -> None:
     address = rack.add_card(CardSpec(driver, ports=2))
     virtual = rack.move_to_vf(address, 1)
-    engine, first, second = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    engine, first, second = listed(rack)
     assert (first["pciAddress"], second["pciAddress"]) == (address, virtual)
     assert first["fme"] == second["fme"] == engine["device"]
     assert first["interfaceId"] == second["interfaceId"] == A10_INTERFACE
     assert (second["number"], second["afuId"], second["healthy"]) == (1, NLB0, True)
 
 
-def test_the_list_may_be_of_one_kind(capsys: pytest.CaptureFixture[str], rack: Rack) -> None:
+@pytest.mark.parametrize("kind", ["fme", "port"])
+def test_the_list_may_be_of_one_kind(rack: Rack, kind: str) -> None:
     rack.add_card(CardSpec(ports=2))
-    kinds = {
-        kind: {each["kind"] for each in json.loads(run(capsys, rack, "list", *flags)[1])}
-        for kind, *flags in (("fme", "--kind=fme", "-ojson"), ("port", "--kind=port", "-ojson"))
-    }
-    assert kinds == {"fme": {"fme"}, "port": {"port"}}
+    assert {each["kind"] for each in listed(rack, f"--kind={kind}")} == {kind}
 
 
-def test_an_engine_stands_for_the_only_port_that_it_has(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
-) -> None:
+def test_an_engine_stands_for_the_only_port_that_it_has(rack: Rack, tmp_path: Path) -> None:
     rack.add_card(CardSpec(ports=1))
     rack.add_card(CardSpec(ports=2))
     file = tmp_path / "file"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
-    code, out, _ = run(capsys, rack, "program", "/dev/dfl-fme.0", file, "--dry-run", "-o", "json")
+    code, out, _ = fpga(rack, "program", "/dev/dfl-fme.0", file, "--dry-run", "-o", "json")
     assert (code, json.loads(out)["device"]) == (0, "dfl-port.0")
     for command in (("program", "dfl-fme.1", file, "--dry-run"), ("reset", "dfl-fme.1")):
-        code, _, err = run(capsys, rack, *command)
+        code, _, err = fpga(rack, *command)
         assert code == 2
         assert "dfl-fme.1 has dfl-port.1 and dfl-port.2, and one is needed: name the port" in err
-    assert run(capsys, rack, "reset", "dfl-fme.7")[0] == 4
+    assert fpga(rack, "reset", "dfl-fme.7")[0] == 4
 
 
 @pytest.mark.parametrize(
@@ -94,12 +89,12 @@ def test_an_engine_stands_for_the_only_port_that_it_has(
     ],
 )
 def test_a_device_may_be_named_in_any_way_that_leads_to_it(
-    capsys: pytest.CaptureFixture[str], rack: Rack, monkeypatch: pytest.MonkeyPatch, shown: str
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, shown: str
 ) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     (rack.root / "link").symlink_to("dev/dfl-port.0")
     monkeypatch.chdir(rack.root)
-    code, out, err = run(capsys, rack, "info", shown.format(root=rack.root), "-o", "json")
+    code, out, err = fpga(rack, "info", shown.format(root=rack.root), "-o", "json")
     if shown == "link":  # without a folder it is a name
         assert (code, "there is no port link" in err) == (4, True)
     else:
@@ -107,30 +102,28 @@ def test_a_device_may_be_named_in_any_way_that_leads_to_it(
 
 
 def test_a_path_to_another_places_device_is_not_taken_for_one_of_this_node(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
+    rack: Rack, tmp_path: Path
 ) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     other = Rack(tmp_path / "other")
     other.add_card(CardSpec(driver="dfl"))
-    code, _, err = run(capsys, rack, "info", f"{other.root}/dev/dfl-port.0")
+    code, _, err = fpga(rack, "info", f"{other.root}/dev/dfl-port.0")
     assert (code, "is not an FPGA device" in err) == (4, True)
 
 
-def test_a_card_that_can_not_be_read_is_listed_with_the_reason(
-    capsys: pytest.CaptureFixture[str], rack: Rack
-) -> None:
+def test_a_card_that_can_not_be_read_is_listed_with_the_reason(rack: Rack) -> None:
     rack.add_card(CardSpec(faults=(Fault.ENTRY_DANGLING,)))
-    code, out, _ = run(capsys, rack, "list")
+    code, out, _ = fpga(rack, "list")
     assert (code, out.splitlines()[1].split()[:3]) == (0, ["-", "card", "region0"])
     assert "leads nowhere" in out
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_what_a_dry_run_finds_is_told_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path, driver: str
+    rack: Rack, tmp_path: Path, driver: str
 ) -> None:
     rack.add_card(CardSpec(driver))
-    port = json.loads(run(capsys, rack, "list", "-o", "json")[1])[1]["device"]
+    port = listed(rack)[1]["device"]
     told = {}
     for name, interface, afu in (
         ("fits", A10_INTERFACE, NLB3),
@@ -139,7 +132,7 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     ):
         file = tmp_path / name
         file.write_bytes(make_gbs(interface, afu))
-        told[name] = run(capsys, rack, "program", port, file, "--dry-run")
+        told[name] = fpga(rack, "program", port, file, "--dry-run")
     assert told["fits"] == (
         0,
         f"AFU {NLB3} fits {port} and would be programmed; it shows {NLB0} now\n",
@@ -150,9 +143,7 @@ def test_what_a_dry_run_finds_is_told_in_a_sentence(
     assert "take one made for it" in told["other"][2]
 
 
-def test_a_dry_run_tells_who_has_the_port(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
-) -> None:
+def test_a_dry_run_tells_who_has_the_port(rack: Rack, tmp_path: Path) -> None:
     rack.add_card(CardSpec())
     file, node = tmp_path / "file", rack.root / "dev" / "dfl-port.0"
     file.write_bytes(make_gbs(A10_INTERFACE, NLB3))
@@ -160,7 +151,7 @@ def test_a_dry_run_tells_who_has_the_port(
     with node.open("rb") as held:
         holder = subprocess.Popen(waiting, stdin=held)
     try:
-        code, out, err = run(capsys, rack, "program", "dfl-port.0", file, "--dry-run")
+        code, out, err = fpga(rack, "program", "dfl-port.0", file, "--dry-run")
     finally:
         holder.kill()
         holder.wait()
@@ -170,7 +161,7 @@ def test_a_dry_run_tells_who_has_the_port(
 
 @pytest.mark.parametrize("is_file", [True, False])
 def test_a_file_that_stands_for_a_port_is_somebodys_as_a_port_is(
-    capsys: pytest.CaptureFixture[str], rack: Rack, processes: Processes, *, is_file: bool
+    rack: Rack, processes: Processes, *, is_file: bool
 ) -> None:
     """Not so a node that stands for one: half a system may have /dev/null open."""
     rack.add_card(CardSpec(driver="dfl"))
@@ -181,45 +172,33 @@ def test_a_file_that_stands_for_a_port_is_somebodys_as_a_port_is(
     holding = "import signal, sys; f = open(sys.argv[1], 'r+b', 0); print('open'); signal.pause()"
     holder = processes.start([sys.executable, "-u", "-c", holding, node])
     holder.wait_for_output("open")
-    code, _, err = run(capsys, rack, "reset", node, "--state-dir", rack.root / "state")
+    code, _, err = fpga(rack, "reset", node, "--state-dir", rack.root / "state")
     if is_file:
         assert (code, f"in use by process {holder.pid} (python" in err) == (3, True)
     else:
         assert (code, err) == (0, "")
 
 
-def test_the_errors_of_a_port_that_somebody_has_are_not_cleared(
-    capsys: pytest.CaptureFixture[str], rack: Rack
-) -> None:
+def test_the_errors_of_a_port_that_somebody_has_are_not_cleared(rack: Rack) -> None:
     """Its driver would reset it."""
     rack.add_card(CardSpec(driver="dfl", faults=(Fault.PORT_ERRORS,)))
     with holding(rack.root / "dev/dfl-port.0") as pid:
-        code, out, err = run(capsys, rack, "clear-errors", "dfl-port.0")
+        code, out, err = fpga(rack, "clear-errors", "dfl-port.0")
     assert (code, out) == (3, "")
     assert f"in use by process {pid} (python" in err
-    code, out, _ = run(capsys, rack, "clear-errors", "dfl-port.0")
+    code, out, _ = fpga(rack, "clear-errors", "dfl-port.0")
     assert (code, "cleared" in out) == (0, True)
-
-
-def test_a_file_that_is_no_bitstream_is_the_askers_fault(
-    capsys: pytest.CaptureFixture[str], rack: Rack, tmp_path: Path
-) -> None:
-    rack.add_card(CardSpec())
-    file = tmp_path / "file"
-    file.write_bytes(b"no bitstream")
-    code, out, err = run(capsys, rack, "program", "dfl-port.0", file)
-    assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("kind", ["fme", "port"])
 def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
-    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str, kind: str
+    rack: Rack, driver: str, kind: str
 ) -> None:
     address = rack.add_card(CardSpec(driver, numa_node=1))
-    rows = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    rows = listed(rack)
     device = next(each["device"] for each in rows if each["kind"] == kind)
-    code, out, _ = run(capsys, rack, "info", device, "-o", "json")
+    code, out, _ = fpga(rack, "info", device, "-o", "json")
     told = json.loads(out)
     assert (code, told["kind"], told["driver"]) == (0, kind, driver)
     assert told["pci"]["address"] == address
@@ -227,17 +206,15 @@ def test_info_tells_of_the_function_what_the_driver_need_not_be_asked(
     assert told["interfaceId"] == A10_INTERFACE
     assert "socketId" in told
     assert list(told["temperatures"].values()) == [38]
-    assert run(capsys, rack, "info", f"/sys/class/x/{device}", "-o", "json") == (0, out, "")
+    assert fpga(rack, "info", f"/sys/class/x/{device}", "-o", "json") == (0, out, "")
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_errors_of_an_engine_are_cleared_register_by_register(
-    capsys: pytest.CaptureFixture[str], rack: Rack, driver: str
-) -> None:
+def test_errors_of_an_engine_are_cleared_register_by_register(rack: Rack, driver: str) -> None:
     rack.add_card(CardSpec(driver, faults=(Fault.FME_ERRORS,)))
-    rows = json.loads(run(capsys, rack, "list", "-o", "json")[1])
+    rows = listed(rack)
     assert not rows[0]["healthy"]
-    code, out, err = run(capsys, rack, "clear-errors", rows[0]["device"])
+    code, out, err = fpga(rack, "clear-errors", rows[0]["device"])
     assert (code, "cleared" in out) == (0, True)
     assert err.startswith("warning: errors/fme")  # a synthetic card keeps what it reads
 
@@ -247,7 +224,6 @@ def test_errors_of_an_engine_are_cleared_register_by_register(
     [(DeviceBusy("x"), 3), (DeviceGone("x"), 4), (DeviceHung("x"), 5), (DeviceRefused("x"), 1)],
 )
 def test_scripts_can_tell_troubles_apart(
-    capsys: pytest.CaptureFixture[str],
     rack: Rack,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -257,31 +233,21 @@ def test_scripts_can_tell_troubles_apart(
         raise error
 
     monkeypatch.setattr(fpga_command, "in_time", fail)
-    assert run(capsys, rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
+    assert fpga(rack, "reset", "dfl-port.0") == (code, "", "error: x\n")
     for asked in (("-o", "json"), ("-ojson",), ("--output=json",)):
-        same, out, err = run(capsys, rack, "reset", "dfl-port.0", *asked)
+        same, out, err = fpga(rack, "reset", "dfl-port.0", *asked)
         assert (same, err) == (code, "error: x\n")
         assert json.loads(out) == {"error": "x", "exitCode": code}
 
 
 @pytest.mark.parametrize("seconds", ["999999999", "999999999d"])
-def test_a_time_out_may_be_longer_than_the_system_can_wait(
-    capsys: pytest.CaptureFixture[str], rack: Rack, seconds: str
-) -> None:
+def test_a_time_out_may_be_longer_than_the_system_can_wait(rack: Rack, seconds: str) -> None:
     rack.add_card(CardSpec(driver="dfl"))
-    assert run(capsys, rack, "info", "dfl-port.0", "--timeout", seconds)[::2] == (0, "")
+    assert fpga(rack, "info", "dfl-port.0", "--timeout", seconds)[::2] == (0, "")
 
 
-def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(
-    capsys: pytest.CaptureFixture[str], rack: Rack
-) -> None:
+def test_a_port_beyond_what_a_driver_can_be_told_is_not_there(rack: Rack) -> None:
     rack.add_card(CardSpec(driver="dfl"))
     state = ("--state-dir", str(rack.root / "state"))
-    code, _, err = run(capsys, rack, "release", "dfl-fme.0", "--port", "4294967296", *state)
+    code, _, err = fpga(rack, "release", "dfl-fme.0", "--port", "4294967296", *state)
     assert (code, "no port has a number beyond 4294967295" in err) == (4, True)
-
-
-def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fpga", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert [word for word in ("3 the device", "4 the device", "5 it") if word not in shown] == []

@@ -7,29 +7,25 @@ from pathlib import Path
 import pytest
 import yaml
 
-from accelbind.cli import main
 from services.devices.hardware.scan import scan
 from services.devices.model import PluginMode
 from services.devices.resources import advertise
 from services.mappings.folder import load_folder
 from simulator.cards import A10_INTERFACE, D5005_INTERFACE, NLB0, NLB3, CardSpec, Rack
+from tests.accelbind.running import run
 from tests.support import require_shared
 
 MODES = ("af", "region", "regiondevel")
 
 
-def resources_of(
-    root: Path, folder: Path, mode: str, capsys: pytest.CaptureFixture[str], namespace: str
-) -> tuple[set[str], str]:
+def resources_of(root: Path, folder: Path, mode: str, namespace: str) -> tuple[set[str], str]:
     """The resources of the written mappings, which pass all checks, and the warnings."""
-    flags = ["--root", str(root), "--mode", mode, "-o", "mapping"]
-    flags += ["-n", namespace] if namespace else []
-    assert main(["fpga", "list", *flags]) == 0
+    flags = ["-n", namespace] if namespace else []
+    done = run("fpga", "list", "--root", root, "--mode", mode, "-o", "mapping", *flags)
     folder.mkdir()
-    text, warnings = capsys.readouterr()
-    (folder / "mappings.yaml").write_text(text)
-    assert main(["check", "mappings", str(folder)]) == 0, capsys.readouterr().out
-    assert "no findings" in capsys.readouterr().out
+    (folder / "mappings.yaml").write_text(done.stdout)
+    checked = run("check", "mappings", folder)
+    assert (done.returncode, checked.returncode, "no findings" in checked.stdout) == (0, 0, True)
     snapshot = load_folder(folder)
     assert list(snapshot.problems) == []
     assert set(snapshot.index.namespaces) <= {namespace or "default"}
@@ -37,20 +33,20 @@ def resources_of(
         f"fpga.intel.com/{each.resolution.resource}"
         for each in snapshot.index.namespace(namespace or "default").by_name.values()
     }
-    return resources, warnings
+    return resources, done.stderr
 
 
 @pytest.mark.parametrize("namespace", ["", "team-a"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("driver", ["opae", "dfl"])
 def test_the_mappings_of_synthetic_cards_are_of_what_a_plugin_offers(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, driver: str, mode: str, namespace: str
+    tmp_path: Path, driver: str, mode: str, namespace: str
 ) -> None:
     rack = Rack(tmp_path / "root")
     rack.add_card(CardSpec(driver, ports=2))
     rack.add_card(CardSpec(driver, afu_ids=(NLB3,)))
     rack.add_card(CardSpec(driver, interface_id=D5005_INTERFACE))
-    found, warnings = resources_of(rack.root, tmp_path / "maps", mode, capsys, namespace)
+    found, warnings = resources_of(rack.root, tmp_path / "maps", mode, namespace)
     assert warnings == ""
     assert found == set(advertise(scan(rack.root), PluginMode(mode)).resources)
     documents = [*yaml.safe_load_all((tmp_path / "maps" / "mappings.yaml").read_text())]
@@ -75,13 +71,13 @@ def test_the_mappings_of_synthetic_cards_are_of_what_a_plugin_offers(
     ],
 )
 def test_the_mappings_of_a_real_card_are_of_what_a_plugin_offers(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, mode: str
+    tmp_path: Path, name: str, mode: str
 ) -> None:
     with tarfile.open(require_shared("hardware", f"{name}.tar.gz")) as archive:
         # Some links of the snapshots lead out of them, as they did on the card's host.
         archive.extractall(tmp_path / "card", filter=lambda member, _: member)  # noqa: S202 - ours
     root = tmp_path / "card" / "tmp"
-    found, warnings = resources_of(root, tmp_path / "maps", mode, capsys, "default")
+    found, warnings = resources_of(root, tmp_path / "maps", mode, "default")
     offered = set(advertise(scan(root), PluginMode(mode)).resources)
     if "sku" in name and mode != "regiondevel":
         assert found == set(), "its port shows no AFU id"
@@ -90,35 +86,25 @@ def test_the_mappings_of_a_real_card_are_of_what_a_plugin_offers(
         assert (found, warnings) == (offered, "")
 
 
-def test_names_are_told_apart_and_devices_are_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_names_are_told_apart_and_devices_are_named(tmp_path: Path) -> None:
     rack = Rack(tmp_path / "root")
     rack.add_card(CardSpec("dfl", afu_ids=(NLB0,)))
     rack.add_card(CardSpec("dfl", afu_ids=(f"{NLB0[:-1]}f",)))
-    assert main(["fpga", "list", "-o", "mapping", "--root", str(rack.root)]) == 0
-    text = capsys.readouterr().out
+    text = run("fpga", "list", "-o", "mapping", "--root", rack.root).stdout
     names = [each["metadata"]["name"] for each in yaml.safe_load_all(text)]
     assert names == [f"afu-{A10_INTERFACE}-{NLB0}", f"afu-{A10_INTERFACE}-{NLB0[:-1]}f"]
     assert re.findall(r"^# (dfl-port.*)$", text, re.MULTILINE) == ["dfl-port.0", "dfl-port.1"]
 
 
 @pytest.mark.parametrize("mode", ["units", "bdf"])
-def test_a_mode_whose_devices_need_no_mapping_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str
-) -> None:
+def test_a_mode_whose_devices_need_no_mapping_is_an_error(tmp_path: Path, mode: str) -> None:
     rack = Rack(tmp_path / "root")
     rack.add_card(CardSpec("dfl"))
-    flags = ["--root", str(rack.root), "--mode", mode]
-    assert main(["fpga", "list", "-o", "mapping", *flags]) == 2
-    assert capsys.readouterr().err == f"error: devices of mode {mode} need no mapping\n"
+    done = run("fpga", "list", "-o", "mapping", "--root", rack.root, "--mode", mode)
+    assert done == (2, "", f"error: devices of mode {mode} need no mapping\n")
 
 
 @pytest.mark.parametrize("namespace", ["Team A", "team.a", "-a", "a" * 64, ""])
-def test_a_namespace_that_cannot_exist_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, namespace: str
-) -> None:
-    flags = ["--root", str(tmp_path), "-n", namespace]
-    assert main(["fpga", "list", "-o", "mapping", *flags]) == 2
-    out, err = capsys.readouterr()
-    assert (out, "is not the name of a namespace" in err) == ("", True)
+def test_a_namespace_that_cannot_exist_is_an_error(tmp_path: Path, namespace: str) -> None:
+    code, out, err = run("fpga", "list", "-o", "mapping", "--root", tmp_path, "-n", namespace)
+    assert (code, out, "is not the name of a namespace" in err) == (2, "", True)

@@ -3,7 +3,7 @@ import threading
 from dataclasses import replace
 
 from services.devices.model import Card, Inventory
-from services.node.busy_cards import HUNG, BusyCardFilter, card_key
+from services.node.discovery import HUNG, CardReader, card_key
 from services.process.blocking import BlockingCalls
 from services.process.errors import DeviceHung
 from tests.services.cards import NLB0, NLB3, card, port, virtual
@@ -16,8 +16,8 @@ class Node:
     def __init__(self, *cards: Card) -> None:
         self.cards = cards
         self.threads = BlockingCalls()
-        self.filter = BusyCardFilter(lambda: Inventory(self.cards), self.threads)
-        self.scan = self.filter.scan
+        self.reader = CardReader(lambda: Inventory(self.cards), self.threads)
+        self.scan = self.reader.read
         self.release = threading.Event()
 
     def work(self, key: str, seconds: float = 10) -> threading.Thread:
@@ -83,4 +83,4 @@ def test_a_card_that_is_gone_is_forgotten() -> None:
     node.scan()
     node.cards = ()
     assert node.scan().cards == ()
-    assert node.filter._last == {}
+    assert node.reader._last == {}
