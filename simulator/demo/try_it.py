@@ -12,13 +12,12 @@ deletes what an earlier run left in the API server, and leaves its own pods runn
 import argparse
 import contextlib
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from services.process.errors import AccelbindError, ClusterError
 from simulator.cards import lay_out
@@ -34,7 +33,6 @@ from simulator.polling import poll_until
 T = TypeVar("T")
 
 STAGED = ".root"
-_NOT_FOUND = 404
 
 
 def lay_out_node(home: Path, plan: NodePlan) -> bool:
@@ -62,7 +60,7 @@ def lay_out_nodes(given: argparse.Namespace) -> bool:
 
 
 def until(poll: Callable[[], T | None], what: str) -> T:
-    """Poll until something true is returned; what cannot be reached yet counts as nothing.
+    """Poll until something true is returned; an error of the API server counts as nothing.
 
     Raises:
         DemoFailed: it took too long.
@@ -73,8 +71,6 @@ def until(poll: Callable[[], T | None], what: str) -> T:
         nonlocal problem
         try:
             return poll()
-        except Refused:
-            raise
         except ClusterError as error:
             problem = f": {error}"
             return None
@@ -89,24 +85,15 @@ def until(poll: Callable[[], T | None], what: str) -> T:
 
 def clear(api: Client, world: World) -> None:
     """Delete the pods of an earlier run, and wait until they are gone."""
-    paths = [f"{one.collection}/{one.name}" for one in world.pods]
-    for path in paths:
-        _exists(api, "DELETE", path)
-    until(
-        lambda: not any(_exists(api, "GET", path) for path in paths),
-        "the pods of an earlier run to go",
-    )
+    for one in world.pods:
+        with contextlib.suppress(Refused):
+            api.ask("DELETE", f"{one.collection}/{one.name}")
 
+    def gone() -> bool:
+        left = {each["metadata"]["name"] for each in api.ask("GET", "/api/v1/pods")["items"]}
+        return not left & {one.name for one in world.pods}
 
-def _exists(api: Client, method: str, path: str) -> bool:
-    """Make a request; whether there is an object at the path."""
-    try:
-        api.ask(method, path)
-    except Refused as refused:
-        if refused.code == _NOT_FOUND:
-            return False
-        raise
-    return True
+    until(gone, "the pods of an earlier run to go")
 
 
 def register(api: Client, url: str, authority: Path, world: World) -> None:
@@ -119,23 +106,12 @@ def register(api: Client, url: str, authority: Path, world: World) -> None:
 
 def await_webhook(api: Client, world: World) -> None:
     """Wait until the webhook admits what it must: then it answers and has the mappings."""
-    wanted = [one for one in world.pods if one.expected and not one.expected.refusal]
-    refusal = ""
-
-    def poll() -> bool:
-        nonlocal refusal
-        try:
-            for one in wanted:
-                api.ask("POST", one.collection, params={"dryRun": "All"}, body=one.pod)
-        except Refused as refused:
-            refusal = str(refused)
-            return False
-        return True
-
-    try:
-        until(poll, "the webhook to read the mappings")
-    except DemoFailed as failed:
-        raise DemoFailed(f"{failed}; the last refusal was: {refusal}") from failed
+    for one in world.pods:
+        if one.expected and not one.expected.refusal:
+            try_out = partial(
+                api.ask, "POST", one.collection, params={"dryRun": "All"}, body=one.pod
+            )
+            until(try_out, f"the webhook to admit pod {one.name}")
 
 
 def play(given: argparse.Namespace) -> bool:
@@ -184,19 +160,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do a step: 0 if all was as expected, 1 if not."""
-
-    def end(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)
     given = parser().parse_args(arguments)
     try:
         return 0 if given.step(given) else 1
     except AccelbindError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Storm:
     api: ApiServer | None = None
     log: list[str] = field(default_factory=list)
     pods: dict[str, dict[str, object]] = field(default_factory=dict)
-    ledger: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    ledger: dict[str, tuple[tuple[str, ...], bytes]] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
     steps: int = 0
     restarts: int = 0

@@ -6,22 +6,22 @@
     assert kubelet.view().offered == {…}
     kubelet.kill()                            # -9; `start` begins anew from its checkpoint
 
-Told over a unix socket beside its folder: a line of JSON each way, a connection an order. Orders
-that may take long (a pod's admission waits for plugins) are begun and answered at once.
+Told over a unix socket beside its folder, a connection an order. Orders that may take long (a pod's
+admission waits for plugins) are begun and answered at once.
 """
 
 import argparse
 import asyncio
 import contextlib
 import inspect
-import json
 import random
 import signal
-import socket
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ from simulator.kubelet.standin import KubeletStandIn
 from tests.support import Process, Processes, eventually, python_module
 
 ANSWER_SECONDS: Final = 60.0
-MAX_LINE: Final = 8 << 20
 
 Devices = dict[str, tuple[bool, int | None]]
 """Health and NUMA node of devices by id."""
@@ -44,7 +43,7 @@ class View:
         lost: Resources whose plugin is gone, by their capacity.
         capacity: What the node's status says.
         allocatable: The same.
-        ledger: Device ids by pod UID, container and resource, with a digest of what was answered.
+        ledger: Device ids by pod UID, container and resource, with what was answered.
         running: Names of pods whose containers run.
         failed: Pods that were refused, and why.
         calls: How often each method was called in this life.
@@ -55,7 +54,7 @@ class View:
     lost: Mapping[str, int]
     capacity: Mapping[str, int]
     allocatable: Mapping[str, int]
-    ledger: Mapping[str, tuple[tuple[str, ...], str]]
+    ledger: Mapping[str, tuple[tuple[str, ...], bytes]]
     running: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -123,54 +122,42 @@ class Kubelet:
     def ask(self, order: str, **values: object) -> Any:
         """Gives an order, and returns what it says."""
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(ANSWER_SECONDS)
-                connection.connect(str(self._control))
-                connection.sendall(json.dumps({"order": order, **values}).encode() + b"\n")
-                with connection.makefile("rb") as answers:
-                    line = answers.readline()
-        except OSError as error:
-            raise KubeletGone(str(error)) from error
-        if not line:
-            raise KubeletGone("it ended meanwhile")
-        answer = json.loads(line)
-        assert "error" not in answer, f"{order}: {answer['error']}"
-        return answer["value"]
+            with Client(str(self._control), "AF_UNIX") as connection:
+                connection.send((order, values))
+                if not connection.poll(ANSWER_SECONDS):
+                    raise KubeletGone("no answer")
+                error, value = connection.recv()
+        except (OSError, EOFError) as gone:
+            raise KubeletGone(str(gone)) from gone
+        assert not error, f"{order}: {error}"
+        return value
 
     def view(self) -> View:
         """What it knows now."""
-        told = self.ask("view")
-        offered = {
-            resource: {key: (healthy, numa) for key, (healthy, numa) in devices.items()}
-            for resource, devices in told.pop("offered").items()
-        }
-        ledger = {key: (tuple(ids), digest) for key, (ids, digest) in told.pop("ledger").items()}
-        running = frozenset(told.pop("running"))
-        return View(offered=offered, ledger=ledger, running=running, **told)
+        return View(**self.ask("view"))
 
 
 # The process -------------------------------------------------------------------------------------
 
 
 class Control:
-    """Takes orders for a stand-in."""
+    """Takes orders for a stand-in, in a thread."""
 
-    def __init__(self, kubelet: KubeletStandIn) -> None:
+    def __init__(self, kubelet: KubeletStandIn, listener: Listener) -> None:
         self._kubelet = kubelet
+        self._listener = listener
         self._begun: set[asyncio.Task[object]] = set()
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: one order."""
-        with contextlib.suppress(ConnectionError):
-            order = json.loads(await reader.readline() or b"{}")
-            try:
-                value = await self._obey(order.pop("order", ""), order)
-                answer = {"value": value}
-            except Exception as error:  # noqa: BLE001 - it is for the test to judge
-                answer = {"error": repr(error)}
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+    def answer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Answers one order after the other."""
+        while True:
+            with contextlib.suppress(OSError, EOFError), self._listener.accept() as connection:
+                order, values = connection.recv()
+                done = asyncio.run_coroutine_threadsafe(self._obey(order, values), loop)
+                try:
+                    connection.send(("", done.result()))
+                except Exception as error:  # noqa: BLE001 - it is for the test to judge
+                    connection.send((repr(error), None))
 
     async def _obey(self, order: str, values: dict[str, Any]) -> object:
         orders: dict[str, Callable[..., Any]] = {
@@ -233,15 +220,12 @@ class Control:
             "capacity": resources.capacity,
             "allocatable": resources.allocatable,
             "ledger": {
-                f"{each.pod_uid} {each.container} {each.resource}": (
-                    each.ids,
-                    each.response.hex(),
-                )
+                f"{each.pod_uid} {each.container} {each.resource}": (each.ids, each.response)
                 for each in devices.entries
             },
-            "running": [
+            "running": frozenset(
                 pod.spec.name for pod in kubelet.pods if pod.active and all(c.running for c in pod)
-            ],
+            ),
             "failed": {pod.spec.name: pod.message for pod in kubelet.pods if not pod.active},
             "calls": Counter(call.method for call in kubelet.calls),
             "alive": devices.registration.followed if devices.registration else 0,
@@ -255,9 +239,10 @@ async def run(folder: Path, control: Path) -> None:
     chance = random.Random(1)  # noqa: S311 - to be had again, not secret
     kubelet = KubeletStandIn(folder, node_name="n1", retry_seconds=0.05, rng=chance)
     async with kubelet:
-        server = await asyncio.start_unix_server(Control(kubelet).answer, control, limit=MAX_LINE)
-        async with server:
-            await stop.wait()
+        answer = Control(kubelet, Listener(str(control), "AF_UNIX")).answer
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=answer, args=(loop,), daemon=True).start()
+        await stop.wait()
 
 
 def main() -> int:

@@ -18,13 +18,9 @@ def time_calls(
     rounds: int | None = None,
     clock: Callable[[], float] | None = None,
 ) -> float:
-    """Seconds a call: the median of rounds of as many calls as take `ROUND_SECONDS`.
+    """Seconds per call: the median of rounds of as many calls as take `ROUND_SECONDS`.
 
-    Args:
-        call: what to time; it is called a few times beforehand.
-        rounds: how many times the mean of a round is taken (`ROUNDS` unless told).
-        clock: what tells the time; `time.perf_counter` unless told. `time.process_time` leaves out
-            what other processes take away.
+    With `time.process_time` as clock, time of other processes does not count.
     """
     clock = clock or time.perf_counter
     calls = _calls_a_round(call, clock)

@@ -121,7 +121,7 @@ def rows() -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Only errors of the kubelet stand-in are told, which says a line for each registration."""
+    """Log only errors of the kubelet stand-in, which logs a line for each registration."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     try:
@@ -183,7 +183,7 @@ _NEWS = (1e3, "ms", "100 ms")
 
 
 def _allocations(node: Node) -> Iterator[Row]:
-    """`Allocate`, by turns with a call that does nothing, which tells what client and gRPC take."""
+    """`Allocate`, by turns with a call that does nothing: the share of client and gRPC."""
     socket = _socket_of(node)
     times: dict[str, list[float]] = {"Allocate": [], "nothing": []}
     names = [port for card in node.rack.addresses for port in node.rack.ports(card)]
